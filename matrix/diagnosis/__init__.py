@@ -1,0 +1,1 @@
+"""From what a process did to a verdict."""

@@ -1,0 +1,1 @@
+"""Which versions exist, and the environments made of them."""

@@ -1,0 +1,30 @@
+"""What went wrong, in words for a user: one line, and what to do about it."""
+
+from __future__ import annotations
+
+
+class WhichtorchError(Exception):
+    """Base of the errors that reach a user without a traceback.
+
+    `message` is a lower-case fragment without a final period, `hint` the remedy.
+    """
+
+    exit_code = 2  # wrong usage
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+
+class UsageError(WhichtorchError):
+    """The command line or a file is wrong."""
+
+
+class PreventedError(WhichtorchError):
+    """An index, the disk or the machine is in the way."""
+
+    exit_code = 3

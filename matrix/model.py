@@ -1,0 +1,283 @@
+"""The nouns: what is asked for, what is there, what was run and what came of it.
+
+All of them are frozen, so that a record says tomorrow what it said today. Those that reach a file
+are pydantic models: their JSON Schema is the contract that other programs read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
+
+
+class Model(BaseModel):
+    """Base of all nouns: frozen, and strict about names so that a typo is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def digest(value: object, length: int = 12) -> str:
+    """Return the first `length` hex digits of the SHA-256 of `value` written as canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+class Outcome(StrEnum):
+    """What came of a cell, in one word."""
+
+    PASS = "pass"  # noqa: S105
+    VACUOUS = "vacuous"  # ended well, but the declared conditions were not observed
+    FAIL = "fail"  # an exception or an exit code
+    HANG = "hang"  # stuck
+    SLOW = "slow"  # the clock ran out while it was still getting on
+    CRASH = "crash"  # a signal
+    OOM = "oom"  # out of memory, or of processes
+    SKIP = "skip"  # not applicable here
+    UNBUILDABLE = "unbuildable"  # the environment could not be installed
+    BROKEN = "broken"  # installed, but its canary fails
+    ERROR = "error"  # the harness or the machine, not torch
+
+    @property
+    def is_red(self) -> bool:
+        """True for what is wrong with torch or the script."""
+        return self in {Outcome.HANG, Outcome.CRASH, Outcome.FAIL, Outcome.OOM}
+
+    @property
+    def is_prevented(self) -> bool:
+        """True where nothing was learnt about torch: these are never evidence."""
+        return self in {Outcome.UNBUILDABLE, Outcome.BROKEN, Outcome.ERROR}
+
+
+class StoppedBy(StrEnum):
+    """What ended an attempt."""
+
+    EXIT = "exit"  # it ended by itself
+    TIMEOUT = "timeout"  # the wall clock
+    STALL = "stall"  # evidence that nothing in the tree can go on
+    MEMORY = "memory"  # the tree's resident memory passed its limit
+    PROCESSES = "processes"  # the tree had more processes than its limit
+    OUTPUT = "output"  # it wrote more than the disk can be asked to hold
+    INTERRUPT = "interrupt"  # Ctrl-C, or the tool went away
+
+
+class Build(Model):
+    """Where a wheel comes from. `backend` is uv's --torch-backend."""
+
+    name: str
+    index_url: str | None = None
+    find_links: str | None = None  # a folder or page of wheels
+    backend: str | None = None
+    requirements: tuple[str, ...] = ()  # installed with torch, e.g. a pinned numpy
+    nightly: bool = False  # versions are .dev releases
+
+
+class Config(Model):
+    """A named set of environment variables and start-up hooks."""
+
+    name: str
+    env: dict[str, str] = {}  # values may name {beside}, the folder that `beside` was installed into
+    hooks: tuple[str, ...] = ()  # modules of matrix/environments/startup, run inside the environment
+    beside: tuple[str, ...] = ()  # requirements installed next to, not into, the environment
+    summary: str = ""
+
+
+class Request(Model):
+    """One environment as asked for: a torch release from a build, or an existing interpreter."""
+
+    torch: str  # "2.11.0", "2.16.0.dev20261120+cpu", a wheel's path; "" for an existing interpreter
+    python: str  # "3.11"; "" for an existing interpreter
+    build: Build
+    config: Config
+    interpreter: Path | None = None  # an existing environment, used as it is
+    requirements: tuple[str, ...] = ()  # for every environment of a matrix file
+    problem: str | None = None  # why it cannot be made, where planning already knows
+
+    @property
+    def label(self) -> str:
+        """What people call it: stable from night to night, unique within a matrix."""
+        if self.interpreter is not None:
+            parts = ["python", _folder_name(self.interpreter)]
+        else:
+            wheel = self.torch.endswith(".whl")
+            version = Path(self.torch).name.split("-")[1] if wheel else self.torch
+            parts = ["torch", version, "wheel" if wheel else self.build.name]
+            parts += [f"py{self.python}"] if self.python else []
+        if self.config.name != "default":
+            parts.append(self.config.name)
+        return "-".join(parts)
+
+    @property
+    def install_key(self) -> str:
+        """Names the installation: all that `label` says and the requirements, but not the config."""
+        request = self.model_dump(mode="json", exclude={"config", "problem"})
+        return digest(request)
+
+
+def _folder_name(interpreter: Path) -> str:
+    """Return the name of the environment that holds `interpreter` (ENV/bin/python)."""
+    folder = interpreter.parent.parent if interpreter.parent.name in {"bin", "Scripts"} else interpreter.parent
+    return folder.name or interpreter.name
+
+
+class Environment(Model):
+    """What is really there, with a config applied; or why it is not."""
+
+    id: str  # hash of what was installed, build, Python and config
+    label: str
+    torch: str  # the version found inside; the one asked for where there is none
+    python: str  # full version, "3.11.7"
+    build: str
+    config: str
+    interpreter: Path | None = None
+    packages: dict[str, str] = {}
+    fingerprint: dict[str, Any] = {}
+    outcome: Outcome | None = None  # UNBUILDABLE or BROKEN, else None
+    reason: str | None = None  # of `outcome`, one line
+    log: Path | None = None  # of `outcome`, where the whole story is
+    notes: tuple[str, ...] = ()  # which build `auto` took, what was pinned and why
+
+    @property
+    def is_usable(self) -> bool:
+        """True where cells can run."""
+        return self.outcome is None
+
+
+class Expectation(Model):
+    """One line of a scenario's `expect`: where all that it names applies, this outcome is expected."""
+
+    outcome: Outcome
+    torch: str = ""  # a specifier; pre-releases count
+    python: str = ""  # a specifier
+    build: str = ""  # a glob, as are the next
+    config: str = ""
+    variant: dict[str, str] = {}
+    why: str = ""
+
+
+class Condition(Model):
+    """What must have happened for a result to mean anything. Observed by the diagnosis, not the script."""
+
+    op: str
+    under: str | None = None
+    keys: tuple[str, ...] = ()
+    grad_mode: bool | None = None
+    thread: str | None = None
+    python_key: bool | None = None
+
+
+class Scenario(Model):
+    """A script and what its header says of it."""
+
+    name: str  # "fake_tensor/add_meta"; a user's script is named by its path
+    path: Path
+    source_hash: str
+    summary: str = ""
+    tags: tuple[str, ...] = ()
+    timeout: float = Field(default=60, gt=0)  # seconds, wall clock
+    memory_mb: int = Field(default=4096, gt=0)  # resident, whole tree
+    links: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    variants: dict[str, tuple[str, ...]] = {}
+    on_request: bool = False  # left out unless asked for by name: the controls
+
+
+class Limits(Model):
+    """What an attempt may use. Part of its key: a pass within 60 s says nothing about 10 s."""
+
+    timeout: float  # seconds
+    memory_mb: int
+    stall: bool = True  # may be stopped early on evidence
+
+
+class Attempt(Model):
+    """One supervised run of a cell."""
+
+    outcome: Outcome
+    seconds: float
+    stopped_by: StoppedBy
+    exit_code: int | None = None
+    signal: str | None = None
+    peak_rss_mb: float = 0
+    survivors: tuple[str, ...] = ()  # processes that outlived the script, "name (pid): command line"
+    stdout: str = ""  # paths, relative to the run's folder
+    stderr: str = ""
+    limit: float = 0  # seconds it was given: adaptive, so it may be less than the scenario's timeout
+    cpu_seconds: float = 0
+    started: str = ""  # UTC, ISO 8601
+    stdout_bytes: int = 0  # as written; the file keeps head and tail
+    stderr_bytes: int = 0
+    note: str = ""  # why this outcome, where that is not obvious
+    evidence: dict[str, Any] = {}  # of a stall or of a busy timeout: kernel waits, sampled frames
+
+
+class Record(Model):
+    """What is stored of a finished attempt, one JSON object per line."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    key: str  # `record_key`
+    environment: str  # id
+    scenario: str
+    source_hash: str
+    variant: dict[str, str]
+    limits: Limits
+    attempt: Attempt
+    signature: str | None = None
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits) -> str:
+    """Return what makes two attempts the same test, so that nothing is tested twice."""
+    return digest([environment, source_hash, variant, limits.model_dump()], 20)
+
+
+class Cell(Model):
+    """An environment, a scenario and a variant, with what came of them."""
+
+    environment: str  # id
+    scenario: str
+    variant: dict[str, str] = {}
+    outcome: Outcome
+    signature: str | None = None
+    expected: bool
+    seconds: float  # of the attempt that gave the outcome
+    attempts: tuple[Attempt, ...] = ()
+    reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
+    reason: str | None = None  # of an outcome that no attempt explains
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def flaky(self) -> str | None:
+        """Return "k of n" where attempts disagree."""
+        agreeing = sum(attempt.outcome == self.outcome for attempt in self.attempts)
+        return f"{agreeing} of {len(self.attempts)}" if agreeing < len(self.attempts) else None
+
+
+class Run(Model):
+    """One call of the tool."""
+
+    id: str
+    started: str  # UTC, ISO 8601
+    seconds: float = 0
+    command: tuple[str, ...] = ()
+    interrupted: bool = False
+    exit_code: int = 0
+
+
+class Result(Model):
+    """What --json writes."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    run: Run
+    environments: tuple[Environment, ...]
+    cells: tuple[Cell, ...]
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

@@ -1,0 +1,1 @@
+"""One process tree: started, watched, stopped, accounted for."""
