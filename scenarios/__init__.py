@@ -1,0 +1,193 @@
+"""The suite: one script per case, in folders by family, and what their headers say.
+
+A script is run as it is, `python script.py`; all that this package does with it is read its header.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from matrix.errors import UsageError
+from matrix.model import Expectation, Outcome, Scenario
+from scenarios.header import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "Mistake",
+    "ScenarioError",
+    "expected",
+    "is_expected",
+    "read_scenario",
+    "select",
+    "suite",
+    "variant_environ",
+    "variants_of",
+]
+
+_TAG = "tag:"
+_CLOSE = 0.75  # of 1: what two names of one family have in common is less
+
+
+def suite(root: Path | None = None) -> list[Scenario]:
+    """Return the scenarios in the folders of `root`, sorted by name: "family/script".
+
+    Raises ScenarioError with every mistake of every header.
+    """
+    root = root or SUITE_ROOT
+    found: list[Scenario] = []
+    mistakes: list[Mistake] = []
+    for path in sorted(root.glob("*/*.py")):
+        if path.parent.name.startswith(("_", ".")) or path.name.startswith("_"):
+            continue
+        try:
+            scenario = read_scenario(path, f"{path.parent.name}/{path.stem}")
+            found.append(scenario.model_copy(update={"in_suite": True}))  # wherever `root` is
+        except ScenarioError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise ScenarioError(mistakes)
+    return sorted(found, key=lambda scenario: scenario.name)
+
+
+def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario]:
+    """Return the scenarios that any glob names, in their own order; all of them without a glob.
+
+    A glob is held against names ("meta_mm/*"), or against tags ("tag:dynamo"), or is the path of a
+    script. What runs on request only is left out unless a glob spells out its family. Raises UsageError
+    for a glob that selects nothing.
+    """
+    globs = list(globs) or ["*"]
+    chosen: set[str] = set()
+    for glob in globs:
+        names = [scenario.name for scenario in scenarios if _names(glob, scenario)]
+        if not names and glob != "*":  # an empty suite is nobody's typing mistake
+            raise _no_match(glob, scenarios)
+        chosen.update(names)
+    return [scenario for scenario in scenarios if scenario.name in chosen]
+
+
+def _names(glob: str, scenario: Scenario) -> bool:
+    """Return True where `glob` selects `scenario`."""
+    return _matches(glob, scenario) and (not scenario.on_request or _spells_out(glob, scenario))
+
+
+def _matches(glob: str, scenario: Scenario) -> bool:
+    if glob.startswith(_TAG):
+        return any(fnmatchcase(tag, glob.removeprefix(_TAG)) for tag in scenario.tags)
+    return fnmatchcase(scenario.name, _as_name(glob)) or _is_path_of(glob, scenario)
+
+
+def _spells_out(glob: str, scenario: Scenario) -> bool:
+    """Return True where `glob` holds the family of `scenario` without a wildcard, or is its path."""
+    family = scenario.name.rpartition("/")[0]
+    if glob.startswith(_TAG):
+        return glob.removeprefix(_TAG) == family
+    return _as_name(glob).rpartition("/")[0] == family or _is_path_of(glob, scenario)
+
+
+def _as_name(glob: str) -> str:
+    """Return the glob for names that a path such as scenarios/family/script.py stands for."""
+    return glob.removeprefix("./").removeprefix("scenarios/").removesuffix(".py")
+
+
+def _is_path_of(glob: str, scenario: Scenario) -> bool:
+    return glob.endswith(".py") and Path(glob).resolve() == scenario.path.resolve()
+
+
+def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
+    """Return the error for a glob that selects nothing, with what was probably meant."""
+    on_request = [scenario.name for scenario in scenarios if _matches(glob, scenario)]
+    if on_request:
+        families = sorted({f"{name.rpartition('/')[0]}/*" for name in on_request})
+        return UsageError(
+            f"only scenarios that run on request match {glob!r}",
+            hint=f"ask for them by family: {', '.join(families)}",
+        )
+    if glob.startswith(_TAG):
+        tags = sorted({tag for scenario in scenarios for tag in scenario.tags})
+        near = [_TAG + tag for tag in difflib.get_close_matches(glob.removeprefix(_TAG), tags)]
+        known = f"known tags are {', '.join(tags)}"
+    else:
+        families = sorted({scenario.name.rpartition("/")[0] for scenario in scenarios})
+        meant = {f"{family}/*": f"{family}/*" for family in families}
+        for scenario in scenarios:
+            meant[scenario.name] = meant[scenario.name.rpartition("/")[2]] = scenario.name
+        near = [meant[name] for name in difflib.get_close_matches(_as_name(glob), meant, cutoff=_CLOSE)]
+        known = f"the families are {', '.join(families)}"
+    remedy = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else known
+    return UsageError(f"no scenario matches {glob!r}", hint=remedy)
+
+
+def variants_of(scenario: Scenario) -> list[dict[str, str]]:
+    """Return every combination of the scenario's variants; one that is empty if it has none."""
+    names = list(scenario.variants)
+    return [
+        dict(zip(names, values, strict=True)) for values in itertools.product(*scenario.variants.values())
+    ]
+
+
+def variant_environ(variant: dict[str, str]) -> dict[str, str]:
+    """Return the variables through which a script learns its variant: {"op": "mm"} as WHICHTORCH_OP=mm."""
+    return {VARIABLE_PREFIX + name.upper(): value for name, value in variant.items()}
+
+
+def expected(
+    scenario: Scenario, variant: dict[str, str], *, torch: str, python: str, build: str, config: str
+) -> Expectation | None:
+    """Return the first line of the scenario's `expect` that applies, if any.
+
+    `torch` and `python` are versions. A pre-release counts as the release it leads to, so that "<2.12"
+    leaves out the nightlies of 2.12; a local part such as +cpu never matters.
+    """
+    for line in scenario.expect:
+        applies = (
+            _in_specifier(torch, line.torch)
+            and _in_specifier(python, line.python)
+            and fnmatchcase(build, line.build or "*")
+            and fnmatchcase(config, line.config or "*")
+            and line.variant.items() <= variant.items()
+        )
+        if applies:
+            return line
+    return None
+
+
+def is_expected(
+    outcome: Outcome,
+    scenario: Scenario,
+    variant: dict[str, str],
+    *,
+    torch: str,
+    python: str,
+    build: str,
+    config: str,
+) -> bool:
+    """Return True for the outcome that the header announces, which is `pass` where it says nothing.
+
+    A skip never contradicts a header: the script says that the question does not arise here.
+    """
+    line = expected(scenario, variant, torch=torch, python=python, build=build, config=config)
+    return outcome in {line.outcome if line else Outcome.PASS, Outcome.SKIP}
+
+
+def _in_specifier(version: str, specifier: str) -> bool:
+    """Return True where `specifier` is empty or holds `version`. What is no version is in none."""
+    if not specifier:
+        return True
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return False
+    specifiers = SpecifierSet(specifier)
+    # a line that names a pre-release wants them told apart
+    whole = parsed if specifiers.prereleases else Version(parsed.base_version)
+    return specifiers.contains(whole, prereleases=True)

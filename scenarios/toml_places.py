@@ -1,0 +1,61 @@
+"""Find the line of a key in a TOML text: tomllib keeps none, so keys are found by their looks.
+
+Lines are counted from 0. What cannot be found is where the nearest thing above it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tomllib
+    from collections.abc import Iterable, Iterator
+
+_ARRAY_HEADER = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*|[\[\]{}]')
+_DEPTH = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def line_of(text: str, place: Iterable[str | int]) -> int:
+    """Return the line of a key, given as the names of tables and numbers of elements that lead to it."""
+    lines = text.split("\n")
+    found = 0
+    for key in place:
+        if isinstance(key, int):
+            found = next(itertools.islice(_element_lines(lines, found), key, None), found)
+            continue
+        name = re.escape(key)
+        as_header = rf"\[+\s*{name}\s*\]+"
+        as_key = rf"(^|.*[{{,\s.])[\"']?{name}[\"']?\s*[.=]"
+        pattern = re.compile(rf"\s*(?:{as_header}|{as_key})")
+        found = next((number for number in range(found, len(lines)) if pattern.match(lines[number])), found)
+    return found
+
+
+def line_of_error(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
+    """Return the line that tomllib stumbled over, and its message without that place."""
+    message = re.sub(r"\s*\(at .*\)$", "", str(error))
+    place = re.search(r"\(at line (\d+)", str(error))
+    line = int(place[1]) - 1 if place else max(0, text.count("\n") - 1)
+    return line, message[:1].lower() + message[1:]
+
+
+def _element_lines(lines: list[str], start: int) -> Iterator[int]:
+    """Yield the line of each table in the array that begins in line `start`."""
+    header = _ARRAY_HEADER.match(lines[start]) if start < len(lines) else None
+    if header:
+        for number in range(start, len(lines)):
+            again = _ARRAY_HEADER.match(lines[number])
+            if again and again[1] == header[1]:
+                yield number
+        return
+    depth = 0
+    for number in range(start, len(lines)):
+        for piece in _TOKEN.findall(lines[number]):
+            if piece == "{" and depth == 1:
+                yield number
+            depth += _DEPTH.get(piece, 0)
+            if depth == 0 and piece == "]":
+                return
