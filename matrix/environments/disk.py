@@ -1,0 +1,291 @@
+"""Who uses which environment, how much disk they take together, and making room.
+
+Environments share files with uv's cache and with each other through hard links, so what they take is
+the sum over different files, and evicting one frees only what nobody else links to.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from packaging.utils import canonicalize_name
+
+from matrix.environments.commands import CancelledError, InstallError
+from matrix.environments.resolve import locked_versions
+from matrix.process.supervise import mark_for, owner_is_dead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MEGABYTE = 10**6
+SHARE_OF_FREE = 0.8  # of what is free or ours: the rest of the machine needs disk too
+BYTECODE_SHARE = 1.03  # 135 MB of .pyc in a torch 2.11.0 environment of 4.5 GB, written as it is used
+UNPACKED_RATIO = 3  # a torch wheel of 184 MB unpacks to 600 MB
+UNKNOWN_SIZE_MB = 5000.0  # torch 2.11.0 with its CUDA libraries takes 4.5 GB
+ORPHAN_AGE = 3600  # seconds until what only uv's cache holds counts as left over from a killed install
+WAIT_CHECK = 0.5  # seconds between looks at what other processes have released
+LOCK_CHECK = 0.05  # seconds between tries of a lock that another process holds
+
+
+class NoRoomError(InstallError):
+    """Nothing is in use that could make room, and it still does not fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Bytes taken and left."""
+
+    used: int  # by the environments that are there
+    reserved: int  # by installs in progress
+    budget: int
+    free: int  # on the disk
+
+    def fits(self, need: int) -> bool:
+        """Return whether `need` more bytes are within budget and disk."""
+        return self.used + self.reserved + need <= self.budget and self.reserved + need <= self.free
+
+
+class Disk:
+    """Marks, usage and eviction of the environments below `home`/envs, safe between processes."""
+
+    def __init__(self, home: Path, budget_mb: float | None, unknown_size_mb: float) -> None:
+        self.home = home
+        self.folder = home / "envs"
+        self._budget_mb = budget_mb
+        self._unknown_size = int(unknown_size_mb * MEGABYTE)
+        self._released = threading.Condition()
+        self._generation = 0
+
+    @contextmanager
+    def locked(self, name: str = "all", cancelled: threading.Event | None = None) -> Iterator[None]:
+        """Hold a lock between threads and processes; the kernel drops it with the process that held it."""
+        file = self.folder / ".locks" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as handle:
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    pass
+                if cancelled is None:
+                    fcntl.flock(handle, fcntl.LOCK_EX)
+                    break
+                if cancelled.wait(LOCK_CHECK):
+                    raise CancelledError
+            yield
+
+    # marks: who uses what
+
+    def mark(self, key: str, reserved: int = 0) -> None:
+        """Note that this process uses an environment, or installs it with so many bytes set aside."""
+        owner = mark_for(self.home, key)
+        file = self._mark_file(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(".part")
+        partial.write_text(json.dumps({"owner": owner, "reserved": reserved}), encoding="utf-8")
+        partial.replace(file)
+
+    def unmark(self, key: str) -> None:
+        """Note that this process uses it no more; whoever waits for disk looks again."""
+        self._mark_file(key).unlink(missing_ok=True)
+        with self._released:
+            self._generation += 1
+            self._released.notify_all()
+
+    def _mark_file(self, key: str) -> Path:
+        return self.folder / ".marks" / f"{key}.{os.getpid()}"
+
+    def marks(self) -> dict[str, int]:
+        """Return the environments in use, by living processes, with the bytes reserved for each."""
+        found: dict[str, int] = {}
+        for file in (self.folder / ".marks").glob("*.[0-9]*"):
+            try:
+                mark = json.loads(file.read_text(encoding="utf-8"))
+                dead = owner_is_dead(mark["owner"])
+            except (OSError, ValueError, KeyError):
+                continue
+            if dead:
+                file.unlink(missing_ok=True)
+            else:
+                key = file.name.rpartition(".")[0]
+                found[key] = found.get(key, 0) + int(mark["reserved"])
+        return found
+
+    # usage
+
+    def installations(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each environment that was ever finished, evicted ones included."""
+        found = {}
+        for file in self.folder.glob("*/installation.json"):
+            try:
+                found[file.parent.name] = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+        return found
+
+    def is_complete(self, key: str) -> bool:
+        """Return whether the environment is there, whole."""
+        return (self.folder / key / "complete").exists()
+
+    def room(self) -> Room:
+        """Return what is taken and left."""
+        used = sum(self._present().values())
+        free = shutil.disk_usage(self.folder).free
+        budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
+        return Room(used=used, reserved=sum(self.marks().values()), budget=int(budget), free=free)
+
+    def _present(self) -> dict[object, int]:
+        """Return the bytes of each different package, however many environments share it."""
+        sizes: dict[object, int] = {}
+        for key, installation in self.installations().items():
+            if self.is_complete(key):
+                for package in installation["packages"]:
+                    place = package["inode"] or (key, package["name"])
+                    sizes[place] = int(package["size"] * BYTECODE_SHARE)
+        return sizes
+
+    def estimate(self, lock: str, build: str, wheel: int | None) -> int:
+        """Return the bytes that installing a lock will take.
+
+        Packages that are installed already are shared and take nothing; sizes of others are known from
+        earlier installs; what is still unknown is taken from the largest earlier one of the build, from
+        the wheel's size, or else UNKNOWN_SIZE_MB.
+        """
+        known: dict[str, int] = {}
+        present: set[str] = set()
+        largest = 0
+        for key, installation in self.installations().items():
+            names = {f"{one['name']}=={one['version']}": int(one["size"]) for one in installation["packages"]}
+            known |= names
+            if self.is_complete(key):
+                present |= names.keys()
+            if installation["build"] == build:
+                largest = max(largest, sum(names.values()))
+        locked = {f"{name}=={version}" for name, version in locked_versions(lock).items()}
+        need = sum(known[pin] for pin in locked - present if pin in known)
+        unknown = locked - known.keys()
+        if unknown:
+            guess = largest or self._unknown_size
+            if wheel is not None and not any(pin.startswith("nvidia-") for pin in unknown):
+                guess = min(guess, wheel * UNPACKED_RATIO) if largest else wheel * UNPACKED_RATIO
+            need = max(need, guess)
+        return int(need * BYTECODE_SHARE)
+
+    # making room
+
+    def reserve(
+        self, key: str, need: int, cancelled: threading.Event | None, stage: Callable[[str], None]
+    ) -> None:
+        """Set disk aside for an environment and mark it in use, evicting and waiting as needed.
+
+        Raises NoRoomError with the figures, CancelledError on an interrupt.
+        """
+        while True:
+            with self._released:
+                generation = self._generation
+            with self.locked(cancelled=cancelled):
+                room = self.room()
+                if room.fits(need):
+                    self.mark(key, reserved=need)
+                    return
+                in_use = self.marks().keys() - {key}
+                victim = self._least_recently_used(in_use | {key})
+                if victim is not None:
+                    stage("evicting")
+                    self._evict(victim)
+                    continue
+            if not in_use:
+                raise NoRoomError(self._figures(need, room))
+            stage("waiting for disk")
+            with self._released:
+                if self._generation == generation:
+                    self._released.wait(WAIT_CHECK)
+            if cancelled is not None and cancelled.is_set():
+                raise CancelledError
+
+    def _figures(self, need: int, room: Room) -> str:
+        needed, used, budget, free = (
+            f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+            for size in (need, room.used, room.budget, room.free)
+        )
+        return (
+            f"no disk: about {needed} needed, the budget is {budget} of which {used} are in use, "
+            f"and {free} are free in {self.folder}"
+        )
+
+    def _least_recently_used(self, spared: set[str]) -> str | None:
+        idle = {
+            folder.name: _time_of(folder / "used")
+            for folder in self.folder.glob("[!.]*")
+            if folder.name not in spared and (folder / "venv").exists()
+        }
+        return min(idle, key=lambda key: idle[key], default=None)
+
+    def discard(self, key: str) -> None:
+        """Remove an environment's files, as if evicted. Call it with the environment's own lock held."""
+        with self.locked():
+            if self.marks().keys() & {key}:
+                raise InstallError("its wheel has changed, but another run still uses the earlier one")
+            self._evict(key)
+
+    def _evict(self, key: str) -> None:
+        """Remove an environment's files and what then only uv's cache holds; keep its lock and metadata."""
+        folder = self.folder / key
+        (folder / "complete").unlink(missing_ok=True)  # first: from here on it is half-made
+        inodes = set()
+        for metadata in folder.glob("venv/lib*/python*/site-packages/*.dist-info/METADATA"):
+            inodes.add(metadata.stat().st_ino)
+        remove_tree(folder / "venv")
+        self._sweep_cache(inodes)
+
+    def _sweep_cache(self, evicted: set[int]) -> None:
+        """Remove the unpacked wheels that no environment links to any more.
+
+        uv notices that one is gone and fetches it again (measured with 0.13.8). Spared are those that an
+        install in progress has in its lock, and those too young to be left over.
+        """
+        awaited: set[tuple[str, str]] = set()
+        for key, reserved in self.marks().items():
+            lock = self.folder / key / "lock.txt"
+            if reserved and lock.exists():
+                awaited |= set(locked_versions(lock.read_text(encoding="utf-8")).items())
+        cache = self.home / "cache" / "uv"
+        now = time.time()
+        for archive in cache.glob("archive-v*/*"):
+            metadata = next(archive.glob("*.dist-info/METADATA"), None)
+            if metadata is None:
+                continue
+            found = metadata.stat()
+            name, _, version = metadata.parent.name.removesuffix(".dist-info").rpartition("-")
+            is_left_over = found.st_ino in evicted or now - _time_of(archive) > ORPHAN_AGE
+            if found.st_nlink == 1 and is_left_over and (canonicalize_name(name), version) not in awaited:
+                remove_tree(archive)
+        for partial in cache.glob("**/.tmp*"):  # what a killed uv was unpacking
+            if now - _time_of(partial) > ORPHAN_AGE:
+                remove_tree(partial)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder whatever it holds; moved aside first, so that a killed removal leaves no half."""
+    if not path.exists() and not path.is_symlink():
+        return
+    aside = path.with_name(f".removed-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+    path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _time_of(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

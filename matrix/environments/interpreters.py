@@ -1,0 +1,204 @@
+"""Find, or get, the interpreter that an environment is made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from findpython import Finder
+
+from matrix.environments.commands import InstallError, uv_environ, uv_path
+from matrix.environments.sources import configured_sources
+from matrix.errors import PreventedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+QUERY_TIMEOUT = 10.0  # seconds for an interpreter to say what it is: a shim over a network drive is slow
+DOWNLOAD_TIMEOUT = 300.0  # seconds for uv to fetch some 30 MB
+_QUERY = (
+    "import json, os, platform, struct, sys, sysconfig; print(json.dumps(["
+    "platform.python_implementation(), platform.python_version(), struct.calcsize('P') * 8, "
+    "bool(sysconfig.get_config_var('Py_GIL_DISABLED')), "
+    "os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h')), "
+    "os.path.realpath(sys.executable)]))"
+)
+
+
+class InterpreterNotFoundError(PreventedError):
+    """No interpreter of the asked version is there, and none could be downloaded."""
+
+    def __init__(self, python: str, searched: tuple[str, ...], download: str) -> None:
+        places = ", ".join(searched)
+        super().__init__(
+            f"no Python {python} found; searched {places}; and uv cannot download one ({download})",
+            hint=f"install Python {python} and put it on PATH, or name it with --interpreter",
+        )
+        self.searched = searched
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    path: Path
+    version: str
+    free_threaded: bool
+    has_headers: bool  # inductor and cpp_extension compile against Python.h
+
+    def is_asked_for(self, python: str) -> bool:
+        asked = python.removesuffix("t")
+        fits = self.version == asked or self.version.startswith(asked + ".")
+        return fits and self.free_threaded == python.endswith("t")
+
+
+def default_python() -> str:
+    """Return the version of the running interpreter, "3.11"."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return a real CPython binary of a version such as "3.11", "3.11.7" or "3.13t".
+
+    Looks at the running one, PATH, pyenv, conda, uv, asdf and rye; one that has Python.h is better than
+    one that has not. Else uv downloads it into `home`/pythons. Raises InterpreterNotFoundError with
+    every place searched.
+    """
+    without_headers: Path | None = None
+    for candidate in _candidates(python, home, environ):
+        found = _ask(candidate)
+        if found is not None and found.is_asked_for(python):
+            if found.has_headers:
+                return found.path
+            without_headers = without_headers or found.path
+    if without_headers is not None:
+        return without_headers
+    problem = _download(python, home, environ)
+    if not problem:
+        for candidate in _in_home(home):
+            found = _ask(candidate)
+            if found is not None and found.is_asked_for(python):
+                return found.path
+        problem = "it reports success, but the interpreter is not there"
+    raise InterpreterNotFoundError(python, _places(home, environ), problem)
+
+
+def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield binaries that may be of that version, each once, the cheapest and likeliest first."""
+    asked = ".".join(python.removesuffix("t").split(".")[:2])
+    own = Path(getattr(sys, "_base_executable", None) or sys.executable)
+    seen: set[Path] = set()
+    paths = [own] if asked == default_python() else []
+    for path in (*paths, *_in_home(home), *_in_folders(environ), *_by_findpython()):
+        # a shim is a script that starts whatever pyenv thinks best; the real ones are found by themselves
+        if path.parent.name == "shims" or not _may_be(path.name, asked):
+            continue
+        real = path.resolve()
+        if real not in seen and _may_be(real.name, asked):
+            seen.add(real)
+            yield path
+
+
+def _may_be(name: str, asked: str) -> bool:
+    """Return whether a binary of that name can be Python `asked`: python3.9 is not 3.11, python3 may be."""
+    version = name.removeprefix("python").removesuffix("t")
+    return name.startswith("python") and (version in {"", "3", asked} or asked.startswith(version + "."))
+
+
+def _in_home(home: Path) -> Iterator[Path]:
+    yield from sorted((home / "pythons").glob("*/bin/python3"))
+
+
+def _in_folders(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield what findpython does not look at: conda's environments, and pyenv known by its shims alone."""
+    for root in _pyenv_roots(environ):
+        yield from sorted(root.glob("versions/*/bin/python3"), reverse=True)
+    for root in _conda_roots(environ):
+        yield from (root / "bin" / "python3", *sorted(root.glob("envs/*/bin/python3")))
+
+
+def _pyenv_roots(environ: Mapping[str, str]) -> list[Path]:
+    roots = [Path(environ["PYENV_ROOT"])] if environ.get("PYENV_ROOT") else []
+    # with an empty HOME, as under a CI service, its shims on PATH still show where it lives
+    folders = map(Path, filter(None, environ.get("PATH", "").split(os.pathsep)))
+    roots += [folder.parent for folder in folders if folder.name == "shims"]
+    roots.append(Path(environ.get("HOME") or Path.home()) / ".pyenv")
+    return [root for root in dict.fromkeys(roots) if (root / "versions").is_dir()]
+
+
+def _conda_roots(environ: Mapping[str, str]) -> list[Path]:
+    home = Path(environ.get("HOME") or Path.home())
+    named = [Path(environ["CONDA_EXE"]).parent.parent] if environ.get("CONDA_EXE") else []
+    named += [Path(environ[name]) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if environ.get(name)]
+    common = [home / name for name in ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba")]
+    return [root for root in dict.fromkeys([*named, *common, Path("/opt/conda")]) if root.is_dir()]
+
+
+def _by_findpython() -> Iterator[Path]:
+    for provider in Finder()._providers:
+        for version in provider.find_pythons():
+            yield version.executable
+
+
+def _ask(path: Path) -> _Found | None:
+    """Return what an interpreter says of itself; None for what is no usable CPython."""
+    try:
+        answer = subprocess.run(
+            [str(path), "-I", "-S", "-c", _QUERY],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=QUERY_TIMEOUT,
+            check=True,
+        )
+        implementation, version, bits, free_threaded, has_headers, real = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    if implementation != "CPython" or bits != 64:
+        return None
+    return _Found(path=Path(real), version=version, free_threaded=free_threaded, has_headers=has_headers)
+
+
+def _download(python: str, home: Path, environ: Mapping[str, str]) -> str:
+    """Let uv install an interpreter; return what kept it from that, "" where nothing did."""
+    try:
+        uv = uv_path()
+    except InstallError as error:
+        return error.reason
+    env = uv_environ(configured_sources(environ), None, home, lock_timeout=DOWNLOAD_TIMEOUT, environ=environ)
+    env["UV_PYTHON_DOWNLOADS"] = "manual"
+    # found or not is said at once; three retries with pauses would keep the matrix waiting
+    env.setdefault("UV_HTTP_RETRIES", "1")
+    try:
+        answer = subprocess.run(
+            [uv, "python", "install", "--no-bin", python],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=DOWNLOAD_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"the download took longer than {DOWNLOAD_TIMEOUT:g} s"
+    if answer.returncode == 0:
+        return ""
+    lines = [line.strip() for line in answer.stderr.decode(errors="replace").splitlines() if line.strip()]
+    return (lines[-1] if lines else f"exit code {answer.returncode}").removeprefix("cause: ")
+
+
+def _places(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return every place searched, for people."""
+    user = Path(environ.get("HOME") or Path.home())
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    pyenv = [str(root / "versions") for root in _pyenv_roots(environ)] or [str(user / ".pyenv" / "versions")]
+    conda = [str(root) for root in _conda_roots(environ)] or ["conda (not installed)"]
+    return (
+        sys.executable,
+        str(home / "pythons"),
+        *dict.fromkeys(f"{folder} (PATH)" for folder in folders),
+        *pyenv,
+        *conda,
+        *(f"{kind} (by findpython)" for kind in ("asdf", "rye", "uv")),
+    )

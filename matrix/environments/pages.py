@@ -1,0 +1,110 @@
+"""Read what an index or a page of links says of torch. Imported only where something is fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urljoin
+
+import requests
+from pypi_simple import (
+    ACCEPT_ANY,
+    NoSuchProjectError,
+    ProjectPage,
+    PyPISimple,
+    UnsupportedContentTypeError,
+    UnsupportedRepoVersionError,
+)
+
+if TYPE_CHECKING:
+    from pypi_simple import DistributionPackage
+
+PROJECT = "torch"
+
+
+class PageError(Exception):
+    """A page could not be read; `may_pass` where another try is worth it."""
+
+    def __init__(self, problem: str, *, may_pass: bool) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.may_pass = may_pass
+
+
+def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
+    """Return the wheels of a folder, or of a simple index in a folder.
+
+    What is not there is simply empty: an extra index need not know every project.
+    """
+    place = folder / PROJECT / "index.html" if is_index else folder
+    if place.is_file():
+        return _parse(place.read_bytes(), place.as_uri())
+    if is_index and not (folder / PROJECT).is_dir():
+        return []
+    wheels = sorted((folder / PROJECT if is_index else folder).glob(f"{PROJECT}-*.whl"))
+    html = "".join(f'<a href="{wheel.absolute().as_uri()}">{wheel.name}</a>' for wheel in wheels)
+    packages = _parse(html.encode(), None)
+    for package, wheel in zip(packages, wheels, strict=True):
+        package.size = wheel.stat().st_size
+    return packages
+
+
+def fetch(
+    place: str, *, is_index: bool, timeout: float, certificates: str | None = None
+) -> list[DistributionPackage]:
+    """Return what a page over the network links to. Raises PageError."""
+    try:
+        with requests.Session() as session:
+            if certificates and Path(certificates).exists():
+                session.verify = certificates
+            if not is_index:
+                answer = session.get(place, timeout=timeout)
+                answer.raise_for_status()
+                return _parse(answer.content, place)
+            with PyPISimple(place, session=session, accept=ACCEPT_ANY) as client:
+                return client.get_project_page(PROJECT, timeout=timeout).packages
+    except NoSuchProjectError:
+        return []
+    except requests.HTTPError as error:
+        response = error.response
+        status = 0 if response is None else response.status_code
+        may_pass = status >= 500 or status in {408, 429}
+        raise PageError(f"it answers {status}", may_pass=may_pass) from error
+    except (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL) as error:
+        raise PageError("that is not a URL", may_pass=False) from error
+    except requests.RequestException as error:
+        raise PageError(_words(error), may_pass=True) from error
+    except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
+        raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
+
+
+def _parse(html: bytes, base: str | None) -> list[DistributionPackage]:
+    packages = ProjectPage.from_html(PROJECT, html, base_url=base).packages
+    for package in packages:
+        package.url = urljoin(base or "", package.url)
+        # the text of a link is often shortened; its address is what counts
+        if not package.filename.endswith(".whl"):
+            package.filename = unquote(package.url.rpartition("/")[2])
+    return packages
+
+
+def _words(error: requests.RequestException) -> str:
+    """Return the cause of a failed request in a few words, without the URL and its credentials."""
+    if isinstance(error, requests.Timeout):
+        return "it does not answer in time"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its certificate is not trusted"
+    text = str(error)
+    for sign, words in (
+        ("Name or service not known", "its name cannot be resolved"),
+        ("Temporary failure in name resolution", "its name cannot be resolved"),
+        ("NameResolutionError", "its name cannot be resolved"),
+        ("Connection refused", "the connection is refused"),
+        ("IncompleteRead", "the answer ends half-way"),
+        ("Connection broken", "the answer ends half-way"),
+        ("RemoteDisconnected", "the connection is closed without an answer"),
+        ("Connection reset", "the connection is reset"),
+    ):
+        if sign in text:
+            return words
+    return type(error).__name__

@@ -1,0 +1,196 @@
+"""Canary and fingerprint of an environment. Runs inside it, so: Python 3.8, the standard library and torch.
+
+    python probe.py ANSWER.json
+
+writes one JSON object: {"step": what was begun last, "error": its traceback or null, "python": ..., ...}.
+It is written anew before every step, so that after a crash or a hang the step is known.
+"""
+
+# One flat file without pathlib, because it starts faster that way under every Python.
+# ruff: noqa: PTH100, PTH105, PTH110, PTH118, PTH119, PTH120, PTH123, BLE001, PERF203, TRY301, F401
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+import traceback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The folder of this script holds the tool's modules, which an environment must not see.
+if sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
+    del sys.path[0]
+
+
+def main(path):  # type: (str) -> int
+    """Run the canary, then take the fingerprint; exit 1 where the canary fails."""
+    answer = {"step": "start", "error": None}  # type: dict[str, object]
+
+    def begin(step):  # type: (str) -> None
+        answer["step"] = step
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(answer, file)
+        os.replace(path + ".part", path)
+
+    try:
+        begin("start")
+        answer["python"] = platform.python_version()
+        answer["executable"] = sys.executable
+        answer["packages"] = packages()
+        begin("import torch")
+        import torch
+
+        answer["torch"] = str(torch.__version__)
+        answer["watched"] = watched(torch)
+        begin("matmul on the CPU")
+        if torch.ones(4, 3).matmul(torch.ones(3, 2)).sum().item() != 24.0:
+            raise RuntimeError("4x3 ones times 3x2 ones do not sum to 24")
+        begin("matmul on the meta device")
+        if tuple(torch.empty(4, 3, device="meta").matmul(torch.empty(3, 2, device="meta")).shape) != (4, 2):
+            raise RuntimeError("a 4x3 times a 3x2 meta tensor is not 4x2")
+        begin("fingerprint")
+        answer["fingerprint"] = fingerprint(torch)
+        begin("done")
+    except BaseException as error:
+        answer["error"] = traceback.format_exc()
+        answer["problem"] = type(error).__name__ + ": " + (str(error).strip().splitlines() or [""])[0]
+        begin(str(answer["step"]))
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def packages():  # type: () -> dict[str, str]
+    """Return name and version of every distribution that this interpreter sees."""
+    from importlib import metadata
+
+    found = {}  # type: dict[str, str]
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), distribution.version)
+    return dict(sorted(found.items()))
+
+
+def watched(torch):  # type: (object) -> list[str]
+    """Return files and folders whose change of time means: another environment than the one probed."""
+    folders = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
+    home = os.path.dirname(os.path.abspath(torch.__file__))  # type: ignore[attr-defined]
+    inside = ["version.py", os.path.join("lib", "libtorch_cpu.so"), os.path.join("lib", "libtorch_python.so")]
+    files = [os.path.join(home, name) for name in inside]
+    return [path for path in [*folders, *files] if os.path.exists(path)]
+
+
+def fingerprint(torch):  # type: (object) -> dict[str, object]
+    """Return what tells one torch from another; a question that an old torch does not know is left out."""
+    version = getattr(torch, "version", None)
+    found = {
+        "torch": str(torch.__version__),  # type: ignore[attr-defined]
+        "git_version": getattr(version, "git_version", None),
+        "debug": getattr(version, "debug", None),
+        "cuda": getattr(version, "cuda", None),
+        "hip": getattr(version, "hip", None),
+        "xpu": getattr(version, "xpu", None),
+        "python": sys.version.replace("\n", " "),
+        "machine": platform.machine(),
+        "system": platform.system() + " " + platform.release(),
+        "glibc": " ".join(platform.libc_ver()).strip(),
+    }  # type: dict[str, object]
+    questions = {
+        "numpy": lambda: __import__("numpy").__version__,
+        "config": lambda: config(torch),
+        "parallel": lambda: parallel(torch),
+        "openmp_loaded": lambda: loaded(r"(lib[gi]?omp|libiomp)"),
+        "blas_loaded": lambda: loaded(r"lib(mkl_rt|mkl_core|openblas|blas|cblas|nvpl_blas|armpl)"),
+        "cuda_available": lambda: bool(torch.cuda.is_available()),  # type: ignore[attr-defined]
+        "gpus": lambda: gpus(torch),
+        "cpu": lambda: cpu(),
+        "meta_mm": lambda: meta_mm(torch),
+    }  # type: dict[str, Callable[[], object]]
+    for name, ask in questions.items():
+        try:
+            found[name] = ask()
+        except Exception as error:
+            found[name] = "unknown (" + type(error).__name__ + ")"
+    return found
+
+
+def config(torch):  # type: (object) -> dict[str, object]
+    """Return torch.__config__.show() condensed: components, and settings without compiler warnings."""
+    components = []  # type: list[str]
+    settings = {}  # type: dict[str, str]
+    for line in torch.__config__.show().splitlines():  # type: ignore[attr-defined]
+        text = line.strip().lstrip("- ").strip()
+        if text.startswith("Build settings:"):
+            for setting in re.split(r",\s+(?=[A-Z0-9_]+=)", text[len("Build settings:") :].strip(" ,")):
+                name, _, value = setting.partition("=")
+                if name.strip() == "CXX_FLAGS":  # definitions change what torch does, warnings do not
+                    value = " ".join(re.findall(r"-D\S+", value))
+                settings[name.strip()] = re.sub(r"\s+", " ", value.strip(" ,"))
+        elif text and not text.startswith("PyTorch built with"):
+            components.append(text)
+    return {"components": components, "settings": settings}
+
+
+def parallel(torch):  # type: (object) -> dict[str, str]
+    """Return thread counts and OpenMP as torch.__config__.parallel_info() tells them."""
+    text = torch.__config__.parallel_info()  # type: ignore[attr-defined]
+    found = {}  # type: dict[str, str]
+    for line in text.splitlines():
+        name, colon, value = line.strip().partition(" : ")
+        if colon:
+            found[name.strip()] = value.strip()
+        elif re.match(r"(OpenMP|Intel|OpenBLAS|MKL)", line.strip()):
+            found.setdefault(line.strip().split(" ")[0], line.strip())
+    return found
+
+
+def loaded(pattern):  # type: (str) -> list[str]
+    """Return the file names of the shared libraries in this process that match, where /proc tells."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        paths = {line.split(None, 5)[-1].strip() for line in file if "/" in line}
+    names = {os.path.basename(path) for path in paths}
+    return sorted(name for name in names if re.match(pattern, name))
+
+
+def gpus(torch):  # type: (object) -> list[str]
+    """Return the names of the GPUs that this torch can use."""
+    cuda = torch.cuda  # type: ignore[attr-defined]
+    if not cuda.is_available():
+        return []
+    return [cuda.get_device_name(index) for index in range(cuda.device_count())]
+
+
+def cpu():  # type: () -> dict[str, object]
+    """Return model and number of the CPUs that this process may use."""
+    model = platform.processor()
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        model = names[0] if names else model
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"model": model, "count": os.cpu_count(), "usable": usable}
+
+
+def meta_mm(torch):  # type: (object) -> dict[str, object]
+    """Return where the Meta kernel of aten::mm is registered: a Python one takes the GIL, a C++ one does not."""
+    table = torch._C._dispatch_dump_table("aten::mm")  # type: ignore[attr-defined]
+    for line in table.splitlines():
+        row = re.match(r"Meta: (?:registered at )?(.*?):(\d+) \[(.*)\]$", line.strip())
+        if row:
+            name = os.path.basename(row.group(1))
+            return {
+                "registered": name + ":" + row.group(2),
+                "kind": row.group(3),
+                "python": name.endswith(".py"),
+            }
+    return {"registered": None, "kind": None, "python": None}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,207 @@
+"""Where packages come from: what the user's uv and pip settings name.
+
+uv ignores pip's configuration and pip ignores uv's, so both are read here, once, and then told to uv
+explicitly. The files are small and parsed directly: `pip config list` costs 0.3 s.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import url2pathname
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+DEFAULT_INDEX = "https://pypi.org/simple"  # of pip and of uv
+BEST_MATCH = "unsafe-best-match"  # pip's way: the best version that any index holds
+FIRST_INDEX = "first-index"  # uv's way: only the first index that knows the project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The indexes and folders that packages are taken from.
+
+    URLs may hold credentials: pass them through `without_credentials` before showing them.
+    """
+
+    index_url: str | None = DEFAULT_INDEX  # None where the user's settings say no-index
+    extra_index_urls: tuple[str, ...] = ()  # before index_url where versions tie, as in uv
+    find_links: tuple[str, ...] = ()  # folders, file: URLs, or pages of links
+    strategy: str = BEST_MATCH  # uv's --index-strategy: whose habits the user's settings follow
+    certificates: str | None = None  # pip's `cert`: a bundle that uv and requests would not know of
+
+    @property
+    def index_urls(self) -> tuple[str, ...]:
+        """All indexes, in order of precedence."""
+        return (*self.extra_index_urls, *((self.index_url,) if self.index_url else ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """What one tool's settings name; None and () where they say nothing."""
+
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    no_index: bool = False
+    strategy: str | None = None
+    certificates: str | None = None
+
+    @property
+    def names_an_index(self) -> bool:
+        return bool(self.index_url or self.extra_index_urls)
+
+
+def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
+    """Return what the user's settings name: uv's where they name something, else pip's, else the default."""
+    uv, pip = _uv_settings(environ), _pip_settings(environ)
+    by_uv = uv.names_an_index
+    no_index = uv.no_index or (pip.no_index and not by_uv)
+    return Sources(
+        index_url=None if no_index else uv.index_url or pip.index_url or DEFAULT_INDEX,
+        extra_index_urls=() if no_index else uv.extra_index_urls or pip.extra_index_urls,
+        find_links=uv.find_links or pip.find_links,
+        strategy=uv.strategy or (FIRST_INDEX if by_uv else BEST_MATCH),
+        certificates=pip.certificates,
+    )
+
+
+def without_credentials(url: str) -> str:
+    """Return `url` with user name and password left out, fit to be shown and stored."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def local_folder(place: str) -> Path | None:
+    """Return the path that a path or file: URL means; None for anything over a network."""
+    parts = urlsplit(place)
+    if parts.scheme == "file":
+        return Path(url2pathname(parts.path))
+    return None if "://" in place else Path(place).expanduser()
+
+
+def _uv_settings(environ: Mapping[str, str]) -> _Settings:
+    """Read uv's variables and its user's and system's uv.toml, the first that speaks winning."""
+    read = [_uv_table(table) for table in _uv_tables(environ)]
+    default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL")
+    default = default or next((one.index_url for one in read if one.index_url), None)
+    extra = environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split()
+    extra += [url for one in read for url in one.extra_index_urls]
+    find_links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
+    find_links += [link for one in read for link in one.find_links]
+    strategy = environ.get("UV_INDEX_STRATEGY")
+    return _Settings(
+        index_url=_with_secret(default, environ) if default else None,
+        extra_index_urls=tuple(dict.fromkeys(_with_secret(url, environ) for url in extra)),
+        find_links=tuple(dict.fromkeys(find_links)),
+        no_index=_is_on(environ.get("UV_NO_INDEX")) or any(one.no_index for one in read),
+        strategy=strategy or next((one.strategy for one in read if one.strategy), None),
+    )
+
+
+def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    if _is_on(environ.get("UV_NO_CONFIG")):
+        return
+    if named := environ.get("UV_CONFIG_FILE"):
+        files = [Path(named)]
+    else:
+        system = [Path(folder, "uv", "uv.toml") for folder in _system_folders(environ)]
+        files = [_user_folder(environ) / "uv" / "uv.toml", *system, Path("/etc/uv/uv.toml")]
+    for file in files:
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # not there; or broken, which uv itself tells its user
+            continue
+        yield table
+        if isinstance(table.get("pip"), dict):
+            yield table["pip"]
+
+
+def _uv_table(table: Mapping[str, Any]) -> _Settings:
+    indexes = [index for index in table.get("index", []) if "url" in index and not index.get("explicit")]
+    named = [f"{index['name']}={index['url']}" if "name" in index else str(index["url"]) for index in indexes]
+    default = next(
+        (name for name, index in zip(named, indexes, strict=True) if index.get("default")),
+        table.get("index-url"),
+    )
+    extra = [name for name, index in zip(named, indexes, strict=True) if not index.get("default")]
+    return _Settings(
+        index_url=default,
+        extra_index_urls=(*extra, *map(str, table.get("extra-index-url", []))),
+        find_links=tuple(map(str, table.get("find-links", []))),
+        no_index=bool(table.get("no-index")),
+        strategy=table.get("index-strategy"),
+    )
+
+
+def _with_secret(index: str, environ: Mapping[str, str]) -> str:
+    """Return the URL of uv's "name=url", with the credentials that UV_INDEX_NAME_USERNAME gives it."""
+    name, equals, url = index.partition("=")
+    if not equals or "://" in name:
+        return index
+    key = "".join(letter if letter.isalnum() else "_" for letter in name).upper()
+    user, password = (environ.get(f"UV_INDEX_{key}_{part}") for part in ("USERNAME", "PASSWORD"))
+    parts = urlsplit(url)
+    if not (user or password) or "@" in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=f"{user or ''}:{password or ''}@{parts.netloc}"))
+
+
+def _pip_settings(environ: Mapping[str, str]) -> _Settings:
+    """Read pip's files, later ones overriding earlier ones, then its variables, which override them all."""
+    values: dict[str, str] = {}
+    for file in _pip_files(environ):
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(file, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):  # broken, which pip itself tells its user
+            continue
+        for section in ("global", "install"):
+            if parser.has_section(section):
+                values.update({key.replace("_", "-"): value for key, value in parser.items(section)})
+    for key in ("index-url", "extra-index-url", "find-links", "no-index", "cert"):
+        if value := environ.get("PIP_" + key.upper().replace("-", "_")):
+            values[key] = value
+    return _Settings(
+        index_url=values.get("index-url", "").strip() or None,
+        extra_index_urls=tuple(values.get("extra-index-url", "").split()),
+        find_links=tuple(values.get("find-links", "").split()),
+        no_index=_is_on(values.get("no-index")),
+        certificates=values.get("cert", "").strip() or None,
+    )
+
+
+def _pip_files(environ: Mapping[str, str]) -> list[Path]:
+    named = environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:  # pip's way of saying: read no file at all
+        return []
+    home = _home(environ)
+    files = [Path(folder, "pip", "pip.conf") for folder in reversed(_system_folders(environ))]
+    files += [Path("/etc/pip.conf"), home / ".pip" / "pip.conf", _user_folder(environ) / "pip" / "pip.conf"]
+    if environment := environ.get("VIRTUAL_ENV"):
+        files.append(Path(environment, "pip.conf"))
+    return [*files, Path(named)] if named else files
+
+
+def _home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME") or Path.home())
+
+
+def _user_folder(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config")
+
+
+def _system_folders(environ: Mapping[str, str]) -> list[str]:
+    return (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
+
+
+def _is_on(value: str | None) -> bool:
+    return (value or "").strip().lower() in {"1", "true", "yes", "on"}

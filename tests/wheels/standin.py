@@ -1,0 +1,137 @@
+"""Build wheels of a torch that imports at once, satisfies the probe's canary, and behaves as a test says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zipfile
+from pathlib import Path
+
+_TORCH = '''\
+"""A stand-in for torch: enough for the canary, and `behaviour` for a test's scripts to act on."""
+import os as _os, time as _time
+
+behaviour = {behaviour!r}
+if behaviour == "fails to import":
+    raise ImportError("libtorch_stand_in.so: cannot open shared object file")
+if behaviour == "dies on import":
+    _os.abort()
+if behaviour == "hangs on import":
+    while True:
+        _time.sleep(3600)
+
+from . import version
+from .version import __version__
+
+
+class Tensor:
+    def __init__(self, shape, device):
+        self.shape, self.device = tuple(shape), device
+
+    def matmul(self, other):
+        return Tensor((self.shape[0], other.shape[1]), self.device).of(self.shape[1])
+
+    def of(self, value):
+        self.value = value
+        return self
+
+    def sum(self):
+        wrong = 1 if behaviour == "miscalculates" else 0
+        return Tensor((), self.device).of(float(self.value * self.shape[0] * self.shape[1] + wrong))
+
+    def item(self):
+        return self.value
+
+
+def ones(*shape, device="cpu"):
+    return Tensor(shape, device).of(1)
+
+
+empty = ones
+
+
+class __config__:
+    @staticmethod
+    def show():
+        return "PyTorch built with:\\n  - GCC 13.3\\n  - Build settings: BLAS_INFO=mkl, USE_CUDA=OFF, "
+
+    @staticmethod
+    def parallel_info():
+        return "ATen/Parallel:\\n\\tat::get_num_threads() : 2\\n"
+
+
+class cuda:
+    @staticmethod
+    def is_available():
+        return False
+
+
+class _C:
+    @staticmethod
+    def _dispatch_dump_table(name):
+        return "CPU: registered at /w/RegisterCPU.cpp:1 [kernel]\\nMeta: registered at /w/RegisterMeta.cpp:7 [kernel]\\n"
+'''
+_VERSION = '__version__ = {version!r}\ngit_version = "0" * 40\ndebug = False\ncuda = None\nhip = None\n'
+
+
+def build_wheel(
+    folder: Path,
+    version: str,
+    *,
+    tag: str = "py3-none-any",
+    behaviour: str = "",
+    requires: tuple[str, ...] = (),
+    claims: str | None = None,
+    padding: int = 0,
+) -> Path:
+    """Build a torch wheel of a version in `folder`, and return its path.
+
+    `behaviour` becomes torch.behaviour; "fails to import", "dies on import", "hangs on import" and
+    "miscalculates" do what they say. `claims` is the version its metadata gives, where that differs from
+    the file's name; `padding` adds so many bytes to its size.
+    """
+    files = {
+        "torch/__init__.py": _TORCH.format(behaviour=behaviour),
+        "torch/version.py": _VERSION.format(version=version),
+    }
+    if padding:
+        files["torch/lib/padding.txt"] = "." * padding
+    return _write(folder, "torch", version, tag, files, requires, claims or version)
+
+
+def build_companion(folder: Path, name: str, version: str, *, padding: int = 0) -> Path:
+    """Build a wheel of another package, such as the numpy that is always installed with torch."""
+    module = name.replace("-", "_")
+    files = {f"{module}/__init__.py": f"__version__ = {version!r}\n"}
+    if padding:
+        files[f"{module}/padding.txt"] = "." * padding
+    return _write(folder, module, version, "py3-none-any", files, (), version)
+
+
+def _write(
+    folder: Path,
+    name: str,
+    version: str,
+    tag: str,
+    files: dict[str, str],
+    requires: tuple[str, ...],
+    claims: str,
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-{claims}.dist-info"
+    metadata = [f"Name: {name}", f"Version: {claims}", *(f"Requires-Dist: {one}" for one in requires)]
+    files = files | {
+        f"{info}/METADATA": "Metadata-Version: 2.1\n" + "\n".join(metadata) + "\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n",
+    }
+    record = [f"{path},{_hash(text)},{len(text.encode())}" for path, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,"]) + "\n"
+    wheel = folder / f"{name}-{version}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return wheel
+
+
+def _hash(text: str) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
