@@ -1,0 +1,1 @@
+"""Supervision, its parts and its tiny programs."""

@@ -1,0 +1,4 @@
+import select, os
+
+r, w = os.pipe()
+select.select([r], [], [], 8)

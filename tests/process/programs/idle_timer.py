@@ -1,0 +1,3 @@
+import threading
+
+threading.Timer(8, print, ["x"]).start()

@@ -1,0 +1,18 @@
+import threading
+
+first, second = threading.Lock(), threading.Lock()
+both = threading.Barrier(2)
+
+
+def take(one, other):
+    with one:
+        both.wait()
+        with other:
+            pass
+
+
+threads = [threading.Thread(target=take, args=pair) for pair in ((first, second), (second, first))]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()

@@ -1,0 +1,4 @@
+import os
+
+readable, writable = os.pipe()
+os.read(readable, 1)

@@ -1,0 +1,4 @@
+import socket
+
+one, other = socket.socketpair()
+one.recv(1)

@@ -1,0 +1,24 @@
+"""A tool that runs one task: prints its supervisor's pid, waits."""
+
+import os
+import sys
+
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+
+from matrix.process import supervise
+
+folder = Path(sys.argv[2])
+running = supervise.start(
+    supervise.Task(
+        argv=(sys.executable, str(Path(__file__).with_name("tree.py"))),
+        cwd=str(folder),
+        env=dict(os.environ),
+        stdout=str(folder / "out"),
+        stderr=str(folder / "err"),
+        timeout=600,
+        mark=supervise.mark_for(folder, "1"),
+    )
+)
+print(running.pid, flush=True)
+running.wait()

@@ -1,0 +1,57 @@
+"""Start this folder's tiny programs under supervision, and wait for conditions."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix.process import kernel, supervise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRAMS = Path(__file__).with_name("programs")
+PATIENCE = 30.0  # seconds for a condition: a test that needs them fails
+
+
+def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervise.Supervised:
+    """Start a program; its output goes to `folder`/out and `folder`/err."""
+    folder.mkdir(parents=True, exist_ok=True)
+    task: dict[str, Any] = {
+        "argv": (sys.executable, str(PROGRAMS / f"{program}.py"), *arguments),
+        "cwd": str(folder),
+        "env": dict(os.environ),
+        "stdout": str(folder / "out"),
+        "stderr": str(folder / "err"),
+        "timeout": 60.0,
+    }
+    return supervise.start(supervise.Task(**task | fields))
+
+
+def run(folder: Path, program: str, *arguments: str, **fields: Any) -> supervise.Ending:
+    """Run a program to its end."""
+    return begin(folder, program, *arguments, **fields).wait()
+
+
+def until(condition: Callable[[], object]) -> bool:
+    """Return whether a condition comes true within PATIENCE."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    found = kernel.process(pid)
+    return found is not None and found.is_alive
+
+
+def family(pid: int) -> set[int]:
+    """Return the living descendants of a process."""
+    return {member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive}

@@ -1,0 +1,72 @@
+"""What /proc tells of processes, threads and interpreters."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from matrix.process import kernel, pictures, runtime
+from tests.process.running import until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+def test_name_with_parentheses() -> None:
+    """A process may call itself anything."""
+    rest = " ".join(map(str, range(4, 60)))
+    found = kernel.Process(7, f"7 (a) b (c) S {rest}".encode())
+    assert (found.name, found.state, found.parent, found.threads) == ("a) b (c", "S", 4, 20)
+
+
+def test_tree_finds_new_and_forgets_old() -> None:
+    """Descendants are found when they come, and are no more when they have gone."""
+    tree = kernel.Tree(os.getpid())
+    before = {member.pid for member in tree.look()}
+    with subprocess.Popen(["sleep", "600"]) as child:
+        assert {member.pid for member in tree.look()} - before == {child.pid}
+        assert {member.pid for member in tree.look()} - before == {child.pid}
+        child.kill()
+    assert child.pid not in {member.pid for member in tree.look()}
+
+
+def test_own_memory() -> None:
+    """Proportional memory is about what the process has."""
+    found = kernel.process(os.getpid())
+    assert found is not None
+    assert 0.2 * found.rss < kernel.proportional_rss([found]) <= 1.1 * found.rss
+
+
+def test_gone_process() -> None:
+    """A process that has gone is None, and can be described and signalled without harm."""
+    with subprocess.Popen(["true"]) as child:
+        pass
+    assert kernel.process(child.pid) is None
+    assert "has gone" in kernel.describe(child.pid)
+    kernel.send(child.pid, 0)
+
+
+def test_runtime_state_is_found() -> None:
+    """The address of _PyRuntime, where the GIL is, is known from outside."""
+    own = ctypes.addressof(ctypes.c_byte.in_dll(ctypes.pythonapi, "_PyRuntime"))
+    assert [start for start, end in runtime.runtime_ranges(os.getpid()) if start <= own < end] == [own]
+
+
+def test_other_files_have_no_runtime_state() -> None:
+    """What is not an interpreter has none."""
+    with Path(__file__).open("rb") as file:
+        assert runtime.find_symbol(file.fileno()) is None
+
+
+@pytest.mark.skipif(not pictures.CALLS, reason="system calls of this machine are not known")
+def test_a_sleep_is_seen_as_what_it_is() -> None:
+    """A sleeping process is in a system call that is no evidence of a deadlock."""
+    with subprocess.Popen(["sleep", "600"]) as child:
+        assert until(lambda: pictures.read_thread(child.pid, child.pid).state == "S")
+        thread = pictures.read_thread(child.pid, child.pid)
+        child.kill()
+    assert (thread.name, thread.call) == ("sleep", "")

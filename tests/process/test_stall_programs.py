@@ -1,0 +1,94 @@
+"""Deadlocks of real programs are seen within seconds, healthy idle ones never."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.process.running import PROGRAMS, begin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.process.supervise import Ending, Supervised
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+IDLE = sorted(path.stem for path in PROGRAMS.glob("idle_*.py"))
+EXIT_CODES = {"idle_watchdog": 1}
+TIMEOUT = 40.0  # seconds: for what should end itself in 8, or be seen to be stuck in 5
+WORDS = {
+    "stuck_locks": {"futex"},
+    "stuck_join": {"futex"},
+    "stuck_child": {"child", "futex"},
+    "stuck_pipe": {"pipe"},
+    "stuck_socket": {"socket"},
+    "stuck_tcp": {"socket"},
+    "stuck_asyncio": {"poll"},
+    "stuck_queue": {"child", "pipe"},
+    "stuck_shared_lock": {"child", "futex"},
+    "stuck_file_lock": {"lock"},
+    "stuck_gil": {"gil", "futex"},
+    "stuck_stopped": {"stopped"},
+    "stuck_at_exit": {"futex"},
+    "stuck_import": {"futex"},
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supervised]]:
+    """Start all programs at once: they only wait."""
+    folder = tmp_path_factory.mktemp("stall")
+    server = socket.create_server(("127.0.0.1", 0))
+    environment = os.environ | {"PORT": str(server.getsockname()[1])}
+    started = {
+        name: begin(folder / name, name, env=environment, timeout=TIMEOUT, stall=True)
+        for name in [*IDLE, *WORDS]
+    }
+
+    def serve() -> None:
+        peer, _ = server.accept()
+        threading.Event().wait(7)
+        peer.send(b"x")
+        peer.close()
+
+    peer = threading.Thread(target=serve, daemon=True)
+    peer.start()
+    yield started
+    for supervised in started.values():
+        supervised.interrupt()
+    for supervised in started.values():
+        supervised.wait()
+    peer.join(10)
+    server.close()
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_deadlock_is_seen(running: dict[str, Supervised], name: str) -> None:
+    """A deadlock is ended long before the timeout, with every thread's wait as evidence."""
+    ending = running[name].wait()
+    assert ending.stopped_by == "stall", ending
+    assert (ending.exit_code, ending.signal, ending.problem) == (None, None, "")
+    assert ending.seconds < TIMEOUT / 2
+    assert {entry["wait"] for entry in ending.evidence["stall"]} == WORDS[name]
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_idle_is_not_a_stall(running: dict[str, Supervised], name: str) -> None:
+    """A program that waits for something that will come runs to its own end."""
+    ending: Ending = running[name].wait()
+    assert (ending.stopped_by, ending.exit_code) == ("exit", EXIT_CODES.get(name, 0)), ending
+    assert dataclasses.asdict(ending)["evidence"] == {}
+
+
+def test_output_of_a_stalled_program_is_kept(
+    running: dict[str, Supervised], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What a program printed before it hung at exit is in its file."""
+    assert running["stuck_at_exit"].wait().stdout_bytes == len("success\n")
