@@ -77,7 +77,7 @@ def choose_auto(
     place = without_credentials(cpu.index_url)
     if _kept_answer(cpu.index_url, cache, index_answers or answers):
         return cpu, f"no GPU is visible, and {place} answers"
-    reason = f"no GPU is visible, but {place} did not answer within {ANSWER_TIMEOUT:g} s"
+    reason = f"no GPU is visible, but {place} gave no answer within {ANSWER_TIMEOUT:g} s"
     return build_named("pypi", {}, environ), reason
 
 

@@ -73,7 +73,9 @@ class EnvironmentCache:
         if request.problem is not None:
             return None
         kept = _read(self._kept_file(request))
-        if kept is None or not _is_unchanged(kept["watched"]):
+        # an environment of the user's must still be there; ours can be made again
+        is_users = request.interpreter is not None
+        if kept is None or not _is_unchanged(kept["watched"], gone_is_changed=is_users):
             return None
         return _environment(request, kept["environment"])
 
@@ -117,6 +119,8 @@ class EnvironmentCache:
             if not self._held[key, config]:
                 return
             self._held[key, config] -= 1
+            with suppress(OSError):
+                (self._disk.folder / key / "used").touch()
             if not any(count for (held, _), count in self._held.items() if held == key):
                 self._disk.unmark(key)
 
@@ -370,12 +374,14 @@ def _stamps(paths: Iterable[Path]) -> list[list[Any]]:
     return found
 
 
-def _is_unchanged(stamps: list[list[Any]]) -> bool:
-    """Return whether files are as they were; a wheel that is gone has not changed."""
+def _is_unchanged(stamps: list[list[Any]], *, gone_is_changed: bool = False) -> bool:
+    """Return whether files are as they were. A wheel that is gone was still what was installed."""
     for path, size, time in stamps:
         try:
             status = os.stat(path)  # noqa: PTH116  a thousand of these stand before a rerun
         except OSError:
+            if gone_is_changed:
+                return False
             continue
         if status.st_mtime_ns != time or (size and status.st_size != size):
             return False

@@ -31,6 +31,7 @@ SHARE_OF_FREE = 0.8  # of what is free or ours: the rest of the machine needs di
 BYTECODE_SHARE = 1.03  # 135 MB of .pyc in a torch 2.11.0 environment of 4.5 GB, written as it is used
 UNPACKED_RATIO = 3  # a torch wheel of 184 MB unpacks to 600 MB
 UNKNOWN_SIZE_MB = 5000.0  # torch 2.11.0 with its CUDA libraries takes 4.5 GB
+CUDA_LIBRARIES = 15  # that torch 2.11.0 brings: one never seen is taken for such a part of the whole
 ORPHAN_AGE = 3600  # seconds until what only uv's cache holds counts as left over from a killed install
 WAIT_CHECK = 0.5  # seconds between looks at what other processes have released
 LOCK_CHECK = 0.05  # seconds between tries of a lock that another process holds
@@ -91,7 +92,7 @@ class Disk:
         owner = mark_for(self.home, key)
         file = self._mark_file(key)
         file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".part")
+        partial = file.with_name(f".{file.name}.part")
         partial.write_text(json.dumps({"owner": owner, "reserved": reserved}), encoding="utf-8")
         partial.replace(file)
 
@@ -108,7 +109,7 @@ class Disk:
     def marks(self) -> dict[str, int]:
         """Return the environments in use, by living processes, with the bytes reserved for each."""
         found: dict[str, int] = {}
-        for file in (self.folder / ".marks").glob("*.[0-9]*"):
+        for file in (self.folder / ".marks").glob("[!.]*.[0-9]*"):
             try:
                 mark = json.loads(file.read_text(encoding="utf-8"))
                 dead = owner_is_dead(mark["owner"])
@@ -155,30 +156,35 @@ class Disk:
         return sizes
 
     def estimate(self, lock: str, build: str, wheel: int | None) -> int:
-        """Return the bytes that installing a lock will take.
+        """Return the bytes that installing a lock will take; `wheel` is the size of torch's own, if known.
 
-        Packages that are installed already are shared and take nothing; sizes of others are known from
-        earlier installs; what is still unknown is taken from the largest earlier one of the build, from
-        the wheel's size, or else UNKNOWN_SIZE_MB.
+        Packages that are installed already are shared and take nothing. Sizes of others are those of
+        earlier installs, of that version or else of that name; torch's of the same build.
         """
-        known: dict[str, int] = {}
-        present: set[str] = set()
-        largest = 0
+        by_pin: dict[tuple[str, str], int] = {}
+        by_name: dict[str, int] = {}
+        present: set[tuple[str, str]] = set()
         for key, installation in self.installations().items():
-            names = {f"{one['name']}=={one['version']}": int(one["size"]) for one in installation["packages"]}
-            known |= names
-            if self.is_complete(key):
-                present |= names.keys()
-            if installation["build"] == build:
-                largest = max(largest, sum(names.values()))
-        locked = {f"{name}=={version}" for name, version in locked_versions(lock).items()}
-        need = sum(known[pin] for pin in locked - present if pin in known)
-        unknown = locked - known.keys()
-        if unknown:
-            guess = largest or self._unknown_size
-            if wheel is not None and not any(pin.startswith("nvidia-") for pin in unknown):
-                guess = min(guess, wheel * UNPACKED_RATIO) if largest else wheel * UNPACKED_RATIO
-            need = max(need, guess)
+            for package in installation["packages"]:
+                name, pin, size = package["name"], (package["name"], package["version"]), int(package["size"])
+                by_pin[pin] = size
+                if name != "torch" or installation["build"] == build:
+                    by_name[name] = max(size, by_name.get(name, 0))
+                if self.is_complete(key):
+                    present.add(pin)
+        absent = locked_versions(lock).items() - present
+        need = 0
+        for name, version in absent:
+            if (name, version) in by_pin:
+                need += by_pin[name, version]
+            elif name == "torch" and wheel is not None:
+                need += wheel * UNPACKED_RATIO
+            elif name in by_name:
+                need += by_name[name]
+            elif name == "torch":
+                return max(need, self._unknown_size)  # which is meant to hold all that comes with it
+            elif name.startswith("nvidia-"):
+                need += self._unknown_size // CUDA_LIBRARIES
         return int(need * BYTECODE_SHARE)
 
     # making room
@@ -190,6 +196,7 @@ class Disk:
 
         Raises NoRoomError with the figures, CancelledError on an interrupt.
         """
+        told = False
         while True:
             with self._released:
                 generation = self._generation
@@ -198,6 +205,8 @@ class Disk:
                 if room.fits(need):
                     self.mark(key, reserved=need)
                     return
+                if need > room.budget:
+                    raise NoRoomError(self._figures(need, room))  # evicting all would not help
                 in_use = self.marks().keys() - {key}
                 victim = self._least_recently_used(in_use | {key})
                 if victim is not None:
@@ -206,7 +215,9 @@ class Disk:
                     continue
             if not in_use:
                 raise NoRoomError(self._figures(need, room))
-            stage("waiting for disk")
+            if not told:
+                stage("waiting for disk")
+                told = True
             with self._released:
                 if self._generation == generation:
                     self._released.wait(WAIT_CHECK)
@@ -246,6 +257,8 @@ class Disk:
         for metadata in folder.glob("venv/lib*/python*/site-packages/*.dist-info/METADATA"):
             inodes.add(metadata.stat().st_ino)
         remove_tree(folder / "venv")
+        for leftover in self.folder.glob("*/.removed-*"):  # of a removal that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
         self._sweep_cache(inodes)
 
     def _sweep_cache(self, evicted: set[int]) -> None:

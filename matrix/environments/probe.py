@@ -178,7 +178,7 @@ def cpu():  # type: () -> dict[str, object]
 
 
 def meta_mm(torch):  # type: (object) -> dict[str, object]
-    """Return where the Meta kernel of aten::mm is registered: a Python one takes the GIL, a C++ one does not."""
+    """Return where the Meta kernel of aten::mm is registered; one in Python takes the GIL."""
     table = torch._C._dispatch_dump_table("aten::mm")  # type: ignore[attr-defined]
     for line in table.splitlines():
         row = re.match(r"Meta: (?:registered at )?(.*?):(\d+) \[(.*)\]$", line.strip())

@@ -84,14 +84,16 @@ class Listing:
 
     def yanked_among(self, spec: str) -> list[tuple[str, str]]:
         """Return version and reason of the yanked releases that `spec` would mean but for that."""
-        if _is_exact(spec) or not _CLAUSE.match(spec):
+        if _is_exact(spec) or spec.endswith(".whl"):
             return []
         known = {release.version for release in self.releases}
-        return [
-            (release.version, release.yanked or "no reason given")
-            for release in self.yanked
-            if release.version not in known and _contains(SpecifierSet(spec), release)
-        ]
+        yanked = [release for release in self.yanked if release.version not in known]
+        if _CLAUSE.match(spec):
+            yanked = [release for release in yanked if _contains(SpecifierSet(spec), release)]
+        else:
+            oldest = Version(select(spec, self)[0].version)
+            yanked = [release for release in yanked if Version(release.version) > oldest]
+        return [(release.version, release.yanked or "no reason given") for release in yanked]
 
 
 def split_specs(text: str) -> list[str]:

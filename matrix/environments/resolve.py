@@ -100,7 +100,7 @@ def locked_versions(lock: str) -> dict[str, str]:
 
 
 def is_same_version(asked: str, found: str) -> bool:
-    """Return whether `found` is the version asked for, local part included; any will do for a wheel's path."""
+    """Return whether `found` is the version asked for, local part included."""
     if asked.endswith(".whl"):
         asked = Path(asked).name.split("-")[1]
     try:

@@ -28,6 +28,7 @@ class Index:
     dying: int = 0  # so many next answers end half-way
     held: threading.Event | None = None  # answers wait until it is set
     asked: list[str] = field(default_factory=list)  # paths, in order
+    arrived: threading.Event = field(default_factory=threading.Event)  # something was asked
 
     def pages_of(self, project: str) -> int:
         """Return how often a project's page was asked for."""
@@ -63,6 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         index, path = self.told, unquote(self.path)
         index.asked.append(path)
+        index.arrived.set()
         if index.held is not None:
             index.held.wait(TIMEOUT)
         if index.failing:
@@ -75,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
             found = wheel.is_file()
             self._answer(200 if found else 404, wheel.read_bytes() if found else b"", "application/zip")
 
-    do_HEAD = do_GET
+    do_HEAD = do_GET  # noqa: N815  the name that http.server looks for
 
     def _page(self, project: str) -> None:
         index = self.told
@@ -129,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):  # who asked was killed
             self.close_connection = True
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Say nothing."""
 
 

@@ -69,7 +69,8 @@ class cuda:
 class _C:
     @staticmethod
     def _dispatch_dump_table(name):
-        return "CPU: registered at /w/RegisterCPU.cpp:1 [kernel]\\nMeta: registered at /w/RegisterMeta.cpp:7 [kernel]\\n"
+        rows = ["CPU: registered at /w/RegisterCPU.cpp:1", "Meta: registered at /w/RegisterMeta.cpp:7"]
+        return "\\n".join(row + " [kernel]" for row in rows)
 '''
 _VERSION = '__version__ = {version!r}\ngit_version = "0" * 40\ndebug = False\ncuda = None\nhip = None\n'
 

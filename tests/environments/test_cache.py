@@ -1,0 +1,346 @@
+"""Environments made by the real uv from stand-in wheels."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from matrix.environments.cache import cell_environ
+from matrix.environments.create import installed_packages
+from matrix.environments.sources import Sources
+from matrix.model import Build, Config, Outcome, Request
+from tests.environments.conftest import PYTHON, MakeCache, ask, stages_of
+from tests.wheels import Index, build_companion, build_wheel, serve
+
+
+def folder_of(home: Path, request: Request) -> Path:
+    """Return where an installation is."""
+    return home / "envs" / request.install_key
+
+
+def test_installs_what_was_asked_for(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """An environment holds the torch asked for, is probed, and says all of it."""
+    build_wheel(wheels, "2.11.0")
+    build_wheel(wheels, "2.12.0")
+    cache = make_cache()
+    environment = cache.acquire(ask("2.11.0"))
+    assert environment.is_usable, environment.reason
+    assert environment.torch == "2.11.0"
+    assert environment.python.startswith(PYTHON + ".")
+    assert environment.packages == {"numpy": "2.2.0", "torch": "2.11.0"}
+    assert environment.fingerprint["meta_mm"] == {
+        "registered": "RegisterMeta.cpp:7",
+        "kind": "kernel",
+        "python": False,
+    }
+    assert environment.label == "torch-2.11.0-pypi"
+    assert environment.interpreter == folder_of(tmp_path / "home", ask("2.11.0")) / "venv" / "bin" / "python"
+    assert stages_of(cache) == ["resolving", "installing", "probing", "ready"]
+
+
+def test_reuses_without_uv_or_network(wheels: Path, index: Index, make_cache: MakeCache) -> None:
+    """A second run knows the environment at once and installs nothing."""
+    build_wheel(wheels, "2.11.0")
+    first = make_cache().acquire(ask("2.11.0"))
+    index.asked.clear()
+    cache = make_cache()
+    assert cache.known(ask("2.11.0")) == first
+    assert cache.acquire(ask("2.11.0")) == first
+    assert stages_of(cache) == ["ready"]
+    assert index.asked == []
+
+
+def test_knows_nothing_at_first(make_cache: MakeCache) -> None:
+    """What was never installed is not known."""
+    assert make_cache().known(ask("2.11.0")) is None
+    assert not make_cache().is_installed(ask("2.11.0"))
+
+
+def test_configs_share_an_installation(wheels: Path, make_cache: MakeCache) -> None:
+    """Requests that differ in config alone are one installation and two identities."""
+    build_wheel(wheels, "2.11.0")
+    cache = make_cache()
+    plain = cache.acquire(ask("2.11.0"))
+    single = cache.acquire(ask("2.11.0", config=Config(name="single", env={"OMP_NUM_THREADS": "1"})))
+    assert single.interpreter == plain.interpreter
+    assert single.id != plain.id
+    assert Counter(stages_of(cache)) == {"resolving": 1, "installing": 1, "probing": 2, "ready": 2}
+
+
+def test_a_config_is_part_of_the_label(wheels: Path, make_cache: MakeCache) -> None:
+    """What is known is told under the name that this request gives it."""
+    build_wheel(wheels, "2.11.0")
+    cache = make_cache()
+    cache.acquire(ask("2.11.0"))
+    shown = ask("2.11.0", show_python=True)
+    known = cache.known(shown)
+    assert known is not None
+    assert known.label == f"torch-2.11.0-pypi-py{PYTHON}"
+    assert known.options == shown.options
+
+
+def test_old_torch_gets_what_it_does_not_declare(wheels: Path, make_cache: MakeCache) -> None:
+    """The needs of the table are installed, and those that hold a version back are told with their reason."""
+    build_wheel(wheels, "2.1.2")
+    environment = make_cache().acquire(ask("2.1.2"))
+    assert environment.packages == {"numpy": "1.26.4", "setuptools": "75.0.0", "torch": "2.1.2"}
+    assert [note.split(":")[0] for note in environment.notes] == ["numpy<2", "setuptools<80"]
+
+
+def test_requirements_of_the_build_go_before_the_needs(wheels: Path, make_cache: MakeCache) -> None:
+    """A build that names numpy has the last word on it."""
+    build_wheel(wheels, "2.11.0")
+    build = Build(name="old-numpy", find_links=str(wheels), requirements=("numpy==1.26.4",))
+    assert make_cache().acquire(ask("2.11.0", build=build)).packages["numpy"] == "1.26.4"
+
+
+def test_two_threads_install_once(wheels: Path, make_cache: MakeCache) -> None:
+    """Two threads that want the same environment at once make it once."""
+    build_wheel(wheels, "2.11.0")
+    cache = make_cache()
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(cache.acquire, [ask("2.11.0")] * 2))
+    assert both[0] == both[1]
+    assert stages_of(cache).count("installing") == 1
+
+
+def test_two_runs_install_once(wheels: Path, make_cache: MakeCache) -> None:
+    """Two tools with one state folder make an environment once: the second waits for the first."""
+    build_wheel(wheels, "2.11.0")
+    caches = [make_cache(), make_cache()]
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda cache: cache.acquire(ask("2.11.0")), caches))
+    assert both[0] == both[1]
+    assert sum(stages_of(cache).count("installing") for cache in caches) == 1
+
+
+def test_many_installs_at_once(wheels: Path, make_cache: MakeCache) -> None:
+    """Parallel installs from one uv cache wait for each other instead of failing."""
+    versions = [f"2.{minor}.0" for minor in range(3, 9)]
+    for version in versions:
+        build_wheel(wheels, version)
+    cache = make_cache()
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda version: cache.acquire(ask(version)), versions))
+    assert [environment.torch for environment in found] == versions
+
+
+def test_half_made_is_never_reused(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """An environment whose install was cut off is removed and made anew."""
+    build_wheel(wheels, "2.11.0")
+    cache = make_cache()
+    cache.acquire(ask("2.11.0"))
+    cache.release(ask("2.11.0"))
+    folder = folder_of(tmp_path / "home", ask("2.11.0"))
+    (folder / "complete").unlink()
+    (folder / "venv" / "left over").touch()
+    again = make_cache()
+    assert again.acquire(ask("2.11.0")).is_usable
+    assert "installing" in stages_of(again)
+    assert not (folder / "venv" / "left over").exists()
+
+
+def test_an_install_that_fails_leaves_nothing(
+    wheels: Path, index: Index, tmp_path: Path, make_cache: MakeCache
+) -> None:
+    """A version that is not there is unbuildable with uv's words, and the next run tries again."""
+    cache = make_cache()
+    build_wheel(wheels, "2.12.0")
+    environment = cache.acquire(ask("2.11.0"))
+    assert environment.outcome is Outcome.UNBUILDABLE
+    assert environment.reason is not None
+    assert "torch==2.11.0" in environment.reason
+    assert "\n" not in environment.reason
+    assert environment.log is not None
+    assert "torch==2.11.0" in environment.log.read_text()
+    assert cache.acquire(ask("2.11.0")) == environment
+    assert stages_of(cache).count("resolving") == 1
+    cache.release(ask("2.11.0"))  # does nothing
+    build_wheel(wheels, "2.11.0")
+    with serve(wheels) as other:  # uv has kept the page of the first
+        assert make_cache(sources=Sources(index_url=other.url)).acquire(ask("2.11.0")).is_usable
+
+
+def test_an_install_that_hangs_is_killed(wheels: Path, index: Index, make_cache: MakeCache) -> None:
+    """An index that never answers makes an environment unbuildable, not a run that hangs."""
+    index.held = threading.Event()
+    environment = make_cache(install_timeout=1).acquire(ask("2.11.0"))
+    index.held.set()
+    assert environment.outcome is Outcome.UNBUILDABLE
+    assert environment.reason == "resolving took longer than 1 s"
+
+
+def test_an_interrupt_ends_an_install(wheels: Path, index: Index, make_cache: MakeCache) -> None:
+    """An interrupt ends an install at once and is not kept as a failure."""
+    build_wheel(wheels, "2.11.0")
+    index.held = threading.Event()
+    cancelled = threading.Event()
+    cache = make_cache()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cache.acquire, ask("2.11.0"), cancelled)
+        assert index.arrived.wait(60)
+        cancelled.set()
+        environment = waiting.result()
+    index.held.set()
+    assert environment.outcome is Outcome.UNBUILDABLE
+    assert environment.reason == "interrupted"
+    index.held = None
+    assert cache.acquire(ask("2.11.0")).is_usable
+
+
+def test_plain_version_is_not_served_by_a_local_one(
+    wheels: Path, tmp_path: Path, make_cache: MakeCache
+) -> None:
+    """2.13.0 means the index's own wheel, though the user's find-links offer 2.13.0+cpu."""
+    build_wheel(wheels, "2.13.0")
+    build_wheel(tmp_path / "links", "2.13.0+cpu")
+    with serve(wheels) as index:
+        sources = Sources(index_url=index.url, find_links=(str(tmp_path / "links"),))
+        cache = make_cache(sources=sources)
+        assert cache.acquire(ask("2.13.0")).torch == "2.13.0"
+        assert cache.acquire(ask("2.13.0+cpu")).torch == "2.13.0+cpu"
+
+
+def test_a_silent_substitute_is_unbuildable(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """Where only another version than the one asked for is to be had, that is said, not installed."""
+    build_wheel(tmp_path / "links", "2.13.0+cpu")
+    with serve(wheels) as index:
+        sources = Sources(index_url=index.url, find_links=(str(tmp_path / "links"),))
+        environment = make_cache(sources=sources).acquire(ask("2.13.0"))
+    assert environment.outcome is Outcome.UNBUILDABLE
+    assert environment.reason == "asked for torch 2.13.0, but 2.13.0+cpu would be installed in its place"
+
+
+def test_a_build_with_an_index_of_its_own_means_its_local_versions(
+    wheels: Path, tmp_path: Path, make_cache: MakeCache
+) -> None:
+    """On the cpu index 2.13.0 means 2.13.0+cpu, and the rest comes from the usual place."""
+    build_wheel(tmp_path / "own", "2.13.0+cpu")
+    with serve(tmp_path / "own") as own:
+        build = Build(name="cpu", index_url=own.url)
+        environment = make_cache().acquire(ask("2.13.0", build=build))
+    assert environment.packages == {"numpy": "2.2.0", "torch": "2.13.0+cpu"}
+
+
+def test_a_wheel_is_an_environment(tmp_path: Path, make_cache: MakeCache) -> None:
+    """A wheel's path is installed; built again under the same name it is another environment."""
+    wheel = build_wheel(tmp_path / "built", "2.14.0a0+git1234567")
+    cache = make_cache()
+    first = cache.acquire(ask(str(wheel)))
+    cache.release(ask(str(wheel)))
+    assert first.torch == "2.14.0a0+git1234567"
+    assert cache.known(ask(str(wheel))) == first
+    build_wheel(tmp_path / "built", "2.14.0a0+git1234567", behaviour="fixed")
+    again = make_cache()
+    assert again.known(ask(str(wheel))) is None
+    second = again.acquire(ask(str(wheel)))
+    assert second.is_usable, second.reason
+    assert second.id != first.id
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("fails to import", "the canary fails at 'import torch': ImportError: libtorch_stand_in.so"),
+        ("dies on import", "the canary fails at 'import torch': it died with SIGABRT"),
+        ("miscalculates", "the canary fails at 'matmul on the CPU': RuntimeError: 4x3 ones times"),
+    ],
+)
+def test_a_failed_canary_is_broken(wheels: Path, make_cache: MakeCache, behaviour: str, reason: str) -> None:
+    """A torch that cannot multiply two matrices is broken, with the step and a log, and known as nothing."""
+    build_wheel(wheels, "2.11.0", behaviour=behaviour)
+    cache = make_cache()
+    environment = cache.acquire(ask("2.11.0"))
+    assert environment.outcome is Outcome.BROKEN
+    assert environment.reason is not None
+    assert environment.reason.startswith(reason)
+    assert environment.log is not None
+    assert environment.log.exists()
+    assert environment.packages["torch"] == "2.11.0"
+    assert cache.known(ask("2.11.0")) is None
+    assert cache.acquire(ask("2.11.0")) == environment
+
+
+def test_the_log_of_a_broken_canary_has_the_traceback(wheels: Path, make_cache: MakeCache) -> None:
+    """The log of a failed import shows where it failed."""
+    build_wheel(wheels, "2.11.0", behaviour="fails to import")
+    log = make_cache().acquire(ask("2.11.0")).log
+    assert log is not None
+    assert "Traceback (most recent call last)" in log.read_text()
+
+
+def test_a_planned_problem_is_passed_on(make_cache: MakeCache) -> None:
+    """What planning knows to be impossible is unbuildable without trying."""
+    cache = make_cache()
+    request = ask(">=2.9", problem="the index http://nowhere cannot be read")
+    environment = cache.acquire(request)
+    assert (environment.outcome, environment.reason) == (Outcome.UNBUILDABLE, request.problem)
+    assert cache.known(request) is None
+
+
+def existing(interpreter: Path, config: Config | None = None) -> Request:
+    """Return a request for an environment of the user's."""
+    build = Build(name="existing")
+    return Request(
+        torch="", python="", build=build, config=config or Config(name="default"), interpreter=interpreter
+    )
+
+
+def test_an_existing_interpreter_is_used_as_it_is(wheels: Path, make_cache: MakeCache) -> None:
+    """An environment of the user's is probed, known again, and probed anew once it has changed."""
+    build_wheel(wheels, "2.11.0")
+    cache = make_cache()
+    own = cache.acquire(ask("2.11.0"))
+    assert own.interpreter is not None
+    request = existing(own.interpreter)
+    environment = cache.acquire(request)
+    assert environment.is_usable, environment.reason
+    assert environment.torch == "2.11.0"
+    assert environment.packages["numpy"] == "2.2.0"
+    assert make_cache().known(request) == environment
+    cache.release(request)
+    site = own.interpreter.parent.parent / "lib" / f"python{PYTHON}" / "site-packages"
+    (site / "extra-1.0.dist-info").mkdir()
+    (site / "extra-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n"
+    )
+    changed = make_cache()
+    assert changed.known(request) is None
+    assert changed.acquire(request).id != environment.id
+
+
+def test_an_interpreter_that_is_not_there(tmp_path: Path, make_cache: MakeCache) -> None:
+    """A path without an interpreter is unbuildable and named."""
+    environment = make_cache().acquire(existing(tmp_path / "bin" / "python"))
+    assert environment.outcome is Outcome.UNBUILDABLE
+    assert environment.reason == f"there is no interpreter {tmp_path}/bin/python"
+
+
+def test_side_installs_are_made_once(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """What a config wants beside the environment is installed once, outside it, and named to it."""
+    build_wheel(wheels, "2.11.0")
+    build_wheel(wheels, "2.12.0")
+    build_companion(wheels, "helper", "1.0")
+    config = Config(name="helped", env={"HELPER": "{beside}/lib"}, beside=("helper",))
+    cache = make_cache()
+    environments = [cache.acquire(ask(version, config=config)) for version in ("2.11.0", "2.12.0")]
+    assert all("helper" not in environment.packages for environment in environments)
+    home = tmp_path / "home"
+    folders = {cell_environ(ask("2.11.0", config=config), one, home)["HELPER"] for one in environments}
+    assert len(folders) == 1
+    prefix = Path(folders.pop()).parent
+    assert [package.name for package in installed_packages(prefix)] == ["helper"]
+
+
+def test_metadata_stays_readable_json(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """What is kept of an installation is plain JSON with names, versions and sizes."""
+    build_wheel(wheels, "2.11.0", padding=5000)
+    make_cache().acquire(ask("2.11.0"))
+    text = (folder_of(tmp_path / "home", ask("2.11.0")) / "installation.json").read_text()
+    sizes = {package["name"]: package["size"] for package in json.loads(text)["packages"]}
+    assert sizes["torch"] > 5000

@@ -1,0 +1,55 @@
+"""What a cell sees of the shell that the tool was started in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matrix.environments.environ import STARTUP, beside_folder, cell_environ_of
+from matrix.model import Config
+
+PYTHON = Path("/envs/one/bin/python")
+
+
+def test_the_config_is_the_whole_story() -> None:
+    """Nothing of the user's that steers Python, torch or its threads reaches a cell; the rest does."""
+    foreign = (
+        *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV", "CONDA_PREFIX", "OMP_NUM_THREADS"),
+        *("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCH_LOGS"),
+        *("TORCHINDUCTOR_CACHE_DIR", "PYTORCH_CUDA_ALLOC_CONF", "LD_PRELOAD", "UV_INDEX", "PIP_INDEX_URL"),
+        "WHICHTORCH_HOOKS",
+    )
+    environ = dict.fromkeys(foreign, "secret") | {"PATH": "/bin", "HOME": "/me", "CUDA_VISIBLE_DEVICES": "0"}
+    assert cell_environ_of(Config(name="default"), PYTHON, None, environ) == {
+        "PATH": "/envs/one/bin:/bin",
+        "HOME": "/me",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "PYTHONPATH": str(STARTUP),
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def test_a_config_adds_variables_and_hooks() -> None:
+    """Variables may name the folder of side installs; hooks are told by their names."""
+    config = Config(
+        name="x", env={"LD_PRELOAD": "{beside}/lib/a.so", "OMP_NUM_THREADS": "1"}, hooks=("a", "b")
+    )
+    env = cell_environ_of(config, PYTHON, Path("/beside"), {})
+    assert env["LD_PRELOAD"] == "/beside/lib/a.so"
+    assert env["OMP_NUM_THREADS"] == "1"
+    assert env["WHICHTORCH_HOOKS"] == "a,b"
+
+
+def test_a_configs_import_path_comes_after_the_hooks() -> None:
+    """A config may add to PYTHONPATH without losing the hooks."""
+    config = Config(name="x", env={"PYTHONPATH": "/extra"})
+    assert cell_environ_of(config, PYTHON, None, {})["PYTHONPATH"] == f"{STARTUP}:/extra"
+
+
+def test_side_installs_are_shared_by_python(tmp_path: Path) -> None:
+    """The same requirements for the same minor Python are one folder."""
+    config = Config(name="x", beside=("a", "b"))
+    folder = beside_folder(config, "3.11.7", tmp_path)
+    assert folder == beside_folder(Config(name="y", beside=("b", "a")), "3.11", tmp_path)
+    assert folder != beside_folder(config, "3.12.1", tmp_path)
+    assert beside_folder(Config(name="x"), "3.11", tmp_path) is None

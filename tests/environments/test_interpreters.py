@@ -1,0 +1,113 @@
+"""Where interpreters are looked for."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from matrix.environments import interpreters
+from matrix.environments.interpreters import InterpreterNotFoundError, default_python, find_interpreter
+
+
+def fake_python(path: Path, version: str, *, headers: bool = True, implementation: str = "CPython") -> Path:
+    """Write a program that answers the query as a Python of that version would."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    answer = f'["{implementation}", "{version}", 64, false, {str(headers).lower()}, "{path}"]'
+    path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the environment of a user who has nothing; findpython sees it too, and uv cannot download."""
+    environ = {"HOME": str(tmp_path / "user"), "PATH": str(tmp_path / "bin"), "UV_OFFLINE": "1"}
+    for name in (
+        "PYENV_ROOT",
+        "CONDA_EXE",
+        "CONDA_PREFIX",
+        "MAMBA_ROOT_PREFIX",
+        "ASDF_DATA_DIR",
+        "XDG_DATA_HOME",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    return environ
+
+
+def test_default_python() -> None:
+    """The running Python is the default."""
+    assert default_python() == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_the_running_one_is_nearest(tmp_path: Path) -> None:
+    """An interpreter of the running version is found, and is no shim and no environment's."""
+    found = find_interpreter(default_python(), tmp_path)
+    assert found.exists()
+    assert found.parent.name != "shims"
+    assert not (found.parent.parent / "pyvenv.cfg").exists()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "bin/python3.99",
+        "user/.pyenv/versions/3.99.1/bin/python3",
+        "user/miniconda3/bin/python3",
+        "user/miniconda3/envs/work/bin/python3",
+        "user/.local/share/uv/python/cpython-3.99.1-linux/bin/python3",
+        "home/pythons/cpython-3.99.1/bin/python3",
+    ],
+)
+def test_places(tmp_path: Path, user: dict[str, str], place: str) -> None:
+    """PATH, pyenv, conda, uv and what was downloaded earlier are all searched."""
+    expected = fake_python(tmp_path / place, "3.99.1")
+    assert find_interpreter("3.99", tmp_path / "home", user) == expected
+    assert find_interpreter("3.99.1", tmp_path / "home", user) == expected
+
+
+def test_pyenv_known_by_its_shims(tmp_path: Path, user: dict[str, str]) -> None:
+    """With another HOME, pyenv's shims on PATH show where the real interpreters are."""
+    fake_python(tmp_path / "pyenv/shims/python3.99", "3.99.1")
+    expected = fake_python(tmp_path / "pyenv/versions/3.99.1/bin/python3", "3.99.1")
+    environ = user | {"PATH": str(tmp_path / "pyenv/shims")}
+    assert find_interpreter("3.99", tmp_path / "home", environ) == expected
+
+
+def test_one_with_headers_is_better(tmp_path: Path, user: dict[str, str]) -> None:
+    """Inductor compiles against Python.h, so an interpreter that has it is preferred."""
+    bare = fake_python(tmp_path / "bin/python3.99", "3.99.1", headers=False)
+    assert find_interpreter("3.99", tmp_path / "home", user) == bare
+    whole = fake_python(tmp_path / "user/miniconda3/bin/python3", "3.99.2")
+    assert find_interpreter("3.99", tmp_path / "home", user) == whole
+
+
+def test_others_are_left_alone(tmp_path: Path, user: dict[str, str]) -> None:
+    """Another version, PyPy and a program that fails are no answer; all places are listed."""
+    fake_python(tmp_path / "bin/python3", "3.98.1")
+    fake_python(tmp_path / "bin/python", "3.99.1", implementation="PyPy")
+    broken = fake_python(tmp_path / "bin/python3.99", "3.99.1")
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(InterpreterNotFoundError) as error:
+        find_interpreter("3.99", tmp_path / "home", user)
+    message = error.value.message
+    for place in ("bin (PATH)", "home/pythons", ".pyenv/versions", "conda", "asdf", "rye", "uv"):
+        assert place in message
+    assert "cannot download" in message
+    assert error.value.exit_code == 3
+
+
+def test_a_program_that_hangs_is_no_interpreter(
+    tmp_path: Path, user: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A candidate that does not answer is passed over."""
+    monkeypatch.setattr(interpreters, "QUERY_TIMEOUT", 0.1)
+    hangs = fake_python(tmp_path / "bin/python3.99", "3.99.1")
+    hangs.write_text(f"#!{os.path.realpath(sys.executable)}\nimport signal\nsignal.pause()\n")
+    with pytest.raises(InterpreterNotFoundError):
+        find_interpreter("3.99", tmp_path / "home", user)

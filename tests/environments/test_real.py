@@ -1,0 +1,26 @@
+"""One real torch, from the configured index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrix.environments.cache import EnvironmentCache
+from matrix.environments.configs import BUILTIN
+from tests.environments.conftest import ask
+
+
+@pytest.mark.torch
+def test_a_real_torch(tmp_path: Path) -> None:
+    """Torch 2.11.0 passes its canary; its Meta mm is a Python kernel until the config removes it."""
+    cache = EnvironmentCache(tmp_path / "home")
+    plain = cache.acquire(ask("2.11.0"))
+    assert plain.is_usable, plain.reason
+    assert plain.torch == "2.11.0"
+    assert plain.fingerprint["git_version"] == "70d99e998b4955e0049d13a98d77ae1b14db1f45"
+    assert plain.fingerprint["meta_mm"]["python"]
+    assert plain.fingerprint["meta_mm"]["registered"].startswith("_meta_registrations.py:")
+    changed = cache.acquire(ask("2.11.0", config=BUILTIN["cpp-meta"]))
+    assert not changed.fingerprint["meta_mm"]["python"]
+    assert changed.id != plain.id
