@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
 
@@ -98,6 +98,7 @@ class Request(Model):
     interpreter: Path | None = None  # an existing environment, used as it is
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
     problem: str | None = None  # why it cannot be made, where planning already knows
+    show_python: bool = False  # Python is an axis of the matrix, so it is part of the label
 
     @property
     def label(self) -> str:
@@ -108,15 +109,25 @@ class Request(Model):
             wheel = self.torch.endswith(".whl")
             version = Path(self.torch).name.split("-")[1] if wheel else self.torch
             parts = ["torch", version, "wheel" if wheel else self.build.name]
-            parts += [f"py{self.python}"] if self.python else []
+            parts += [f"py{self.python}"] if self.show_python else []
         if self.config.name != "default":
             parts.append(self.config.name)
         return "-".join(parts)
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """The command-line options that ask for just this environment again."""
+        if self.interpreter is not None:
+            options: tuple[str, ...] = ("--interpreter", str(self.interpreter))
+        else:
+            options = ("--torch", self.torch, "--build", self.build.name)
+            options += ("--python", self.python) if self.show_python else ()
+        return options if self.config.name == "default" else (*options, "--config", self.config.name)
+
+    @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
-        request = self.model_dump(mode="json", exclude={"config", "problem"})
+        request = self.model_dump(mode="json", exclude={"config", "problem", "show_python"})
         return digest(request)
 
 
@@ -141,7 +152,8 @@ class Environment(Model):
     outcome: Outcome | None = None  # UNBUILDABLE or BROKEN, else None
     reason: str | None = None  # of `outcome`, one line
     log: Path | None = None  # of `outcome`, where the whole story is
-    notes: tuple[str, ...] = ()  # which build `auto` took, what was pinned and why
+    notes: tuple[str, ...] = ()  # what was pinned and why
+    options: tuple[str, ...] = ()  # of the command line, that ask for just this environment again
 
     @property
     def is_usable(self) -> bool:
@@ -186,6 +198,7 @@ class Scenario(Model):
     conditions: tuple[Condition, ...] = ()
     expect: tuple[Expectation, ...] = ()
     variants: dict[str, tuple[str, ...]] = {}
+    in_suite: bool = True  # runs in a scratch folder; a user's script runs where the user is
     on_request: bool = False  # left out unless asked for by name: the controls
 
 
@@ -239,6 +252,11 @@ def record_key(environment: str, source_hash: str, variant: dict[str, str], limi
     return digest([environment, source_hash, variant, limits.model_dump()], 20)
 
 
+def variant_suffix(variant: dict[str, str]) -> str:
+    """Return "[grad=off,op=mm]", or nothing for a scenario without variants."""
+    return "[" + ",".join(f"{name}={value}" for name, value in variant.items()) + "]" if variant else ""
+
+
 class Cell(Model):
     """An environment, a scenario and a variant, with what came of them."""
 
@@ -253,7 +271,11 @@ class Cell(Model):
     reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
     reason: str | None = None  # of an outcome that no attempt explains
 
-    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def name(self) -> str:
+        """What --scenario takes to run just this: the scenario, and the variant in brackets."""
+        return self.scenario + variant_suffix(self.variant)
+
     @property
     def flaky(self) -> str | None:
         """Return "k of n" where attempts disagree."""
@@ -267,6 +289,7 @@ class Run(Model):
     id: str
     started: str  # UTC, ISO 8601
     seconds: float = 0
+    home: str = ""  # the folder that the attempts' paths are relative to
     command: tuple[str, ...] = ()
     interrupted: bool = False
     exit_code: int = 0

@@ -6,6 +6,7 @@ it runs, and taken out when it has ended.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 
@@ -53,9 +54,9 @@ class KeptFile:
             cut = size - len(head) - len(tail)
             os.ftruncate(self._descriptor, len(head))
             rest = b"\n[... %d bytes cut here ...]\n" % cut + tail
-            while rest:
-                written = os.pwrite(self._descriptor, rest, self.size)
-                rest = rest[written:]
+            with contextlib.suppress(OSError):  # a full disk costs the tail, not the ending
+                while rest:
+                    rest = rest[os.pwrite(self._descriptor, rest, self.size) :]
         os.close(self._descriptor)
         return size
 

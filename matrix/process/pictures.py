@@ -40,6 +40,7 @@ class Live:
         self._tree = tree
         self._supervisor = supervisor
         self._runtimes: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._code: dict[int, bytes] = {}  # where the program of a process is: another one after exec
         self._not_gil: set[tuple[int, int]] = set()  # pid and address: no need to read the maps again
 
     def threads(self, pid: int, first: int) -> Iterator[stall.Thread]:
@@ -84,7 +85,9 @@ class Live:
 
     def is_gil(self, pid: int, address: int) -> bool:
         """Return whether `address` is in a `_PyRuntime` of the process."""
-        if pid not in self._runtimes or (not self._runtimes[pid] and (pid, address) not in self._not_gil):
+        code = _start_of_code(pid)
+        if self._code.get(pid) != code or (not self._runtimes[pid] and (pid, address) not in self._not_gil):
+            self._code[pid] = code
             self._runtimes[pid] = runtime.runtime_ranges(pid)
         inside = any(start <= address < end for start, end in self._runtimes[pid])
         if not inside:
@@ -151,6 +154,14 @@ def read_thread(pid: int, tid: int) -> stall.Thread:
         arguments=arguments,
         channel=channel,
     )
+
+
+def _start_of_code(pid: int) -> bytes:
+    """Return the address of a process's code, which is another one after exec; b"" where it has gone."""
+    try:
+        return kernel.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[23]
+    except (OSError, IndexError):
+        return b""
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:

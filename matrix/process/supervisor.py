@@ -5,44 +5,38 @@ some 20 ms and cannot be held up by the tool. Task as a line of JSON on stdin, E
 end of stdin means that the tool interrupts or has gone away.
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH100
-
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import resource
 import select
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from matrix.process import kernel, output
+from matrix.process import kernel, launch, output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from matrix.process.stacks import Sampler
     from matrix.process.stall import Watch
 
-TERMINATE_GRACE = (
-    2.0  # seconds between SIGTERM and SIGKILL: long enough for a flush, short enough for a night of hangs
-)
+TERMINATE_GRACE = 2.0  # seconds from SIGTERM to SIGKILL: enough for a flush, bearable in a night of hangs
 STALL_GRACE = 0.5  # seconds: nothing in the tree can go on, a handler of SIGTERM is all that could still run
 INTERRUPT_GRACE = 0.5  # seconds: somebody is waiting at a terminal
 SURVIVOR_GRACE = 0.3  # seconds for what outlives the leader: multiprocessing's resource tracker ends by then
 LOOK_SHORTEST = 0.03  # seconds between two looks at a tree that is growing fast
 LOOK_LONGEST = 0.25  # seconds between two looks at a quiet one
-LOOK_SHARE = 0.004  # of a core that looking may take (growth is followed at any price)
-STALL_EVERY = 0.5  # seconds between two pictures of a quiet tree
-STALL_FIRST = 0.5  # seconds after the start: most scripts are still importing
+LOOK_SHARE = 0.004  # of a core that looking at a quiet tree may take
+LOOK_SHARE_GROWING = 0.2  # of a core, at one that grows: the machine must stay up
+STALL_EVERY = 0.4  # seconds between two pictures of a quiet tree
+STALL_FIRST = 0.4  # seconds after the start: most scripts are still importing
+IDLE = 0.3  # of a core: a tree that uses more is not looked at for a stall at all
 SURVIVORS_NAMED = 20  # of a fork bomb, more tell nothing
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 
 
 class Supervisor:
@@ -64,7 +58,10 @@ class Supervisor:
         self.helpers: dict[int, int | None] = {}  # our own children, with their status once they have ended
         self.gone = False  # the tool interrupts, or is no more
         self.ended = 0.0
-        self.wake = _wakeup()
+        self.written = 0  # bytes, at the last look
+        self.last_look = 0.0
+        self.last_cpu = (0.0, 0.0)  # when it was last asked, and seconds
+        self.wake = launch.wakeup()
         self.next_look = self.next_picture = 0.0
         self.watch: Watch | None = None
         self.sampler: Sampler | None = None
@@ -76,7 +73,9 @@ class Supervisor:
             self._start()
         except OSError as error:
             return {"stopped_by": "exit", "seconds": 0.0, "problem": f"could not start: {error}"}
-        _hurry()
+        launch.hurry()
+        self.last_look = self.started
+        self.last_cpu = (self.started, 0.0)
         self.deadline = self.started + self.task["timeout"]
         self.next_look = self.started + 2 * LOOK_SHORTEST
         self.next_picture = self.started + STALL_FIRST
@@ -100,40 +99,13 @@ class Supervisor:
     def _start(self) -> None:
         task = self.task
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+            launch.adopt_orphans()
         else:
             self.notes.append("no /proc here: memory, stalls and orphans are not watched")
         self.files = [output.KeptFile(task["stdout"])]
         if task["stderr"] != task["stdout"]:
             self.files.append(output.KeptFile(task["stderr"]))
-        append = os.O_WRONLY | os.O_APPEND
-        actions: list[tuple[Any, ...]] = [
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.path.abspath(task["stdout"]), append, 0),
-        ]
-        if len(self.files) == 1:
-            actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
-        else:
-            actions.append((os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0))
-        # What the leader inherits is set for the moment of the start: no code runs between fork and exec.
-        with _inherited():
-            os.chdir(task["cwd"])
-            self.started = time.monotonic()
-            self.leader = os.posix_spawnp(
-                task["argv"][0],
-                task["argv"],
-                task["env"],
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(
-                    signal.SIGPIPE,  # Python ignores these two, and exec keeps that
-                    signal.SIGXFSZ,
-                    signal.SIGHUP,
-                    signal.SIGINT,
-                    signal.SIGTERM,
-                ),
-            )
+        self.leader, self.started = launch.spawn(task)
 
     # ------------------------------------------------------------------ watch
 
@@ -161,7 +133,8 @@ class Supervisor:
             if 0 in ready and not os.read(0, 4096):
                 self.gone = True
             if self.wake in ready and set(os.read(self.wake, 4096)) - {signal.SIGCHLD}:
-                self.gone = True  # somebody asks the supervisor itself to end
+                self.gone = True
+                self.notes.append("the supervisor was asked to end by a signal")
         self._reap()
 
     def _reap(self) -> bool:
@@ -196,6 +169,7 @@ class Supervisor:
             self.next_picture = now + STALL_EVERY
             if self._diagnose(self._is_stalled, now):
                 return "stall"
+            self.next_look = min(self.next_look, self.next_picture)
         if self.task["sample"] and self.task.get("py_spy"):
             self._diagnose(self._sample, now)
         return None
@@ -229,18 +203,20 @@ class Supervisor:
         # The next look comes before half of what is left can be used up at the present pace.
         pace = (self.rss - before) / since
         wait = (limit - self.rss) / pace / 2 if pace > 0 else LOOK_LONGEST
-        if (written - self.last_written) / since * LOOK_LONGEST > output.PUNCH_EVERY:
+        if (written - self.written) / since * LOOK_LONGEST > output.PUNCH_EVERY:
             wait = LOOK_SHORTEST
-        self.last_written = written
-        cost = (now - clock) / LOOK_SHARE if wait >= LOOK_LONGEST else 0
+        self.written = written
+        cost = (now - clock) / (LOOK_SHARE if wait >= LOOK_LONGEST else LOOK_SHARE_GROWING)
         self.next_look = now + max(LOOK_SHORTEST, min(wait, LOOK_LONGEST), min(cost, 2 * LOOK_LONGEST))
         return None
 
-    last_look = 0.0
-    last_written = 0
-
     def _is_stalled(self, now: float) -> bool:
+        cpu = sum(member.cpu for member in self.members)
+        since, before = self.last_cpu
+        self.last_cpu = (now, cpu)
         if self.watch is None:
+            if cpu - before > IDLE * (now - since):
+                return False
             # Imported only now: most cells are over before, and need not pay for it.
             from matrix.process import pictures, stall
 
@@ -312,7 +288,9 @@ class Supervisor:
     # ------------------------------------------------------------------ account
 
     def _killed_from_outside(self, stopped_by: str) -> bool:
-        return stopped_by == "exit" and self.status is not None and os.WIFSIGNALED(self.status)
+        if stopped_by != "exit" or self.status is None or not os.WIFSIGNALED(self.status):
+            return False
+        return os.WTERMSIG(self.status) == signal.SIGKILL
 
     def _ending(
         self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]
@@ -345,62 +323,6 @@ class Supervisor:
         }
 
 
-@contextlib.contextmanager
-def _inherited() -> Iterator[None]:
-    """Set, while the leader is started, what it shall inherit, and take it back for the supervisor itself."""
-    limits = resource.getrlimit(resource.RLIMIT_CORE)
-    score = "/proc/self/oom_score_adj"
-    was = ""
-    with contextlib.suppress(OSError, ValueError):
-        # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
-        piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
-        resource.setrlimit(
-            resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1])
-        )
-    with contextlib.suppress(OSError):
-        was = kernel.read(score).decode()
-        _write(score, "1000")  # when the machine is out of memory, a cell goes before anything else
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            _write(score, was)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_CORE, limits)
-
-
-def _hurry() -> None:
-    """Be scheduled before anybody else, where that is allowed.
-
-    A deadline fires on a crowded machine too, and against a fork bomb the faster one wins. What it
-    takes is a few thousandths of a core; what it starts does not inherit this.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except (OSError, AttributeError):
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, -20)
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
-
-
-def _wakeup() -> int:
-    """Return a descriptor that can be read whenever a signal has come: nothing has to be polled for."""
-    readable, writable = os.pipe()
-    os.set_blocking(readable, False)
-    os.set_blocking(writable, False)
-    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
-    return readable
-
-
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -426,3 +348,4 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):
         while ending:
             ending = ending[os.write(1, ending) :]
+    os._exit(0)  # taking the interpreter down in order costs every cell 5 ms

@@ -1,0 +1,1 @@
+"""What the tool itself costs: ratios and figures taken in one run."""

@@ -1,0 +1,42 @@
+"""`nox -s bench [-- ROW ...]`: measure, and print a table of target and figure.
+
+Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes.
+Without names everything but these runs; `all` runs everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tabulate import tabulate
+
+from bench import cells, pipeline, real
+from bench.row import Row
+
+
+def main() -> int:
+    """Run the rows asked for; exit 1 where one misses its target."""
+    rows: list[Row] = [*cells.ROWS, *pipeline.ROWS, *real.ROWS]
+    parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"all, real, or of: {', '.join(r.name for r in rows)}")
+    wanted = set(parser.parse_args().rows)
+    unknown = wanted - {row.name for row in rows} - {"all", "real"}
+    if unknown:
+        parser.error(f"no row is called {', '.join(sorted(unknown))}")
+    chosen = [row for row in rows if row.is_wanted(wanted)]
+    measured = []
+    for row in chosen:
+        print(f"measuring {row.name}: {row.what}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(prefix="whichtorch-bench-") as folder:
+            figure = row.measure(Path(folder))
+        measured.append((row.name, row.what, row.target, figure.text, "met" if figure.met else "MISSED"))
+        print(f"  {figure.text}", file=sys.stderr, flush=True)
+    print(tabulate(measured, headers=["row", "what", "target", "measured", ""], disable_numparse=True))
+    return int(any(line[-1] == "MISSED" for line in measured))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""One attempt: a planned cell and a limit -> a record."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import scenarios
+from matrix.diagnosis.verdict import judge
+from matrix.environments.cache import cell_environ
+from matrix.model import Attempt, Environment, Outcome, Record, StoppedBy
+from matrix.process.supervise import Task, find_py_spy, mark_for
+
+if TYPE_CHECKING:
+    from matrix.executors.local import LocalExecutor
+    from matrix.plan import PlannedCell
+    from matrix.process.supervise import Ending
+
+STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
+
+
+def run_attempt(
+    planned: PlannedCell,
+    environment: Environment,
+    *,
+    limit: float,
+    is_rerun: bool,
+    executor: LocalExecutor,
+    home: Path,
+    folder: Path,
+) -> Record | None:
+    """Run a script once, with what it writes in `folder`; None where it was interrupted.
+
+    A rerun is the longer look at what was slow: still moving at its end, it counts as a hang.
+    """
+    started = datetime.now(UTC)
+    task = _task(planned, environment, limit, home, folder)
+    try:
+        ending = executor.run(task)
+    finally:
+        shutil.rmtree(folder / "tmp", ignore_errors=True)
+    if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
+        return None
+    verdict = judge(ending, _end_of(Path(task.stderr)), planned.limits.memory_mb)
+    outcome, note = verdict.outcome, verdict.note
+    if is_rerun and outcome is Outcome.SLOW:
+        outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
+    return Record(
+        key=planned.key(environment),
+        environment=environment.id,
+        scenario=planned.scenario.name,
+        source_hash=planned.scenario.source_hash,
+        variant=planned.variant,
+        limits=planned.limits,
+        attempt=Attempt(
+            outcome=outcome,
+            seconds=round(ending.seconds, 3),
+            stopped_by=StoppedBy(ending.stopped_by),
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            peak_rss_mb=round(ending.peak_rss_mb, 1),
+            survivors=ending.survivors,
+            stdout=str(Path(task.stdout).relative_to(home)),
+            stderr=str(Path(task.stderr).relative_to(home)),
+            limit=limit,
+            cpu_seconds=round(ending.cpu_seconds, 2),
+            started=started.isoformat(timespec="seconds"),
+            stdout_bytes=ending.stdout_bytes,
+            stderr_bytes=ending.stderr_bytes,
+            note=note,
+            evidence=ending.evidence,
+        ),
+        signature=verdict.signature,
+    )
+
+
+def _task(planned: PlannedCell, environment: Environment, limit: float, home: Path, folder: Path) -> Task:
+    scratch = folder / "tmp"
+    scratch.mkdir()
+    environ = cell_environ(planned.request, environment, home) | scenarios.variant_environ(planned.variant)
+    # every attempt compiles anew, and leaves nothing behind for the next
+    environ |= {
+        "TMPDIR": str(scratch),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+    }
+    return Task(
+        argv=(str(environment.interpreter), str(planned.scenario.path)),
+        cwd=str(scratch if planned.scenario.in_suite else Path.cwd()),
+        env=environ,
+        stdout=str(folder / "stdout.txt"),
+        stderr=str(folder / "stderr.txt"),
+        timeout=limit,
+        memory_mb=planned.limits.memory_mb,
+        stall=planned.limits.stall and sys.platform == "linux",
+        sample=True,
+        py_spy=find_py_spy(),
+        mark=mark_for(home, folder.name),
+    )
+
+
+def _end_of(path: Path) -> str:
+    """Return the end of a text file, whatever bytes it holds."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - STDERR_READ))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""

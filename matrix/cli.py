@@ -1,0 +1,292 @@
+"""The commands. The only place that parses arguments."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+import scenarios
+from matrix import config, plan, store
+from matrix.environments.cache import EnvironmentCache
+from matrix.environments.releases import split_specs
+from matrix.errors import UsageError, WhichtorchError
+from matrix.events import EnvironmentStage
+from matrix.executors.local import LocalExecutor, default_jobs
+from matrix.model import Cell, Environment, Result
+from matrix.process.supervise import owner_is_dead, sweep
+from matrix.run import MatrixRun
+from reports import markdown, table
+from reports.terminal import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+
+    from matrix.model import Scenario
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Exit(IntEnum):
+    """What the exit code says."""
+
+    GOOD = 0
+    RED = 1  # something hung, crashed, failed or ran out of memory that no scenario expects
+    USAGE = 2
+    PREVENTED = 3  # environments or the machine kept cells from running
+    INTERRUPTED = 130
+
+
+@app.callback()
+def whichtorch() -> None:
+    """Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."""
+
+
+def _commas(values: list[str] | None) -> tuple[str, ...] | None:
+    """Split "a,b" and repeated options alike; None where the option was not given."""
+    if values is None or not values:
+        return None
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+@app.command()
+def matrix(  # noqa: PLR0913  # one parameter per option
+    matrix_file: Annotated[
+        Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file, instead of the default one.")
+    ] = None,
+    torch: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC[,SPEC]",
+            help="A version, a specifier such as '>=2.9,<2.13', recent:3, latest, nightly, "
+            "nightly:2026-11-01..2026-11-20, or a wheel's path.",
+        ),
+    ] = None,
+    python: Annotated[list[str] | None, typer.Option(metavar="3.11[,3.12]", help="Python versions.")] = None,
+    build: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[,NAME]", help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, or of the file."),
+    ] = None,
+    config_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--config",
+            metavar="NAME[,NAME]",
+            help="default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file.",
+        ),
+    ] = None,
+    interpreter: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Python of an existing environment, used as it is. Repeatable."),
+    ] = None,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."),
+    ] = None,
+    script: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Any script of your own. Repeatable.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt, instead of the scenarios' own.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts per cell.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Attempts at once. [default: cores, memory permitting]")
+    ] = None,
+    disk: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB. [default: 80 % of what is free]"),
+    ] = None,
+    install_timeout: Annotated[
+        float, typer.Option(metavar="S", min=1, help="Seconds after which an install is given up.")
+    ] = 1800,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
+    no_stall: Annotated[
+        bool, typer.Option("--no-stall", help="Wait out every timeout, even on evidence of a deadlock.")
+    ] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Show what would run and what is already known, and run nothing.")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")
+    ] = None,
+) -> None:
+    """Run scenarios in every environment of a matrix and show what passed, hung, crashed or failed.
+
+    Exit code: 0 all as expected; 1 something hung, crashed, failed or ran out of memory that no scenario
+    expects; 2 wrong usage or matrix file; 3 environments or the machine kept cells from running;
+    130 interrupted.
+    """
+    started = time.monotonic()
+    home = store.state_folder()
+    file = _with_axes(
+        config.read_matrix_file(matrix_file or config.DEFAULT_FILE),
+        torch=split_specs(",".join(torch)) if torch else None,
+        python=_commas(python),
+        build=_commas(build),
+        config=_commas(config_names),
+    )
+    globs = tuple(scenario) if scenario else () if script else file.suite.scenarios
+    suite = _chosen_scenarios(globs, script or [])
+    options = plan.Options(
+        timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall
+    )
+    for path in (json_file, markdown_file):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(f"no folder {path.parent} to write {path.name} into")
+    console = Console(stderr=False)
+    given = tuple(interpreter or ())
+    expansion = config.expand(file, interpreters_given=given, cache=home / "cache", product=bool(torch) or not given)
+    for note in expansion.notes:
+        console.print(note, style="dim", highlight=False, soft_wrap=True)
+    planned = plan.plan(expansion.requests, suite, options)
+    records = store.read_records(home)
+    cache = EnvironmentCache(home, disk_budget_mb=_megabytes(disk), install_timeout=install_timeout)
+    if list_only:
+        _print_lines(table.plan_lines(planned, cache, records, console.width))
+        return
+    sweep(lambda mark: owner_is_dead(mark, home))
+    with store.new_run(home, tuple(sys.argv[1:])) as run_store:
+        with _terminating_like_interrupt(), Progress(console, len(planned)) as progress:
+            cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
+            run = MatrixRun(
+                planned, cache=cache, executor=LocalExecutor(), records=records, store=run_store, emit=progress
+            )
+            run.run(options.jobs)
+        code = Exit.INTERRUPTED if run.interrupted else exit_code(run.cells)
+        seconds = round(time.monotonic() - started, 3)
+        ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}
+        run_store.finish(run_store.run.model_copy(update=ended))
+    result = Result(run=run_store.run, environments=run.environments, cells=run.cells)
+    _report(result, home, console, json_file, markdown_file)
+    raise typer.Exit(code)
+
+
+def exit_code(cells: Iterable[Cell]) -> Exit:
+    """Return what the exit code says of the cells of a whole run."""
+    cells = tuple(cells)
+    if any(cell.outcome.is_red and not cell.expected for cell in cells):
+        return Exit.RED
+    if any(cell.outcome.is_prevented for cell in cells):
+        return Exit.PREVENTED
+    return Exit.GOOD
+
+
+def _with_axes(file: config.MatrixFile, **axes: tuple[str, ...] | None) -> config.MatrixFile:
+    """Return a matrix file with the axes that options name instead of its own.
+
+    Its `include` rows go with the first of them: who names an axis wants just that.
+    """
+    given = {name: value for name, value in axes.items() if value}
+    if not given:
+        return file
+    table = file.model_dump(by_alias=True, exclude={"include"})
+    table["axes"] |= given
+    return config.checked(table, "the options")
+
+
+def _chosen_scenarios(globs: tuple[str, ...], scripts: list[Path]) -> list[Scenario]:
+    """Return the scenarios that globs choose, then the user's scripts."""
+    missing = [str(path) for path in scripts if not path.is_file()]
+    if missing:
+        raise UsageError(f"no such script: {', '.join(missing)}")
+    chosen = scenarios.select(scenarios.suite(), globs) if globs else []
+    return chosen + [
+        scenarios.read_scenario(path.absolute(), str(path)).model_copy(update={"in_suite": False}) for path in scripts
+    ]
+
+
+_UNITS = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
+
+
+def _megabytes(text: str | None) -> float | None:
+    """Return "60GB" as 60000; a plain number is gigabytes."""
+    if text is None:
+        return None
+    number = text.strip().upper().rstrip("BIMGT")
+    unit = text.strip().upper()[len(number) :].strip() or "GB"
+    unit = unit if unit.endswith("B") else unit + "B"
+    try:
+        return float(number) * _UNITS[unit]
+    except (KeyError, ValueError):
+        raise UsageError(f"--disk {text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None
+
+
+@contextmanager
+def _terminating_like_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP do what Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(
+    result: Result, home: Path, console: Console, json_file: Path | None, markdown_file: Path | None
+) -> None:
+    """Print the table, the legend and the red cells; write the files and name them."""
+    command = os.environ.get("WHICHTORCH_COMMAND", "whichtorch matrix")
+    folder = home / "runs" / result.run.id
+    written = [folder / "result.json"]
+    text = result.model_dump_json(by_alias=True, indent=1) + "\n"
+    written[0].write_text(text, encoding="utf-8")
+    if json_file:
+        json_file.write_text(text, encoding="utf-8")
+        written.append(json_file)
+    if markdown_file:
+        lines = markdown.markdown_lines(result, home, command)
+        markdown_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        written.append(markdown_file)
+    width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
+    print()
+    _print_lines(table.matrix_lines(result, width))
+    _print_lines(table.legend_lines(result))
+    red = list(table.red_lines(result, home, command))
+    if red:
+        print()
+        _print_lines(red)
+    print()
+    _print_lines(f"wrote {table.short(path)}" for path in written)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def main() -> NoReturn:
+    """Run the command line; a user's mistake ends in a message, not in a traceback."""
+    try:
+        app(standalone_mode=True)
+    except WhichtorchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        os._exit(Exit.INTERRUPTED)  # a second Ctrl-C: wait for no thread
+    except BrokenPipeError:
+        os._exit(Exit.GOOD)
+    sys.exit(Exit.GOOD)

@@ -1,0 +1,252 @@
+"""The stack model: process -> thread -> frames, whatever collector they come from.
+
+Each collector sees a part: faulthandler the Python frames, gdb the native ones, py-spy both, pystack both and who
+has the GIL, /proc what the kernel waits for. `merge` makes one picture of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, TypeVar
+
+from matrix.diagnosis import symbols
+from matrix.model import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_Value = TypeVar("_Value")
+
+RUNNING = "R"
+_NATIVE_FILES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s", ".S", ".cu", ".rs", ".inc"}
+_EVAL = "_PyEval_EvalFrameDefault"  # the interpreter's loop: where Python frames belong in a native stack
+
+
+class Language(StrEnum):
+    """What a frame is written in."""
+
+    PYTHON = "python"
+    NATIVE = "native"
+
+
+class Frame(Model):
+    """One function that has not returned."""
+
+    language: Language
+    function: str  # for display: no templates, no parameters
+    raw: str  # as the collector gave it
+    library: str | None = None  # of native code, a path
+    file: str | None = None
+    line: int | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """False where the collector found no symbol."""
+        return self.function != symbols.UNNAMED
+
+    @property
+    def is_python(self) -> bool:
+        """True for a frame of Python code."""
+        return self.language is Language.PYTHON
+
+    @property
+    def where(self) -> str:
+        """`file:line` of Python, the library of native code; names, not paths."""
+        if self.is_python and self.file:
+            return f"{PurePath(self.file).name}:{self.line}" if self.line else PurePath(self.file).name
+        place = self.library or self.file
+        return PurePath(place).name if place else ""
+
+    @property
+    def words(self) -> str:
+        """The frame as people write it: `take (deadlock.py:17)`."""
+        return f"{self.function} ({self.where})" if self.where else self.function
+
+
+class KernelWait(Model):
+    """What the kernel says a thread waits for, as given."""
+
+    wchan: str = ""  # function of the kernel it sleeps in
+    syscall: tuple[int, ...] = ()  # number and arguments
+    word: str = ""  # the supervisor's word for it: gil, futex, child, pipe, lock, stopped, ended
+    detail: str = ""  # of `word`
+
+
+class Thread(Model):
+    """One thread; None is "not known"."""
+
+    tid: int = 0  # 0 where a collector knows only `ident`
+    ident: int | None = None  # pthread_self(): how faulthandler and pthread_join name it
+    name: str = ""
+    frames: tuple[Frame, ...] = ()  # innermost first
+    has_gil: bool | None = None
+    wants_gil: bool | None = None
+    state: str | None = None  # the kernel's letter: R, S, D, T, t, Z
+    active: bool | None = None  # py-spy's opinion: on a core, and not in a known wait
+    joins: int | None = None  # tid of the thread whose end it waits for
+    kernel: KernelWait | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """True on evidence that it uses a core."""
+        return self.state == RUNNING if self.state else bool(self.active)
+
+    @property
+    def named_frames(self) -> tuple[Frame, ...]:
+        """The frames whose function is known."""
+        return tuple(frame for frame in self.frames if frame.is_named)
+
+
+class Process(Model):
+    """One process of a tree."""
+
+    pid: int = 0  # 0 where the collector's text does not say
+    command: str = ""
+    parent: int | None = None
+    threads: tuple[Thread, ...] = ()
+
+    def thread(self, tid: int) -> Thread | None:
+        """Return the thread with this number."""
+        return next((thread for thread in self.threads if thread.tid == tid), None)
+
+
+def native(
+    raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None
+) -> Frame:
+    """Return a native frame with its function made readable."""
+    function = symbols.display(raw)
+    return Frame(language=Language.NATIVE, function=function, raw=raw, library=library, file=file, line=line)
+
+
+def python(function: str, file: str | None, line: int | None = None) -> Frame:
+    """Return a frame of Python code."""
+    return Frame(language=Language.PYTHON, function=function, raw=function, file=file, line=line)
+
+
+def looks_native(file: str) -> bool:
+    """Return whether a file is native code: a source with debug information, or a library."""
+    name = PurePath(file).name
+    return PurePath(name).suffix in _NATIVE_FILES or ".so" in name
+
+
+def merge(*pictures: Iterable[Process]) -> tuple[Process, ...]:
+    """Make one picture of several of the same processes.
+
+    Each thread takes its richest frames; every other fact is taken from the first picture that knows it. A fact
+    "has the GIL" of one collector outweighs the "no" of another: py-spy sees the holder only while it is active.
+    """
+    found: dict[int, list[Process]] = {}
+    for picture in pictures:
+        for process in picture:
+            found.setdefault(process.pid, []).append(process)
+    if 0 in found and len(found) == 2:  # nameless texts are of the only process there is
+        rest = found.pop(0)
+        next(iter(found.values())).extend(rest)
+    return tuple(_merge_process(pid, parts) for pid, parts in found.items())
+
+
+def _merge_process(pid: int, parts: Sequence[Process]) -> Process:
+    groups: list[list[Thread]] = []
+    # Those that know both numbers of a thread first: they tie the others together.
+    threads = [thread for part in parts for thread in part.threads]
+    for thread in sorted(threads, key=lambda thread: (not thread.tid, thread.ident is None)):
+        group = _find(groups, thread, pid)
+        if group is None:
+            groups.append([thread])
+        else:
+            group.append(thread)
+    if any(group[0].tid for group in groups):
+        # A thread without number that matches nobody may be one of those there: it would be counted twice.
+        known = [group for group in groups if group[0].tid]
+        groups = known if any(one.frames for group in known for one in group) else groups
+    order = {thread.tid: place for place, thread in reversed(list(enumerate(threads)))}
+    groups.sort(key=lambda group: order.get(group[0].tid, len(order)))
+    return Process(
+        pid=pid,
+        command=next((part.command for part in parts if part.command), ""),
+        parent=next((part.parent for part in parts if part.parent is not None), None),
+        threads=tuple(_merge_thread(group) for group in groups),
+    )
+
+
+def _find(groups: list[list[Thread]], thread: Thread, pid: int) -> list[Thread] | None:
+    """Return the group of the same thread: by number, by pthread, as main thread, or by equal Python frames."""
+    for group in groups:
+        if thread.tid and any(one.tid == thread.tid for one in group):
+            return group
+        if thread.ident is not None and any(one.ident == thread.ident for one in group):
+            return group
+    if thread.tid:
+        return None
+    free = [
+        group
+        for group in groups
+        if group[0].tid and not any(one.ident is not None or not one.tid for one in group)
+    ]
+    if _runs_main(thread):
+        return next((group for group in free if group[0].tid == pid), None)
+    mine = _python_lines(thread)
+    same = [group for group in free if mine and any(_python_lines(one) == mine for one in group)]
+    return same[0] if len(same) == 1 else None
+
+
+def _runs_main(thread: Thread) -> bool:
+    return bool(thread.frames) and thread.frames[-1].function == "<module>"
+
+
+def _python_lines(thread: Thread) -> list[tuple[str, int | None]]:
+    return [(PurePath(frame.file or "").name, frame.line) for frame in thread.frames if frame.is_python]
+
+
+def _merge_thread(group: Sequence[Thread]) -> Thread:
+    return Thread(
+        tid=group[0].tid,
+        ident=_first(one.ident for one in group),
+        name=_first(one.name for one in group) or "",
+        frames=_merge_frames([one.frames for one in group]),
+        has_gil=_any([one.has_gil for one in group]),
+        wants_gil=_any([one.wants_gil for one in group]),
+        state=_first(one.state for one in group),
+        active=_any([one.active for one in group]),
+        joins=_first(one.joins for one in group),
+        kernel=_merge_kernel([one.kernel for one in group if one.kernel]),
+    )
+
+
+def _first(values: Iterable[_Value | None]) -> _Value | None:
+    """Return the first that is known."""
+    return next((value for value in values if value not in (None, "")), None)
+
+
+def _any(answers: Sequence[bool | None]) -> bool | None:
+    return True if any(answers) else False if False in answers else None
+
+
+def _merge_kernel(waits: Sequence[KernelWait]) -> KernelWait | None:
+    if not waits:
+        return None
+    return KernelWait(
+        wchan=next((wait.wchan for wait in waits if wait.wchan), ""),
+        syscall=next((wait.syscall for wait in waits if wait.syscall), ()),
+        word=next((wait.word for wait in waits if wait.word), ""),
+        detail=next((wait.detail for wait in waits if wait.detail), ""),
+    )
+
+
+def _merge_frames(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
+    """Return the richest stack; a native one gets the Python frames of another woven in."""
+    best = max(stacks, key=_richness)
+    if any(frame.is_python for frame in best):
+        return best
+    others = [stack for stack in stacks if any(frame.is_python for frame in stack)]
+    if not others or not best:
+        return best
+    inner = next((place for place, frame in enumerate(best) if frame.function == _EVAL), len(best))
+    taken = [frame for frame in max(others, key=_richness) if frame.is_python]
+    return (*best[:inner], *taken, *best[inner:])
+
+
+def _richness(stack: Sequence[Frame]) -> tuple[bool, int]:
+    languages = {frame.language for frame in stack}
+    return len(languages) == len(Language), sum(frame.is_named for frame in stack)

@@ -1,0 +1,66 @@
+"""What happens during a run. One stream of these feeds every report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.model import Attempt, Cell, Environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentStage:
+    """An environment is being resolved, installed, probed or evicted."""
+
+    label: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentReady:
+    """An environment can be used, or never will be."""
+
+    environment: Environment
+    cells: int  # how many of its cells will run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    """A script has been started."""
+
+    environment: str  # label
+    scenario: str
+    variant: dict[str, str]
+    limit: float  # seconds
+    why: str = ""  # of a rerun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnded:
+    """A script has ended or was stopped, and its record is on disk."""
+
+    environment: str
+    scenario: str
+    variant: dict[str, str]
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellDone:
+    """A cell has its outcome, from now or from an earlier run."""
+
+    environment: Environment
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """Ctrl-C: nothing new starts."""
+
+
+Event = EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | Interrupted
+if TYPE_CHECKING:
+    Emit = Callable[[Event], None]

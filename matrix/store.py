@@ -1,0 +1,177 @@
+"""Records on disk: append-only JSON Lines, one folder per run.
+
+    runs/<run id>/run.json        the call: command, start, end, exit code
+    runs/<run id>/environments.jsonl, cells.jsonl, records.jsonl
+    runs/<run id>/attempts/<n>/   what each attempt wrote
+
+A record is written once, by the run that made it. A run's cells name the keys of the records they
+rest on, so that a later run can rest on the same ones without copying them. Each line is flushed at
+once: `kill -9` costs at most the line being written, which reading then leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from matrix.errors import PreventedError
+from matrix.model import Outcome, Record, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.model import Cell, Environment, Model, Scenario
+
+
+def state_folder() -> Path:
+    """Return where state lives: $WHICHTORCH_HOME, or .whichtorch in the current folder."""
+    return Path(os.environ.get("WHICHTORCH_HOME") or ".whichtorch").absolute()
+
+
+class Records:
+    """All records of all runs, by key and by test."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, list[Record]] = defaultdict(list)
+        self._by_test: dict[str, list[Record]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def add(self, record: Record) -> None:
+        """Take in a record."""
+        with self._lock:
+            self._by_key[record.key].append(record)
+            self._by_test[_test(record.source_hash, record.variant)].append(record)
+
+    def of(self, key: str) -> list[Record]:
+        """Return the records of a key, oldest first."""
+        with self._lock:
+            return list(self._by_key.get(key, ()))
+
+    def slowest_pass(self, scenario: Scenario, variant: dict[str, str]) -> float | None:
+        """Return the seconds of a test's slowest pass in any environment, or None."""
+        passes = [record.attempt for record in self._of_test(scenario, variant)]
+        return max((attempt.seconds for attempt in passes if attempt.outcome is Outcome.PASS), default=None)
+
+    def looked_at_for(
+        self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float
+    ) -> Record | None:
+        """Return a record of a test in an environment that decided it and was given `seconds` or more."""
+        for record in self._of_test(scenario, variant):
+            attempt = record.attempt
+            if record.environment == environment and attempt.limit >= seconds and attempt.outcome is not Outcome.SLOW:
+                return record
+        return None
+
+    def _of_test(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
+        with self._lock:
+            return list(self._by_test.get(_test(scenario.source_hash, variant), ()))
+
+
+def _test(source_hash: str, variant: dict[str, str]) -> str:
+    return source_hash + json.dumps(variant, sort_keys=True)
+
+
+class RunStore:
+    """One run's folder."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self.folder = folder
+        self.run = run
+        self._lock = threading.Lock()
+        self._attempts = 0
+        try:
+            (folder / "attempts").mkdir(parents=True)
+            self._files = {
+                name: (folder / f"{name}.jsonl").open("a", encoding="utf-8")
+                for name in ("records", "cells", "environments")
+            }
+            self._write_run()
+        except OSError as error:
+            raise PreventedError(
+                f"cannot write to {folder}: {error.strerror}",
+                hint="set WHICHTORCH_HOME to a folder on a disk with room that you may write to",
+            ) from error
+
+    def attempt_folder(self) -> Path:
+        """Make and return the folder of the next attempt."""
+        with self._lock:
+            self._attempts += 1
+            folder = self.folder / "attempts" / f"{self._attempts:05d}"
+        folder.mkdir()
+        return folder
+
+    def add_record(self, record: Record) -> None:
+        """Append a record."""
+        self._append("records", record)
+
+    def add_cell(self, cell: Cell, keys: list[str]) -> None:
+        """Append a cell and the keys of the records it rests on."""
+        line = cell.model_dump_json(exclude={"attempts"})[:-1] + f',"records":{json.dumps(keys)}}}'
+        self._write("cells", line)
+
+    def add_environment(self, environment: Environment) -> None:
+        """Append an environment."""
+        self._append("environments", environment)
+
+    def finish(self, run: Run) -> None:
+        """Write how the run ended."""
+        self.run = run
+        self._write_run()
+
+    def __enter__(self) -> RunStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _append(self, name: str, item: Model) -> None:
+        self._write(name, item.model_dump_json(by_alias=True))
+
+    def _write(self, name: str, line: str) -> None:
+        with self._lock:
+            self._files[name].write(line + "\n")
+            self._files[name].flush()
+
+    def _write_run(self) -> None:
+        temporary = self.folder / "run.json.new"
+        temporary.write_text(self.run.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.folder / "run.json")
+
+
+def new_run(home: Path, command: tuple[str, ...]) -> RunStore:
+    """Make the folder of a new run; ids sort by time."""
+    started = datetime.now(UTC)
+    run = Run(
+        id=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        started=started.isoformat(timespec="seconds"),
+        home=str(home),
+        command=command,
+    )
+    return RunStore(home / "runs" / run.id, run)
+
+
+def read_records(home: Path) -> Records:
+    """Return all records of all runs below `home`, oldest run first."""
+    records = Records()
+    for path in sorted((home / "runs").glob("*/records.jsonl")):
+        for record in _read_lines(path):
+            records.add(record)
+    return records
+
+
+def _read_lines(path: Path) -> Iterator[Record]:
+    """Yield the records of a file; a line that is no record (torn by a kill, or a later schema) is left out."""
+    for line in path.read_bytes().splitlines():
+        try:
+            yield Record.model_validate_json(line)
+        except ValidationError:
+            continue

@@ -1,0 +1,106 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#     "nox>=2025.5",
+#     "uv>=0.8",
+#     # what it takes to list the environments of the matrix file as sessions
+#     "findpython>=0.9", "packaging>=24.2", "pydantic>=2.10", "pypi-simple>=1.6",
+# ]
+# ///
+"""Thin sessions: install the tool, call one of its commands."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import nox
+from nox.command import CommandFailed
+
+nox.needs_version = ">=2025.5"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests", "lint"]
+
+ROOT = Path(__file__).parent
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
+    """Install the tool and call a command; its exit code becomes nox's."""
+    session.install("--quiet", "-e", ".")
+    try:
+        session.run(
+            "whichtorch",
+            command,
+            *arguments,
+            env={"WHICHTORCH_COMMAND": f"nox -s {command} --", "WHICHTORCH_HOME": str(ROOT / ".whichtorch")},
+            # the tool stops its processes and keeps its records by itself: do not kill it half-way
+            interrupt_timeout=None,
+            terminate_timeout=None,
+        )
+    except CommandFailed as failure:
+        code = re.search(r"code (-?\d+)", failure.reason or "")
+        sys.exit(int(code[1]) if code else 1)
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """Run scenarios over torch versions, builds and configurations: `nox -s matrix -- --help`."""
+    whichtorch(session, "matrix", *session.posargs)
+
+
+def _environments() -> list[object]:
+    """Return the environments of the default matrix file, for `nox -l` and `nox -s "env(...)"`.
+
+    They need the index, so sessions chosen by another name do not wait for them.
+    """
+    chosen = [word for before, word in zip(sys.argv, sys.argv[1:], strict=False) if before in {"-s", "--session", "-e"}]
+    if chosen and not any(word.startswith("env") for word in chosen):
+        return []
+    sys.path.insert(0, str(ROOT))
+    try:
+        from matrix import config  # noqa: PLC0415
+        from matrix.errors import WhichtorchError  # noqa: PLC0415
+    except ImportError as error:
+        print(f"no environments listed: {error} (run nox with its script mode on)", file=sys.stderr)
+        return []
+    try:
+        expansion = config.expand(config.read_matrix_file(config.DEFAULT_FILE), cache=ROOT / ".whichtorch" / "cache")
+    except WhichtorchError as error:
+        print(f"no environments listed: {error}", file=sys.stderr)
+        return []
+    return [nox.param(request.options, id=request.label) for request in expansion.requests]
+
+
+if _PARAMETERS := _environments():
+
+    @nox.session
+    @nox.parametrize("options", _PARAMETERS)
+    def env(session: nox.Session, options: tuple[str, ...]) -> None:
+        """Run the suite in one environment of the matrix file."""
+        whichtorch(session, "matrix", *options, *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; with `-- -m torch` those that install real torch wheels."""
+    session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test"))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and types."""
+    session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test", "lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what the tool costs, as ratios taken in one run."""
+    session.install("--quiet", "-e", ".")
+    session.run("python", "-m", "bench", *session.posargs)

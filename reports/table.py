@@ -1,0 +1,170 @@
+"""Scenario x environment, as lines of text."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from matrix.model import Outcome, variant_suffix
+from matrix.plan import decided
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.model import Cell, Environment, Result
+    from matrix.plan import PlannedCell
+    from matrix.store import Records
+
+LEGEND = {
+    Outcome.PASS: "ended well",
+    Outcome.VACUOUS: "ended well, but without what it declares",
+    Outcome.FAIL: "exception or exit code",
+    Outcome.HANG: "stuck",
+    Outcome.SLOW: "still moving when its time was over",
+    Outcome.CRASH: "ended by a signal",
+    Outcome.OOM: "out of memory or processes",
+    Outcome.SKIP: "does not apply here",
+    Outcome.UNBUILDABLE: "the environment could not be installed",
+    Outcome.BROKEN: "installed, but cannot run torch",
+    Outcome.ERROR: "the harness or the machine, not torch",
+}
+_NO_CELL = "-"
+
+
+def code(cell: Cell) -> str:
+    """Return a cell in one word: capitals where it is red, `!` where nobody expects it."""
+    word = cell.outcome.upper() if cell.outcome.is_red else str(cell.outcome)
+    word += "" if cell.expected or cell.outcome.is_prevented else "!"
+    return f"{word} {cell.flaky.replace(' of ', '/')}" if cell.flaky else word
+
+
+def matrix_lines(result: Result, width: int, tablefmt: str = "simple") -> Iterator[str]:
+    """Yield the table; more environments than fit in `width` columns continue in a table below."""
+    cells = {(cell.name, cell.environment): cell for cell in result.cells}
+    names = list(dict.fromkeys(cell.name for cell in result.cells))
+    shared, heads = _heads(result.environments)
+    if shared:
+        yield f"Everywhere: {shared}"
+        yield ""
+    columns = {
+        environment.id: [code(cells[name, environment.id]) if (name, environment.id) in cells else _NO_CELL for name in names]
+        for environment in result.environments
+    }
+    room = width - max((len(name) for name in names), default=0)
+    for block in _blocks(result.environments, heads, columns, room):
+        rows = [[name, *(columns[environment.id][row] for environment in block)] for row, name in enumerate(names)]
+        headers = ["scenario", *(heads[environment.id] for environment in block)]
+        yield from tabulate(rows, headers=headers, tablefmt=tablefmt, disable_numparse=True).splitlines()
+        yield ""
+
+
+def _heads(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
+    """Return what all environments share, and for each a head of what tells it apart."""
+    facts = {
+        environment.id: {
+            "torch": f"torch {environment.torch}",
+            "build": f"build {environment.build}",
+            "python": f"Python {environment.python}",
+            "config": f"config {environment.config}",
+        }
+        for environment in environments
+    }
+    varying = [kind for kind in ("torch", "build", "python", "config") if len({fact[kind] for fact in facts.values()}) > 1]
+    varying = varying or ["torch"]
+    one = next(iter(facts.values()), {})
+    shared = ", ".join(one[kind] for kind in ("torch", "build", "python", "config") if one and kind not in varying)
+    return shared, {id_: "\n".join(fact[kind].split(" ", 1)[1] for kind in varying) for id_, fact in facts.items()}
+
+
+def _blocks(
+    environments: Sequence[Environment], heads: dict[str, str], columns: dict[str, list[str]], room: int
+) -> Iterator[list[Environment]]:
+    block: list[Environment] = []
+    used = 0
+    for environment in environments:
+        texts = [*heads[environment.id].split("\n"), *columns[environment.id]]
+        needed = max(map(len, texts)) + 4  # the gap between columns, and what tabulate adds to heads
+        if block and used + needed > room:
+            yield block
+            block, used = [], 0
+        block.append(environment)
+        used += needed
+    if block:
+        yield block
+
+
+def legend_lines(result: Result) -> Iterator[str]:
+    """Yield the outcomes that occur, how often, and what they mean."""
+    counts = Counter(cell.outcome for cell in result.cells)
+    for outcome in Outcome:
+        if counts[outcome]:
+            word = outcome.upper() if outcome.is_red else str(outcome)
+            yield f"{counts[outcome]:5d}  {word:<11}  {LEGEND[outcome]}"
+    unexpected = sum(not cell.expected for cell in result.cells)
+    if any(not cell.expected and not cell.outcome.is_prevented for cell in result.cells):
+        yield f"{unexpected:5d}  !            not what the scenario's header expects"
+
+
+def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
+    """Yield for each red or prevented cell what it is, its signature, its log and the command that reruns it.
+
+    A whole environment that cannot be had is told once.
+    """
+    environments = {environment.id: environment for environment in result.environments}
+    told: set[str] = set()
+    for cell in result.cells:
+        environment = environments[cell.environment]
+        if not environment.is_usable:
+            if environment.id not in told:
+                told.add(environment.id)
+                log = f"; log {short(environment.log)}" if environment.log else ""
+                yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
+        elif cell.outcome.is_red or cell.outcome.is_prevented or not cell.expected:
+            log = short(home / cell.attempts[-1].stderr) if cell.attempts else "none"
+            known = " (expected)" if cell.expected else ""
+            what = cell.signature or cell.reason or "-"
+            yield f"{code(cell)}{known}  {cell.name}  {environment.label}: {what}; log {log}; rerun: {rerun(cell, environment, command)}"
+
+
+def rerun(cell: Cell, environment: Environment, command: str) -> str:
+    """Return the command that runs just this cell again."""
+    return f"{command} {shlex.join([*environment.options, '--scenario', cell.name, '--fresh'])}"
+
+
+def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records, width: int) -> Iterator[str]:
+    """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
+    environments: dict[tuple[str, str], Environment | None] = {}
+    rows: dict[str, dict[str, str]] = {}
+    runs: Counter[str] = Counter()
+    for cell in planned:
+        key = (cell.request.install_key, cell.request.config.name)
+        if key not in environments:
+            environments[key] = cache.known(cell.request)
+        environment = environments[key]
+        known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
+        is_known = environment is not None and decided(known) >= cell.options.repeat
+        name = cell.scenario.name + variant_suffix(cell.variant)
+        word = code(cell.judged(environment, known)) if environment and is_known else "run"
+        rows.setdefault(name, {})[cell.request.label] = word
+        runs[cell.request.label] += not is_known
+    labels = list(dict.fromkeys(cell.request.label for cell in planned))
+    body = [[name, *(row.get(label, _NO_CELL) for label in labels)] for name, row in rows.items()]
+    heads = [label.replace("-", "\n", 1) for label in labels]
+    yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
+    yield ""
+    for request in {cell.request.label: cell.request for cell in planned}.values():
+        installed = request.problem or ("installed" if cache.is_installed(request) else "to be installed")
+        yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
+
+
+def short(path: Path) -> str:
+    """Return a path relative to the current folder where it lies below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,145 @@
+"""Live progress: a line for all that ends, and what is running now."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
+from matrix.model import Outcome, variant_suffix
+from reports.table import code
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import RenderableType
+
+    from matrix.events import Event
+
+REFRESH = 4  # times a second, of the lines that say what is running
+REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
+
+_STYLES = {
+    Outcome.PASS: "green",
+    Outcome.HANG: "bold red",
+    Outcome.CRASH: "bold magenta",
+    Outcome.FAIL: "red",
+    Outcome.OOM: "red",
+}
+
+
+class Progress:
+    """Shows events as they come, from any thread."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total = console, total
+        self._done = self._known = 0
+        self._stages: dict[str, str] = {}  # environments on their way
+        self._running: dict[tuple[str, str], tuple[float, float]] = {}  # since, limit
+        self._lock = threading.Lock()
+        self._live = Live(
+            console=console,
+            refresh_per_second=REFRESH,
+            get_renderable=self._renderable,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._stopped = threading.Event()
+        self._reminder = threading.Thread(target=self._remind, daemon=True)
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._live.start()
+        else:
+            self._reminder.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        if self._console.is_terminal:
+            self._live.stop()
+        if self._known:
+            self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event and print what it is worth."""
+        with self._lock:
+            line = self._line(event)
+        if line:
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _line(self, event: Event) -> Text | None:
+        match event:
+            case EnvironmentStage():
+                new = self._stages.get(event.label) != event.stage
+                self._stages[event.label] = event.stage
+                return Text(f"{event.label}: {event.stage}", "dim") if new else None
+            case EnvironmentReady():
+                self._stages.pop(event.environment.label, None)
+                return self._environment_line(event)
+            case AttemptStarted():
+                name = event.scenario + variant_suffix(event.variant)
+                self._running[event.environment, name] = (time.monotonic(), event.limit)
+                return Text(f"{name}  {event.environment}  again for {event.limit:.0f} s: {event.why}") if event.why else None
+            case AttemptEnded():
+                self._running.pop((event.environment, event.scenario + variant_suffix(event.variant)), None)
+                return None
+            case CellDone():
+                return self._cell_line(event)
+            case Interrupted():
+                return Text("interrupted: stopping what runs, keeping what is done (again: at once)", "yellow")
+
+    def _environment_line(self, event: EnvironmentReady) -> Text | None:
+        environment = event.environment
+        if environment.outcome is not None:
+            return Text(f"{environment.label}: {environment.outcome}: {environment.reason}", "yellow")
+        if not event.cells:
+            return None
+        notes = "".join(f"; {note}" for note in environment.notes)
+        return Text(f"{environment.label}: ready, torch {environment.torch} on Python {environment.python}{notes}", "dim")
+
+    def _cell_line(self, event: CellDone) -> Text | None:
+        self._done += 1
+        cell = event.cell
+        if cell.reused and cell.reused == len(cell.attempts):
+            self._known += 1
+            return None
+        if not event.environment.is_usable:
+            return None
+        style = _STYLES.get(cell.outcome, "yellow") if not cell.expected or not cell.outcome.is_red else "dim red"
+        count = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
+        what = f"  {cell.signature}" if cell.signature else ""
+        return Text.assemble(
+            (count, "dim"),
+            " ",
+            (f"{code(cell):<8}", style),
+            f" {cell.name}  {event.environment.label}  {cell.seconds:.1f} s{what}",
+        )
+
+    def _renderable(self) -> RenderableType:
+        with self._lock:
+            lines = [Text(f"{self._done}/{self._total} cells", "bold")]
+            lines += [Text(f"  {label}: {stage}", "dim") for label, stage in self._stages.items()]
+            lines += [Text(f"  {line}") for line in self._running_lines()]
+        return Group(*lines)
+
+    def _running_lines(self) -> list[str]:
+        now = time.monotonic()
+        return [
+            f"{name}  {label}  {now - since:.0f} of {limit:.0f} s" for (label, name), (since, limit) in self._running.items()
+        ]
+
+    def _remind(self) -> None:
+        while not self._stopped.wait(REMINDER):
+            with self._lock:
+                running = self._running_lines()
+            for line in running:
+                self._console.print(f"running: {line}", highlight=False, soft_wrap=True)

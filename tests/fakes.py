@@ -1,0 +1,71 @@
+"""Environments and an executor that need no machine."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from matrix.model import Environment, Outcome, Request
+from matrix.process.supervise import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matrix.process.supervise import Task
+
+PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
+MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0, cpu_seconds=60, moving=True)
+
+
+@dataclass
+class FakeCache:
+    """Environments that are there at once; those named in `missing` cannot be installed."""
+
+    home: Path
+    missing: frozenset[str] = frozenset()
+    knows: bool = True
+    acquired: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+
+    def environment(self, request: Request) -> Environment:
+        outcome = Outcome.UNBUILDABLE if request.torch in self.missing else None
+        return Environment(
+            id=f"id-{request.torch}-{request.config.name}",
+            label=request.label,
+            torch=request.torch,
+            python="3.11.7",
+            build="pypi",
+            config=request.config.name,
+            interpreter=self.home / "python",
+            outcome=outcome,
+            reason="no wheel" if outcome else None,
+        )
+
+    def known(self, request: Request) -> Environment | None:
+        return self.environment(request) if self.knows and request.torch not in self.missing else None
+
+    def acquire(self, request: Request, cancelled: threading.Event) -> Environment:
+        self.acquired.append(request.label)
+        return self.environment(request)
+
+    def release(self, request: Request) -> None:
+        self.released.append(request.label)
+
+
+class FakeExecutor:
+    """Answers with what `behave` says of a task's script and environment."""
+
+    def __init__(self, behave: Callable[[Task], Ending | None]) -> None:
+        self.behave = behave
+        self.tasks: list[Task] = []
+        self._lock = threading.Lock()
+
+    def run(self, task: Task) -> Ending | None:
+        with self._lock:
+            self.tasks.append(task)
+        return self.behave(task)
+
+    def interrupt(self) -> None:
+        pass

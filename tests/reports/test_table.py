@@ -1,0 +1,118 @@
+"""The table, its legend and the lines below it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matrix.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
+from reports.markdown import markdown_lines
+from reports.table import code, legend_lines, matrix_lines, red_lines
+
+COMMAND = "whichtorch matrix"
+
+
+def environment(torch: str, config: str = "default", **fields: object) -> Environment:
+    return Environment(
+        id=f"{torch}/{config}",
+        label=f"torch-{torch}-pypi",
+        torch=torch,
+        python="3.11.7",
+        build="pypi",
+        config=config,
+        options=("--torch", torch, "--build", "pypi"),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def cell(environment: Environment, outcome: Outcome, *, expected: bool = True, **fields: object) -> Cell:
+    attempt = Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT, stderr="runs/r/attempts/1/stderr.txt")
+    defaults = {"scenario": "family/case", "variant": {"op": "mm"}, "seconds": 1, "attempts": (attempt,)}
+    return Cell(environment=environment.id, outcome=outcome, expected=expected, **(defaults | fields))  # type: ignore[arg-type]
+
+
+def result(environments: list[Environment], cells: list[Cell]) -> Result:
+    run = Run(id="20261101-000000-abcd", started="2026-11-01T00:00:00+00:00")
+    return Result(run=run, environments=tuple(environments), cells=tuple(cells))
+
+
+OLD, NEW = environment("2.11.0"), environment("2.12.1")
+MIXED = result(
+    [OLD, NEW],
+    [
+        cell(OLD, Outcome.FAIL, signature="RuntimeError in merge_devices (fake_tensor.py)"),
+        cell(NEW, Outcome.HANG, expected=False, signature="stuck: child, futex"),
+        cell(OLD, Outcome.PASS, scenario="family/other", variant={}),
+        cell(NEW, Outcome.PASS, scenario="family/other", variant={}),
+    ],
+)
+
+
+def test_table_has_scenarios_down_and_environments_across() -> None:
+    """One row per scenario and variant, one column per environment, and what they share said once."""
+    assert list(matrix_lines(MIXED, 100)) == [
+        "Everywhere: build pypi, Python 3.11.7, config default",
+        "",
+        "scenario            2.11.0    2.12.1",
+        "------------------  --------  --------",
+        "family/case[op=mm]  FAIL      HANG!",
+        "family/other        pass      pass",
+        "",
+    ]
+
+
+def test_table_continues_below_where_the_screen_ends() -> None:
+    """Sixty nightlies do not make one line of a thousand columns."""
+    environments = [environment(f"2.16.0.dev202611{day:02d}") for day in range(1, 31)]
+    lines = list(matrix_lines(result(environments, [cell(one, Outcome.PASS) for one in environments]), 80))
+    assert max(map(len, lines)) <= 80
+    assert sum(line.count("dev2026") for line in lines) == 30
+
+
+def test_cell_shows_red_and_unexpected_without_colour() -> None:
+    """Capitals are red, `!` is unexpected, k/n is flaky: nothing depends on colour."""
+    assert code(cell(OLD, Outcome.HANG)) == "HANG"
+    assert code(cell(OLD, Outcome.HANG, expected=False)) == "HANG!"
+    assert code(cell(OLD, Outcome.PASS, expected=False)) == "pass!"
+    attempts = tuple(
+        Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT)
+        for outcome in (Outcome.HANG, Outcome.PASS, Outcome.PASS)
+    )
+    assert code(cell(OLD, Outcome.HANG, attempts=attempts)) == "HANG 1/3"
+
+
+def test_legend_counts_what_occurs() -> None:
+    """Only outcomes that are in the table are explained."""
+    text = "\n".join(legend_lines(MIXED))
+    assert "2  pass" in text
+    assert "1  HANG" in text
+    assert "crash" not in text.lower()
+
+
+def test_red_cell_has_signature_log_and_rerun_command() -> None:
+    """One line per red cell says what, where to read on, and how to run just that again."""
+    lines = list(red_lines(MIXED, Path("/state"), COMMAND))
+    assert lines == [
+        "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "
+        "log /state/runs/r/attempts/1/stderr.txt; "
+        "rerun: whichtorch matrix --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh",
+        "HANG!  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
+        "log /state/runs/r/attempts/1/stderr.txt; "
+        "rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh",
+    ]
+
+
+def test_environment_that_cannot_be_had_is_told_once() -> None:
+    """Forty unbuildable cells are one line with one reason."""
+    gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel for this platform")
+    cells = [cell(gone, Outcome.UNBUILDABLE, scenario=f"family/{n}", attempts=()) for n in range(40)]
+    assert list(red_lines(result([gone], cells), Path("/state"), COMMAND)) == [
+        "unbuildable  torch-9.9.9-pypi: no wheel for this platform"
+    ]
+
+
+def test_markdown_holds_table_and_environments() -> None:
+    """The Markdown report stands alone: table, legend, red cells and exact environments."""
+    text = "\n".join(markdown_lines(MIXED, Path("/state"), COMMAND))
+    assert "| family/case[op=mm] | FAIL" in text
+    assert "`2.12.1/default`" in text
+    assert "rerun:" in text
