@@ -61,8 +61,8 @@ def _environments() -> list[object]:
         return []
     sys.path.insert(0, str(ROOT))
     try:
-        from matrix import config  # noqa: PLC0415
-        from matrix.errors import WhichtorchError  # noqa: PLC0415
+        from matrix import config
+        from matrix.errors import WhichtorchError
     except ImportError as error:
         print(f"no environments listed: {error} (run nox with its script mode on)", file=sys.stderr)
         return []

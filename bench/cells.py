@@ -90,7 +90,9 @@ def deadlock(folder: Path) -> Figure:
     for name, argv, environ in _controls("control/*deadlock*"):
         ending = start(_task(folder / name.replace("/", "-"), argv, environ=environ)).wait()
         times[name] = (ending.seconds, ending.stopped_by)
-    text = ", ".join(f"{name.removeprefix('control/')} {seconds:.1f} s by {how}" for name, (seconds, how) in times.items())
+    text = ", ".join(
+        f"{name.removeprefix('control/')} {seconds:.1f} s by {how}" for name, (seconds, how) in times.items()
+    )
     return Figure(text=text, met=bool(times) and all(s <= 6 and how == "stall" for s, how in times.values()))
 
 
@@ -116,8 +118,25 @@ def false_hangs(folder: Path) -> Figure:
 
 
 ROWS = [
-    Row(name="overhead", what="wall time of a cell over the bare script, 20 runs, median", target="<= 1.05 x + 0.1 s", measure=overhead),
-    Row(name="supervisor", what="CPU of the supervisor while a cell runs 30 s", target="<= 2 % of a core", measure=supervisor_cpu),
-    Row(name="deadlock", what="from the start of a deadlock to its verdict, timeout 60 s", target="<= 6 s", measure=deadlock),
-    Row(name="false-hangs", what="false hangs in 500 healthy runs of the slow controls", target="0", measure=false_hangs),
+    Row(
+        name="overhead",
+        what="wall time of a cell over the bare script, 20 runs, median",
+        target="<= 1.05 x + 0.1 s",
+        measure=overhead,
+    ),
+    Row(
+        name="supervisor",
+        what="CPU of the supervisor while a cell runs 30 s",
+        target="<= 2 % of a core",
+        measure=supervisor_cpu,
+    ),
+    Row(
+        name="deadlock",
+        what="from the start of a deadlock to its verdict, timeout 60 s",
+        target="<= 6 s",
+        measure=deadlock,
+    ),
+    Row(
+        name="false-hangs", what="false hangs in 500 healthy runs of the slow controls", target="0", measure=false_hangs
+    ),
 ]

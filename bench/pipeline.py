@@ -33,9 +33,7 @@ def known_cells(folder: Path) -> Figure:
     script = folder / "thousand.py"
     script.write_text(f"# /// scenario\n# [variants]\n# n = [{numbers}]\n# ///\n")
     file = folder / "matrix.toml"
-    file.write_text(
-        f'[axes]\ntorch = ["9.1.0"]\nbuild = ["stand-in"]\n[build.stand-in]\nfind-links = "{wheels}"\n'
-    )
+    file.write_text(f'[axes]\ntorch = ["9.1.0"]\nbuild = ["stand-in"]\n[build.stand-in]\nfind-links = "{wheels}"\n')
     command = [sys.executable, "-m", "matrix", "matrix", "--matrix", str(file), "--script", str(script)]
     environ = dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state")}
     subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)

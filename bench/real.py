@@ -73,7 +73,25 @@ def shell_loop(_: Path) -> Figure:
 
 
 ROWS = [
-    Row(name="default", what="default matrix, environments installed, cells run anew", target="<= 300 s", measure=default_matrix, real=True),
-    Row(name="fresh", what="fresh: time to the first result on screen", target="<= 90 s", measure=fresh_matrix, real=True),
-    Row(name="loop", what="3 versions x 2 scripts against the shell loop, warm cache", target="<= 0.25 x", measure=shell_loop, real=True),
+    Row(
+        name="default",
+        what="default matrix, environments installed, cells run anew",
+        target="<= 300 s",
+        measure=default_matrix,
+        real=True,
+    ),
+    Row(
+        name="fresh",
+        what="fresh: time to the first result on screen",
+        target="<= 90 s",
+        measure=fresh_matrix,
+        real=True,
+    ),
+    Row(
+        name="loop",
+        what="3 versions x 2 scripts against the shell loop, warm cache",
+        target="<= 0.25 x",
+        measure=shell_loop,
+        real=True,
+    ),
 ]

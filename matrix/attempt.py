@@ -18,7 +18,6 @@ from matrix.process.supervise import Task, find_py_spy, mark_for
 if TYPE_CHECKING:
     from matrix.executors.local import LocalExecutor
     from matrix.plan import PlannedCell
-    from matrix.process.supervise import Ending
 
 STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
 

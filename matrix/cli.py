@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import contextmanager
 from enum import IntEnum
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -22,8 +22,8 @@ from matrix.environments.releases import split_specs
 from matrix.errors import UsageError, WhichtorchError
 from matrix.events import EnvironmentStage
 from matrix.executors.local import LocalExecutor, default_jobs
-from matrix.model import Cell, Environment, Result
-from matrix.process.supervise import owner_is_dead, sweep
+from matrix.model import Cell, Result
+from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.run import MatrixRun
 from reports import markdown, table
 from reports.terminal import Progress
@@ -66,7 +66,7 @@ def _commas(values: list[str] | None) -> tuple[str, ...] | None:
 
 
 @app.command()
-def matrix(  # noqa: PLR0913  # one parameter per option
+def matrix(  # one parameter per option
     matrix_file: Annotated[
         Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file, instead of the default one.")
     ] = None,
@@ -138,16 +138,14 @@ def matrix(  # noqa: PLR0913  # one parameter per option
     home = store.state_folder()
     file = _with_axes(
         config.read_matrix_file(matrix_file or config.DEFAULT_FILE),
-        torch=split_specs(",".join(torch)) if torch else None,
+        torch=tuple(split_specs(",".join(torch))) if torch else None,
         python=_commas(python),
         build=_commas(build),
         config=_commas(config_names),
     )
     globs = tuple(scenario) if scenario else () if script else file.suite.scenarios
     suite = _chosen_scenarios(globs, script or [])
-    options = plan.Options(
-        timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall
-    )
+    options = plan.Options(timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall)
     for path in (json_file, markdown_file):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"no folder {path.parent} to write {path.name} into")
@@ -160,9 +158,10 @@ def matrix(  # noqa: PLR0913  # one parameter per option
     records = store.read_records(home)
     cache = EnvironmentCache(home, disk_budget_mb=_megabytes(disk), install_timeout=install_timeout)
     if list_only:
-        _print_lines(table.plan_lines(planned, cache, records, console.width))
+        _print_lines(table.plan_lines(planned, cache, records))
         return
-    sweep(lambda mark: owner_is_dead(mark, home))
+    ours = state_id(home)
+    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))  # of a run that was killed
     with store.new_run(home, tuple(sys.argv[1:])) as run_store:
         with _terminating_like_interrupt(), Progress(console, len(planned)) as progress:
             cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
@@ -244,9 +243,7 @@ def _terminating_like_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _report(
-    result: Result, home: Path, console: Console, json_file: Path | None, markdown_file: Path | None
-) -> None:
+def _report(result: Result, home: Path, console: Console, json_file: Path | None, markdown_file: Path | None) -> None:
     """Print the table, the legend and the red cells; write the files and name them."""
     command = os.environ.get("WHICHTORCH_COMMAND", "whichtorch matrix")
     folder = home / "runs" / result.run.id

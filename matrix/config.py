@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,8 @@ from matrix.errors import PreventedError, UsageError
 from matrix.model import Build, Config, Request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from pydantic_core import ErrorDetails
 
 DEFAULT_FILE = Path(__file__).with_name("default.toml")
@@ -232,7 +233,7 @@ def _wrong_names(text: str, table: Mapping[str, Any]) -> Iterator[tuple[int, str
         rows += [(["include", str(n)], row) for n, row in enumerate(table["include"]) if isinstance(row, dict)]
     own_builds = dict.fromkeys(table.get("build") or (), Build(name=""))
     own_configs = dict.fromkeys(table.get("config") or (), Config(name=""))
-    checks = {
+    checks: dict[str, Callable[[str], object]] = {
         "torch": releases.check_spec,
         "build": lambda name: name == "auto" or builds.build_named(name, own_builds),
         "config": lambda name: configs.config_named(name, own_configs),
@@ -310,9 +311,7 @@ class _Expander:
     def _interpreter(self, path: Path) -> Iterator[Request]:
         for name in self.file.axes.config:
             config = configs.config_named(name, self.file.configs)
-            yield Request(
-                torch="", python="", build=Build(name="existing"), config=config, interpreter=path.absolute()
-            )
+            yield Request(torch="", python="", build=Build(name="existing"), config=config, interpreter=path.absolute())
 
     def _product(
         self, specs: tuple[str, ...], pythons: tuple[str, ...], build_names: tuple[str, ...], names: tuple[str, ...]

@@ -32,8 +32,7 @@ class AttemptStarted:
     """A script has been started."""
 
     environment: str  # label
-    scenario: str
-    variant: dict[str, str]
+    cell: str  # scenario and variant
     limit: float  # seconds
     why: str = ""  # of a rerun
 
@@ -42,9 +41,8 @@ class AttemptStarted:
 class AttemptEnded:
     """A script has ended or was stopped, and its record is on disk."""
 
-    environment: str
-    scenario: str
-    variant: dict[str, str]
+    environment: str  # label
+    cell: str  # scenario and variant
     attempt: Attempt
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import scenarios
 from matrix.diagnosis.verdict import combine
-from matrix.model import Cell, Environment, Limits, Outcome, Record, Request, Scenario, record_key
+from matrix.model import Cell, Environment, Limits, Outcome, Record, Request, Scenario, record_key, variant_suffix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,6 +32,11 @@ class PlannedCell:
     scenario: Scenario
     variant: dict[str, str]
     options: Options
+
+    @property
+    def name(self) -> str:
+        """The scenario, and the variant in brackets."""
+        return self.scenario.name + variant_suffix(self.variant)
 
     @property
     def limits(self) -> Limits:
@@ -86,12 +91,16 @@ class PlannedCell:
 
 
 def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: Options) -> list[PlannedCell]:
-    """Return every cell, environment by environment."""
-    tests = [(scenario, variant) for scenario in suite for variant in scenarios.variants_of(scenario)]
+    """Return every cell once, environment by environment."""
+    tests = {
+        (scenario.name, variant_suffix(variant)): (scenario, variant)
+        for scenario in suite
+        for variant in scenarios.variants_of(scenario)
+    }
     return [
         PlannedCell(request=request, scenario=scenario, variant=variant, options=options)
         for request in requests
-        for scenario, variant in tests
+        for scenario, variant in tests.values()
     ]
 
 

@@ -233,13 +233,9 @@ class MatrixRun:
         planned, environment = ready.planned, ready.environment
         is_rerun = _is_slow(last)
         limit = SLOW_RERUN * last[0].attempt.limit if is_rerun else self._limit(planned)
-        names = {
-            "environment": environment.label,
-            "scenario": planned.scenario.name,
-            "variant": planned.variant,
-        }
+        name, label = planned.name, environment.label
         why = f"still moving after {last[0].attempt.seconds:.0f} s" if is_rerun else ""
-        self._emit(AttemptStarted(limit=limit, why=why, **names))
+        self._emit(AttemptStarted(environment=label, cell=name, limit=limit, why=why))
         record = run_attempt(
             planned,
             environment,
@@ -252,7 +248,7 @@ class MatrixRun:
         if record is not None:
             self._store.add_record(record)
             self._records.add(record)
-            self._emit(AttemptEnded(attempt=record.attempt, **names))
+            self._emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
         return record
 
     def _limit(self, planned: PlannedCell) -> float:

@@ -18,7 +18,7 @@ import threading
 from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
 
@@ -126,7 +126,7 @@ class RunStore:
         self.run = run
         self._write_run()
 
-    def __enter__(self) -> RunStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from matrix.model import Outcome, variant_suffix
+from matrix.model import Outcome
 from matrix.plan import decided
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def matrix_lines(result: Result, width: int, tablefmt: str = "simple") -> Iterat
         yield f"Everywhere: {shared}"
         yield ""
     columns = {
-        environment.id: [code(cells[name, environment.id]) if (name, environment.id) in cells else _NO_CELL for name in names]
+        environment.id: [
+            code(cells[name, environment.id]) if (name, environment.id) in cells else _NO_CELL for name in names
+        ]
         for environment in result.environments
     }
     room = width - max((len(name) for name in names), default=0)
@@ -74,7 +76,9 @@ def _heads(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
         }
         for environment in environments
     }
-    varying = [kind for kind in ("torch", "build", "python", "config") if len({fact[kind] for fact in facts.values()}) > 1]
+    varying = [
+        kind for kind in ("torch", "build", "python", "config") if len({fact[kind] for fact in facts.values()}) > 1
+    ]
     varying = varying or ["torch"]
     one = next(iter(facts.values()), {})
     shared = ", ".join(one[kind] for kind in ("torch", "build", "python", "config") if one and kind not in varying)
@@ -128,7 +132,9 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
             log = short(home / cell.attempts[-1].stderr) if cell.attempts else "none"
             known = " (expected)" if cell.expected else ""
             what = cell.signature or cell.reason or "-"
-            yield f"{code(cell)}{known}  {cell.name}  {environment.label}: {what}; log {log}; rerun: {rerun(cell, environment, command)}"
+            place = f"{cell.name}  {environment.label}"
+            again = rerun(cell, environment, command)
+            yield f"{code(cell)}{known}  {place}: {what}; log {log}; rerun: {again}"
 
 
 def rerun(cell: Cell, environment: Environment, command: str) -> str:
@@ -136,7 +142,7 @@ def rerun(cell: Cell, environment: Environment, command: str) -> str:
     return f"{command} {shlex.join([*environment.options, '--scenario', cell.name, '--fresh'])}"
 
 
-def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records, width: int) -> Iterator[str]:
+def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     environments: dict[tuple[str, str], Environment | None] = {}
     rows: dict[str, dict[str, str]] = {}
@@ -148,9 +154,8 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
         environment = environments[key]
         known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
         is_known = environment is not None and decided(known) >= cell.options.repeat
-        name = cell.scenario.name + variant_suffix(cell.variant)
         word = code(cell.judged(environment, known)) if environment and is_known else "run"
-        rows.setdefault(name, {})[cell.request.label] = word
+        rows.setdefault(cell.name, {})[cell.request.label] = word
         runs[cell.request.label] += not is_known
     labels = list(dict.fromkeys(cell.request.label for cell in planned))
     body = [[name, *(row.get(label, _NO_CELL) for label in labels)] for name, row in rows.items()]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
-from matrix.model import Outcome, variant_suffix
+from matrix.model import Outcome
 from reports.table import code
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Progress:
         self._stopped = threading.Event()
         self._reminder = threading.Thread(target=self._remind, daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live.start()
         else:
@@ -79,18 +79,18 @@ class Progress:
     def _line(self, event: Event) -> Text | None:
         match event:
             case EnvironmentStage():
-                new = self._stages.get(event.label) != event.stage
+                new = self._stages.get(event.label) != event.stage and event.stage != "ready"
                 self._stages[event.label] = event.stage
                 return Text(f"{event.label}: {event.stage}", "dim") if new else None
             case EnvironmentReady():
                 self._stages.pop(event.environment.label, None)
                 return self._environment_line(event)
             case AttemptStarted():
-                name = event.scenario + variant_suffix(event.variant)
-                self._running[event.environment, name] = (time.monotonic(), event.limit)
-                return Text(f"{name}  {event.environment}  again for {event.limit:.0f} s: {event.why}") if event.why else None
+                self._running[event.environment, event.cell] = (time.monotonic(), event.limit)
+                again = f"{event.cell}  {event.environment}  again for {event.limit:.0f} s: {event.why}"
+                return Text(again, "dim") if event.why else None
             case AttemptEnded():
-                self._running.pop((event.environment, event.scenario + variant_suffix(event.variant)), None)
+                self._running.pop((event.environment, event.cell), None)
                 return None
             case CellDone():
                 return self._cell_line(event)
@@ -104,7 +104,9 @@ class Progress:
         if not event.cells:
             return None
         notes = "".join(f"; {note}" for note in environment.notes)
-        return Text(f"{environment.label}: ready, torch {environment.torch} on Python {environment.python}{notes}", "dim")
+        return Text(
+            f"{environment.label}: ready, torch {environment.torch} on Python {environment.python}{notes}", "dim"
+        )
 
     def _cell_line(self, event: CellDone) -> Text | None:
         self._done += 1
@@ -134,7 +136,8 @@ class Progress:
     def _running_lines(self) -> list[str]:
         now = time.monotonic()
         return [
-            f"{name}  {label}  {now - since:.0f} of {limit:.0f} s" for (label, name), (since, limit) in self._running.items()
+            f"{name}  {label}  {now - since:.0f} of {limit:.0f} s"
+            for (label, name), (since, limit) in self._running.items()
         ]
 
     def _remind(self) -> None:
@@ -142,4 +145,4 @@ class Progress:
             with self._lock:
                 running = self._running_lines()
             for line in running:
-                self._console.print(f"running: {line}", highlight=False, soft_wrap=True)
+                self._console.print(Text(f"running: {line}", "dim"), soft_wrap=True)

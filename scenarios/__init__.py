@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _TAG = "tag:"
+_VARIANT = re.compile(r"(?P<glob>.*)\[(?P<pairs>\w+=[^\[\]]*)\]")
 _CLOSE = 0.75  # of 1: what two names of one family have in common is less
 
 
@@ -62,17 +64,50 @@ def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario
     """Return the scenarios that any glob names, in their own order; all of them without a glob.
 
     A glob is held against names ("meta_mm/*"), or against tags ("tag:dynamo"), or is the path of a
-    script. What runs on request only is left out unless a glob spells out its family. Raises UsageError
-    for a glob that selects nothing.
+    script; "NAME[op=mm,grad=off]" narrows it to some variants. What runs on request only is left out
+    unless a glob spells out its family. Raises UsageError for a glob that selects nothing.
     """
     globs = list(globs) or ["*"]
-    chosen: set[str] = set()
+    chosen: dict[str, list[Scenario]] = {}
     for glob in globs:
-        names = [scenario.name for scenario in scenarios if _names(glob, scenario)]
-        if not names and glob != "*":  # an empty suite is nobody's typing mistake
-            raise _no_match(glob, scenarios)
-        chosen.update(names)
-    return [scenario for scenario in scenarios if scenario.name in chosen]
+        pattern, wanted = _split_variant(glob)
+        found = [scenario for scenario in scenarios if _names(pattern, scenario)]
+        if not found and glob != "*":  # an empty suite is nobody's typing mistake
+            raise _no_match(pattern, scenarios)
+        for scenario in found:
+            chosen.setdefault(scenario.name, []).append(_narrowed(scenario, wanted))
+    return [
+        narrowed for scenario in scenarios for narrowed in _widest(scenario, chosen.get(scenario.name, []))
+    ]
+
+
+def _split_variant(glob: str) -> tuple[str, dict[str, str]]:
+    """Return glob and variant of "NAME[op=mm,grad=off]"; brackets without "=" are a glob's own."""
+    found = _VARIANT.fullmatch(glob)
+    if found is None:
+        return glob, {}
+    pairs = (pair.partition("=") for pair in found["pairs"].split(","))
+    return found["glob"], {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _narrowed(scenario: Scenario, wanted: dict[str, str]) -> Scenario:
+    """Return the scenario with only the variants that are wanted."""
+    for name, value in wanted.items():
+        if value not in scenario.variants.get(name, ()):
+            known = "; ".join(f"{name} = {' | '.join(values)}" for name, values in scenario.variants.items())
+            raise UsageError(
+                f"{scenario.name} has no variant {name}={value}",
+                hint=f"its variants are {known}" if known else "it has no variants",
+            )
+    narrower = {name: (wanted[name],) if name in wanted else values for name, values in scenario.variants.items()}
+    return scenario.model_copy(update={"variants": narrower})
+
+
+def _widest(scenario: Scenario, narrowed: list[Scenario]) -> list[Scenario]:
+    """Return a scenario as often as it was narrowed differently; once where it was chosen whole."""
+    if any(one.variants == scenario.variants for one in narrowed):
+        return [scenario]
+    return [one for place, one in enumerate(narrowed) if one not in narrowed[:place]]
 
 
 def _names(glob: str, scenario: Scenario) -> bool:

@@ -1,0 +1,1 @@
+"""What the tool does, held in one sentence a test."""

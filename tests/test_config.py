@@ -76,7 +76,7 @@ def test_all_mistakes_are_told_at_once_with_place_and_remedy(tmp_path: Path) -> 
 )
 def test_each_mistake_has_its_message(tmp_path: Path, text: str, message: str) -> None:
     """What is wrong is said in the words of the file, not of the library that reads it."""
-    with pytest.raises(UsageError, match="matrix.toml") as caught:
+    with pytest.raises(UsageError, match=r"matrix\.toml") as caught:
         config.read_matrix_file(write(tmp_path, text))
     assert message in caught.value.message
 
@@ -137,8 +137,7 @@ def test_version_missing_for_one_python_is_a_problem_of_that_environment(tmp_pat
 def test_index_that_does_not_answer_costs_only_its_own_environments(tmp_path: Path) -> None:
     """A dead index is a problem of the environments asked of it; the rest of the matrix is planned."""
     text = folder_of_wheels(tmp_path, "9.1.0") + (
-        '[build.dead]\nindex-url = "http://127.0.0.1:9/simple"\n'
-        '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine", "dead"]\n'
+        '[build.dead]\nindex-url = "http://127.0.0.1:9/simple"\n[axes]\ntorch = ["9.1.0"]\nbuild = ["mine", "dead"]\n'
     )
     by_build = {request.build.name: request for request in expand(tmp_path, text)}
     assert by_build["mine"].problem is None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from matrix.process.supervise import Task
 
+
 def scenario(tmp_path: Path, name: str, **fields: object) -> Scenario:
     path = tmp_path / f"{name}.py"
     path.write_text("")
@@ -192,6 +193,7 @@ def test_error_of_a_thread_reaches_the_caller(tmp_path: Path) -> None:
 def test_interrupted_attempt_is_no_record(tmp_path: Path) -> None:
     """An attempt that an interrupt cut short leaves its cell undone, for the next run to make."""
     planned = plan.plan(requests("2.0.0"), [scenario(tmp_path, "one"), scenario(tmp_path, "two")], plan.Options())
+
     def behave(task: Task) -> Ending | None:
         if "two" in task.argv[1]:
             signal.raise_signal(signal.SIGINT)

@@ -50,9 +50,7 @@ def mistakes_of(path: Path) -> list[str]:
 
 def scenario(name: str, **fields: object) -> Scenario:
     """Return a scenario that no file stands behind."""
-    return Scenario.model_validate(
-        {"name": name, "path": f"/suite/{name}.py", "source_hash": "hash"} | fields
-    )
+    return Scenario.model_validate({"name": name, "path": f"/suite/{name}.py", "source_hash": "hash"} | fields)
 
 
 # Reading
@@ -108,9 +106,7 @@ def test_a_script_needs_no_header(tmp_path: Path, source: str) -> None:
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize(
-    "before", ["", "#!/usr/bin/env python\n# A comment.\n", "\ufeff", "# /// script\n# ///\n"]
-)
+@pytest.mark.parametrize("before", ["", "#!/usr/bin/env python\n# A comment.\n", "\ufeff", "# /// script\n# ///\n"])
 def test_a_header_is_found_wherever_it_stands(tmp_path: Path, before: str, newline: str) -> None:
     """Line ends, a byte order mark, comments and other blocks around a header do not matter."""
     text = before + '# /// scenario\n#\n# summary = "found"\n# ///\n# # /// more\nprint()\n'
@@ -152,17 +148,13 @@ WORD = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), ma
     timeout=st.integers(1, 10**6),
     values=st.lists(WORD, min_size=1, unique=True),
 )
-def test_what_was_written_is_what_is_read(
-    summary: str, tags: list[str], timeout: int, values: list[str]
-) -> None:
+def test_what_was_written_is_what_is_read(summary: str, tags: list[str], timeout: int, values: list[str]) -> None:
     """Any text survives the way through comment and TOML."""
 
     def toml(value: object) -> str:
         return json.dumps(value, ensure_ascii=False)
 
-    header = (
-        f"summary = {toml(summary)}\ntags = {toml(tags)}\ntimeout = {timeout}\n[variants]\na = {toml(values)}"
-    )
+    header = f"summary = {toml(summary)}\ntags = {toml(tags)}\ntimeout = {timeout}\n[variants]\na = {toml(values)}"
     with tempfile.TemporaryDirectory() as folder:
         found = read_scenario(script(Path(folder), header))
     assert found.summary == summary
@@ -350,11 +342,12 @@ def test_a_suite_is_every_script_by_family(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("found", SUITE, ids=lambda found: found.name)
 def test_every_script_is_one_that_a_user_could_run(found: Scenario) -> None:
-    """Each has a summary and tags, reads under Python 3.8, and gives its variants' names with a default."""
+    """Each has a summary and tags, reads under Python 3.8, hides no module, and has a default for every variant."""
     source = found.path.read_text(encoding="utf-8")
     ast.parse(source, feature_version=(3, 8))
     assert found.summary
     assert found.tags
+    assert found.path.stem not in sys.stdlib_module_names  # its folder is the first to be searched
     assert found.on_request == found.name.startswith("control/")
     for name in found.variants:
         assert f'os.environ.get("WHICHTORCH_{name.upper()}", ' in source
@@ -435,6 +428,33 @@ SOME = [
 def test_globs_select(globs: list[str], names: list[str]) -> None:
     """Globs, tags and paths select; what runs on request does so only when its family is spelt out."""
     assert [found.name for found in select(SOME, globs)] == names
+
+
+@pytest.mark.parametrize(
+    ("globs", "variants"),
+    [
+        (["meta_mm/linear[op=mm]"], [{"op": ("mm",), "grad": ("on", "off")}]),
+        (["meta_mm/linear[op=mm,grad=off]"], [{"op": ("mm",), "grad": ("off",)}]),
+        (
+            ["meta_mm/linear[grad=on]", "meta_mm/linear[op=mm]", "meta_mm/linear[grad=on]"],
+            [{"op": ("mm", "add"), "grad": ("on",)}, {"op": ("mm",), "grad": ("on", "off")}],
+        ),
+        (["meta_mm/linear[op=mm]", "meta_mm/*"], [{"op": ("mm", "add"), "grad": ("on", "off")}]),
+        (["meta_mm/[a-l]inear"], [{"op": ("mm", "add"), "grad": ("on", "off")}]),
+    ],
+)
+def test_brackets_narrow_to_variants(globs: list[str], variants: list[dict[str, tuple[str, ...]]]) -> None:
+    """NAME[variant=value] runs just those variants; brackets without "=" stay a glob's own."""
+    suite_of_one = [scenario("meta_mm/linear", variants={"op": ("mm", "add"), "grad": ("on", "off")})]
+    assert [found.variants for found in select(suite_of_one, globs)] == variants
+
+
+def test_unknown_variant_is_told_with_the_known() -> None:
+    """A variant that a scenario does not have is a usage error that lists those it has."""
+    suite_of_one = [scenario("meta_mm/linear", variants={"op": ("mm", "add")})]
+    with pytest.raises(UsageError, match="no variant op=div") as caught:
+        select(suite_of_one, ["meta_mm/linear[op=div]"])
+    assert "op = mm | add" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -541,12 +561,8 @@ def test_the_first_line_that_applies_is_taken() -> None:
         ],
     )
 
-    def outcome(
-        threads: str, python: str = "3.11.7", build: str = "pypi", config: str = "default"
-    ) -> str | None:
-        line = expected(
-            found, {"threads": threads}, torch="2.11.0", python=python, build=build, config=config
-        )
+    def outcome(threads: str, python: str = "3.11.7", build: str = "pypi", config: str = "default") -> str | None:
+        line = expected(found, {"threads": threads}, torch="2.11.0", python=python, build=build, config=config)
         return line.outcome if line else None
 
     assert outcome("2") == "hang"

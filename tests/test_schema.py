@@ -41,7 +41,9 @@ RESULT = Result(
 
 
 def generated() -> str:
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Result.model_json_schema(mode="serialization")
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Result.model_json_schema(
+        mode="serialization"
+    )
     return json.dumps(schema, indent=1) + "\n"
 
 
@@ -61,8 +63,27 @@ def test_result_has_the_promised_fields() -> None:
     assert written["schema"] == 1
     assert {"id", "torch", "python", "build", "config", "packages", "fingerprint"} <= written["environments"][0].keys()
     cell = written["cells"][0]
-    assert {"environment", "scenario", "variant", "outcome", "signature", "expected", "seconds", "attempts"} <= cell.keys()
-    promised = {"outcome", "seconds", "stopped_by", "exit_code", "signal", "peak_rss_mb", "survivors", "stdout", "stderr"}
+    assert {
+        "environment",
+        "scenario",
+        "variant",
+        "outcome",
+        "signature",
+        "expected",
+        "seconds",
+        "attempts",
+    } <= cell.keys()
+    promised = {
+        "outcome",
+        "seconds",
+        "stopped_by",
+        "exit_code",
+        "signal",
+        "peak_rss_mb",
+        "survivors",
+        "stdout",
+        "stderr",
+    }
     assert promised <= cell["attempts"][0].keys()
 
 

@@ -56,9 +56,7 @@ def run(
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (folder, *path)))
     environ["WHICHTORCH_HOOKS"] = hooks
     command = [sys.executable, "-c", script] if isinstance(script, str) else [sys.executable, str(script)]
-    return subprocess.run(
-        command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
-    )
+    return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
 
 
 def copied(tmp_path: Path, **hooks: str) -> Path:
@@ -183,9 +181,7 @@ def test_cpp_meta_is_loud_where_it_finds_no_library(fake_torch: Path) -> None:
     (fake_torch / "torch" / "_meta_registrations.py").write_text("")
     ended = run("import torch; print('ran')", fake_torch, hooks="cpp_meta")
     assert (ended.returncode, ended.stdout) == (125, "")
-    assert (
-        "hook cpp_meta could not be applied: LookupError: torch._meta_registrations holds no" in ended.stderr
-    )
+    assert "hook cpp_meta could not be applied: LookupError: torch._meta_registrations holds no" in ended.stderr
 
 
 def test_cpp_meta_goes_on_where_there_is_nothing_to_remove(fake_torch: Path) -> None:

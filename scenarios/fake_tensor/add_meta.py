@@ -7,9 +7,9 @@
 #   "https://github.com/pytorch/pytorch/pull/177524",
 # ]
 # expect = [
-#   { variant = { level = "fake" }, torch = "<2.12", outcome = "fail" },
-#   { variant = { level = "eager" }, torch = "<2.12", outcome = "fail" },
-#   { variant = { level = "aot_eager" }, outcome = "fail", why = "the fix is for add_, this level traces add" },
+#   { variant = { level = "fake" }, torch = ">=2.1,<2.12", outcome = "fail" },
+#   { variant = { level = "eager" }, torch = ">=2.1,<2.12", outcome = "fail" },
+#   { variant = { level = "aot_eager" }, outcome = "fail", why = "the fix was for add_, this traces add" },
 #   { variant = { level = "inductor" }, outcome = "fail", why = "as under aot_eager" },
 # ]
 # [variants]

@@ -30,6 +30,12 @@ x = torch.full((1, 2), -10)  # row 0, twice
 wanted = torch.arange(1.0, 65.0).reshape(2, 32)
 got = wanted.clone()
 double(x, wanted)
-compiled(x, got)
+try:
+    compiled(x, got)
+except Exception as error:
+    if "No module named" not in str(error):
+        raise
+    print("inductor lacks what it needs here:", error, file=sys.stderr)  # setuptools
+    sys.exit(125)
 print("rows start with", got[:, 0].tolist(), "and should with", wanted[:, 0].tolist())
 torch.testing.assert_close(got, wanted)
