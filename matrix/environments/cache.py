@@ -101,9 +101,7 @@ class EnvironmentCache:
         except InstallError as error:
             environment = _unusable(request, Outcome.UNBUILDABLE, error)
         except (OSError, PreventedError) as error:
-            reason = (
-                error.message if isinstance(error, PreventedError) else f"{error.strerror}: {error.filename}"
-            )
+            reason = error.message if isinstance(error, PreventedError) else f"{error.strerror}: {error.filename}"
             environment = _unusable(request, Outcome.UNBUILDABLE, InstallError(reason))
         if environment.is_usable:
             self._stage(request, "ready")
@@ -195,6 +193,7 @@ class EnvironmentCache:
         except BaseException:
             remove_tree(venv)
             self._disk.unmark(key)
+            self._disk.clear_left_over()
             raise
 
     def _probed(self, request: Request, cancelled: threading.Event | None) -> Environment:
@@ -229,14 +228,10 @@ class EnvironmentCache:
         findings = self._inspect(request, request.interpreter, cancelled)
         git_version = str(findings.fingerprint.get("git_version"))
         packages = [
-            Package(
-                name=name, version=version, size=0, inode=0, digest=git_version if name == "torch" else ""
-            )
+            Package(name=name, version=version, size=0, inode=0, digest=git_version if name == "torch" else "")
             for name, version in findings.packages.items()
         ]
-        beside = (
-            self._beside(request, findings.python, request.interpreter, cancelled) if findings.python else []
-        )
+        beside = self._beside(request, findings.python, request.interpreter, cancelled) if findings.python else []
         fields = {
             "id": environment_id(request, findings.python, packages, beside),
             "torch": findings.torch,
@@ -279,9 +274,13 @@ class EnvironmentCache:
                 remove_tree(folder)
                 folder.parent.mkdir(parents=True, exist_ok=True)
                 logs = self._disk.folder / request.install_key / "logs"
-                requirements = tuple(request.config.beside)
-                install_beside(folder, requirements, interpreter, logs, self._commander, cancelled)
-                (folder / "complete").touch()
+                requirements, mark = request.config.beside, f"beside_{folder.name}"
+                self._disk.mark(mark, reserved=1)  # what uv unpacks for it is not left over
+                try:
+                    install_beside(folder, requirements, interpreter, logs, self._commander, cancelled)
+                    (folder / "complete").touch()
+                finally:
+                    self._disk.unmark(mark)
         return installed_packages(folder)
 
     def _interpreter(self, python: str) -> Path:
@@ -310,9 +309,7 @@ def cell_environ(
     return cell_environ_of(request.config, environment.interpreter, beside, environ)
 
 
-def environment_id(
-    request: Request, python: str, packages: Iterable[Package], beside: Iterable[Package]
-) -> str:
+def environment_id(request: Request, python: str, packages: Iterable[Package], beside: Iterable[Package]) -> str:
     """Return the identity of an environment: what was really installed, the build, the Python and the config.
 
     Of torch the contents count, not the version alone: a wheel built again is another one.

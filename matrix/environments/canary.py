@@ -50,9 +50,7 @@ def inspect(
     argv = (str(interpreter), str(script), str(answer))
     how = ""
     try:
-        ending = commander.run(
-            argv, env=env, log=log, what="the canary", cancelled=cancelled, timeout=PROBE_TIMEOUT
-        )
+        ending = commander.run(argv, env=env, log=log, what="the canary", cancelled=cancelled, timeout=PROBE_TIMEOUT)
         if ending.signal:
             how = f"it died with {ending.signal}"
         elif ending.exit_code != 0:

@@ -86,9 +86,7 @@ class Commander:
             raise CancelledError
         log.parent.mkdir(parents=True, exist_ok=True)
         limit = timeout or self.timeout
-        task = Task(
-            argv=argv, cwd=str(self.home), env=dict(env), stdout=str(log), stderr=str(log), timeout=limit
-        )
+        task = Task(argv=argv, cwd=str(self.home), env=dict(env), stdout=str(log), stderr=str(log), timeout=limit)
         ending = _wait(self.start(task), cancelled)
         if ending.stopped_by == "interrupt":
             raise CancelledError
@@ -163,11 +161,7 @@ def uv_environ(
 
     Indexes are told through variables, not arguments, because they may hold credentials.
     """
-    env = {
-        name: value
-        for name, value in environ.items()
-        if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)
-    }
+    env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
     own_index = (build.index_url,) if build is not None and build.index_url else ()
     own_links = (build.find_links,) if build is not None and build.find_links else ()
     env |= {
@@ -204,13 +198,9 @@ def condensed(log: Path, ending: Ending | None = None) -> str:
     except OSError:
         text = ""
     lines = [re.sub(r"^[\s×╰─▶│├•|]+", "", line).strip() for line in text.splitlines()]  # noqa: RUF001
-    start = next(
-        (place for place, line in enumerate(lines) if line.startswith(("error", "No solution"))), None
-    )
+    start = next((place for place, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
     kept = lines[start:] if start is not None else lines[-5:]
-    words = " ".join(
-        re.sub(r"^(error|cause): ", "", line) for line in kept if line and not line.startswith("hint:")
-    )
+    words = " ".join(re.sub(r"^(error|cause): ", "", line) for line in kept if line and not line.startswith("hint:"))
     words = re.sub(r"\w+://\S+", lambda url: without_credentials(url[0]), words)
     if len(words) > REASON_LENGTH:
         words = words[: REASON_LENGTH - 1] + "…"

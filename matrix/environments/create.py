@@ -87,17 +87,11 @@ def check_installed(request: Request, packages: list[Package], lock: str, logs: 
     found = there.get("torch")
     if found is None:
         raise InstallError("torch is not there after the install", logs / "install.log")
-    if not is_same_version(request.torch, found) and not is_same_version(
-        locked_versions(lock)["torch"], found
-    ):
-        raise InstallError(
-            f"asked for torch {request.torch}, but {found} was installed", logs / "install.log"
-        )
+    if not is_same_version(request.torch, found) and not is_same_version(locked_versions(lock)["torch"], found):
+        raise InstallError(f"asked for torch {request.torch}, but {found} was installed", logs / "install.log")
     for name, version in locked_versions(lock).items():
         if name in there and not is_same_version(version, there[name]):
-            raise InstallError(
-                f"{name} {version} was locked, but {there[name]} installed", logs / "install.log"
-            )
+            raise InstallError(f"{name} {version} was locked, but {there[name]} installed", logs / "install.log")
 
 
 def python_of(venv: Path) -> Path:
@@ -116,11 +110,7 @@ def python_version_of(venv: Path) -> str:
 
 def site_packages(prefix: Path) -> list[str]:
     """Return the folders below a prefix that packages are installed into."""
-    return [
-        str(path)
-        for path in sorted(prefix.glob("lib*/python*/site-packages"))
-        if not path.parent.is_symlink()
-    ]
+    return [str(path) for path in sorted(prefix.glob("lib*/python*/site-packages")) if not path.parent.is_symlink()]
 
 
 def installed_packages(prefix: Path) -> list[Package]:

@@ -6,13 +6,14 @@ the sum over different files, and evicting one frees only what nobody else links
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import json
 import os
 import shutil
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,8 @@ class Disk:
 
     def room(self) -> Room:
         """Return what is taken and left."""
-        used = sum(self._present().values())
+        left_over = sum(_recorded_size(archive) for archive in self._left_over())
+        used = sum(self._present().values()) + left_over
         free = shutil.disk_usage(self.folder).free
         budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
         return Room(used=used, reserved=sum(self.marks().values()), budget=int(budget), free=free)
@@ -189,40 +191,43 @@ class Disk:
 
     # making room
 
-    def reserve(
-        self, key: str, need: int, cancelled: threading.Event | None, stage: Callable[[str], None]
-    ) -> None:
+    def reserve(self, key: str, need: int, cancelled: threading.Event | None, stage: Callable[[str], None]) -> None:
         """Set disk aside for an environment and mark it in use, evicting and waiting as needed.
 
-        Raises NoRoomError with the figures, CancelledError on an interrupt.
+        First come, first served. Raises NoRoomError with the figures, CancelledError on an interrupt.
         """
         told = False
-        while True:
-            with self._released:
-                generation = self._generation
-            with self.locked(cancelled=cancelled):
-                room = self.room()
-                if room.fits(need):
-                    self.mark(key, reserved=need)
-                    return
-                if need > room.budget:
-                    raise NoRoomError(self._figures(need, room))  # evicting all would not help
-                in_use = self.marks().keys() - {key}
-                victim = self._least_recently_used(in_use | {key})
-                if victim is not None:
-                    stage("evicting")
-                    self._evict(victim)
-                    continue
-            if not in_use:
-                raise NoRoomError(self._figures(need, room))
-            if not told:
-                stage("waiting for disk")
-                told = True
-            with self._released:
-                if self._generation == generation:
-                    self._released.wait(WAIT_CHECK)
-            if cancelled is not None and cancelled.is_set():
-                raise CancelledError
+        with self.locked("room", cancelled):
+            while True:
+                with self._released:
+                    generation = self._generation
+                # freeing gigabytes takes seconds, for which nobody else need wait
+                self.empty_trash()
+                with self.locked():
+                    room = self.room()
+                    if room.fits(need):
+                        self.mark(key, reserved=need)
+                        return
+                    in_use = self.marks().keys() - {key}
+                    if self._trash_left_over():
+                        continue
+                    if need > room.budget:
+                        raise NoRoomError(self._figures(need, room))  # evicting all would not help
+                    victim = self._least_recently_used(in_use | {key})
+                    if victim is not None:
+                        stage("evicting")
+                        self._trash(victim)
+                        continue
+                if not in_use:
+                    raise NoRoomError(self._figures(need, room))
+                if not told:
+                    stage("waiting for disk")
+                    told = True
+                with self._released:
+                    if self._generation == generation:
+                        self._released.wait(WAIT_CHECK)
+                if cancelled is not None and cancelled.is_set():
+                    raise CancelledError
 
     def _figures(self, need: int, room: Room) -> str:
         needed, used, budget, free = (
@@ -243,49 +248,83 @@ class Disk:
         return min(idle, key=lambda key: idle[key], default=None)
 
     def discard(self, key: str) -> None:
-        """Remove an environment's files, as if evicted. Call it with the environment's own lock held."""
+        """Evict an environment. Call it with the environment's own lock held."""
         with self.locked():
             if self.marks().keys() & {key}:
                 raise InstallError("its wheel has changed, but another run still uses the earlier one")
-            self._evict(key)
+            self._trash(key)
+        self.empty_trash()
 
-    def _evict(self, key: str) -> None:
-        """Remove an environment's files and what then only uv's cache holds; keep its lock and metadata."""
+    def clear_left_over(self) -> None:
+        """Remove what a failed install has left in uv's cache."""
+        with self.locked():
+            self._trash_left_over()
+        self.empty_trash()
+
+    def _trash(self, key: str) -> None:
+        """Move an environment's files aside; its lock and metadata stay, and with them its identity."""
         folder = self.folder / key
         (folder / "complete").unlink(missing_ok=True)  # first: from here on it is half-made
-        inodes = set()
-        for metadata in folder.glob("venv/lib*/python*/site-packages/*.dist-info/METADATA"):
-            inodes.add(metadata.stat().st_ino)
-        remove_tree(folder / "venv")
-        for leftover in self.folder.glob("*/.removed-*"):  # of a removal that was killed
-            shutil.rmtree(leftover, ignore_errors=True)
-        self._sweep_cache(inodes)
+        self._move_to_trash(folder / "venv")
 
-    def _sweep_cache(self, evicted: set[int]) -> None:
-        """Remove the unpacked wheels that no environment links to any more.
+    def _trash_left_over(self) -> bool:
+        """Move aside what only uv's cache holds; return whether there was any.
 
-        uv notices that one is gone and fetches it again (measured with 0.13.8). Spared are those that an
-        install in progress has in its lock, and those too young to be left over.
+        uv notices that a wheel it had unpacked is gone and fetches it again (measured with 0.13.8).
+        """
+        left_over = self._left_over()
+        for archive in left_over:
+            self._move_to_trash(archive)
+        return bool(left_over)
+
+    def _left_over(self) -> list[Path]:
+        """Return the unpacked wheels in uv's cache that no environment links to.
+
+        Not those that an install in progress has in its lock; where an install has none, like those
+        beside an environment, only those too old to be part of it.
         """
         awaited: set[tuple[str, str]] = set()
+        is_certain = True
         for key, reserved in self.marks().items():
-            lock = self.folder / key / "lock.txt"
-            if reserved and lock.exists():
-                awaited |= set(locked_versions(lock.read_text(encoding="utf-8")).items())
+            if reserved:
+                try:
+                    lock = (self.folder / key / "lock.txt").read_text(encoding="utf-8")
+                    awaited |= set(locked_versions(lock).items())
+                except OSError:
+                    is_certain = False
         cache = self.home / "cache" / "uv"
         now = time.time()
+        found = []
         for archive in cache.glob("archive-v*/*"):
             metadata = next(archive.glob("*.dist-info/METADATA"), None)
-            if metadata is None:
+            if metadata is None or metadata.stat().st_nlink > 1:
                 continue
-            found = metadata.stat()
             name, _, version = metadata.parent.name.removesuffix(".dist-info").rpartition("-")
-            is_left_over = found.st_ino in evicted or now - _time_of(archive) > ORPHAN_AGE
-            if found.st_nlink == 1 and is_left_over and (canonicalize_name(name), version) not in awaited:
-                remove_tree(archive)
-        for partial in cache.glob("**/.tmp*"):  # what a killed uv was unpacking
-            if now - _time_of(partial) > ORPHAN_AGE:
-                remove_tree(partial)
+            is_awaited = (canonicalize_name(name), version) in awaited
+            if not is_awaited and (is_certain or now - _time_of(archive) > ORPHAN_AGE):
+                found.append(archive)
+        # what a killed uv was unpacking
+        return found + [path for path in cache.glob(".tmp*") if now - _time_of(path) > ORPHAN_AGE]
+
+    def _move_to_trash(self, path: Path) -> None:
+        trash = self.folder / ".trash"
+        trash.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):
+            path.rename(trash / f"{path.parent.name}-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+
+    def empty_trash(self) -> None:
+        """Free what was moved aside, also by a run that was killed over it."""
+        for path in (self.folder / ".trash").glob("*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _recorded_size(archive: Path) -> int:
+    """Return the bytes of an unpacked wheel, as its RECORD says."""
+    record = next(archive.glob("*.dist-info/RECORD"), None)
+    if record is None:
+        return 0
+    with record.open(newline="", encoding="utf-8") as file:
+        return sum(int(row[2]) for row in csv.reader(file) if len(row) > 2 and row[2].isdigit())
 
 
 def remove_tree(path: Path) -> None:

@@ -49,9 +49,7 @@ def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
     return packages
 
 
-def fetch(
-    place: str, *, is_index: bool, timeout: float, certificates: str | None = None
-) -> list[DistributionPackage]:
+def fetch(place: str, *, is_index: bool, timeout: float, certificates: str | None = None) -> list[DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
     try:
         with requests.Session() as session:

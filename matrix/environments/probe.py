@@ -183,12 +183,12 @@ def meta_mm(torch):  # type: (object) -> dict[str, object]
     for line in table.splitlines():
         row = re.match(r"Meta: (?:registered at )?(.*?):(\d+) \[(.*)\]$", line.strip())
         if row:
-            name = os.path.basename(row.group(1))
-            return {
-                "registered": name + ":" + row.group(2),
-                "kind": row.group(3),
-                "python": name.endswith(".py"),
-            }
+            path = row.group(1)
+            # torch 2.0 does not say where a kernel registered from Python comes from
+            unnamed = path == "/dev/null"
+            place = (path if unnamed else os.path.basename(path)) + ":" + row.group(2)
+            python = unnamed or path.endswith(".py")
+            return {"registered": place, "kind": row.group(3), "python": python}
     return {"registered": None, "kind": None, "python": None}
 
 

@@ -119,9 +119,7 @@ def check_spec(spec: str) -> None:
             return
     except InvalidSpecifier:
         pass
-    forms = (
-        "2.11.0, '>=2.9,<2.13', recent:3, latest, nightly, nightly:2026-11-01..2026-11-20 or a wheel's path"
-    )
+    forms = "2.11.0, '>=2.9,<2.13', recent:3, latest, nightly, nightly:2026-11-01..2026-11-20 or a wheel's path"
     raise UsageError(f"{spec!r} names no torch version", hint=f"write it as {forms}")
 
 
@@ -202,9 +200,7 @@ def list_releases(
         if packages and strategy == FIRST_INDEX:
             break
     in_links = [
-        (place, package)
-        for place in links
-        for package in _packages(place, sources, is_index=False, pause=pause)
+        (place, package) for place in links for package in _packages(place, sources, is_index=False, pause=pause)
     ]
     listing = _listing(found, in_links, python, own=own, places=(*indexes, *links))
     if file is not None:
@@ -266,9 +262,7 @@ def _packages(
         return pages.read_folder(folder, is_index=is_index)
     for seconds in (*PAUSES, None):
         try:
-            return pages.fetch(
-                place, is_index=is_index, timeout=INDEX_TIMEOUT, certificates=sources.certificates
-            )
+            return pages.fetch(place, is_index=is_index, timeout=INDEX_TIMEOUT, certificates=sources.certificates)
         except pages.PageError as error:
             if seconds is None or not error.may_pass:
                 raise IndexUnreachableError(without_credentials(place), error.problem) from error
@@ -310,9 +304,7 @@ def _wheel_at(path: Path, listing: Listing) -> Release:
             hint="name a Python it was built for with --python",
         )
     size = path.stat().st_size
-    return Release(
-        version=str(version), filename=path.name, url=str(path), source=str(path.parent), size=size
-    )
+    return Release(version=str(version), filename=path.name, url=str(path), source=str(path.parent), size=size)
 
 
 def _exactly(version: Version, listing: Listing) -> Release:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from matrix.model import Request
 
 SUBSTITUTES = 5  # local versions of one release that are refused before giving up
-_PIN = re.compile(
-    r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;]+)|@\s*(?P<url>\S+))"
-)
+_PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +44,9 @@ def resolve(
     first: str | None = None
     while True:
         try:
-            lock = _compile(request, interpreter, folder, commander, cancelled, [*requirements, *refused])
+            lock = _compile(
+                request, interpreter, folder, commander, cancelled, [*requirements, *(f"torch{one}" for one in refused)]
+            )
         except CancelledError:
             raise
         except InstallError:
@@ -61,10 +61,20 @@ def resolve(
         if locked is None:
             raise InstallError("torch is not in its own lock", folder / "resolve.log")
         if is_same_version(request.torch, locked):
-            return Resolution(lock=lock, notes=notes)
+            return Resolution(lock=_refusing(lock, refused), notes=notes)
         if Version(locked).public != Version(request.torch).public or len(refused) == SUBSTITUTES:
             raise substitute(request.torch, locked, folder)
-        refused.append(f"torch!={locked}")
+        refused.append(f"!={locked}")
+
+
+def _refusing(lock: str, refused: list[str]) -> str:
+    """Return a lock whose torch is never a refused one: `uv pip sync` would prefer those again."""
+    lines = []
+    for line in lock.splitlines():
+        pin = _PIN.match(line)
+        is_torch = pin is not None and pin["name"] == "torch"
+        lines.append(",".join([line, *refused]) if is_torch else line)
+    return "\n".join(lines) + "\n"
 
 
 def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
@@ -81,9 +91,7 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
         torch = f"torch=={request.torch}"
     given = [*request.build.requirements, *request.requirements]
     named = {requirement_name(requirement) for requirement in given}
-    needs = [
-        need for need in needs_of(version, request.python) if requirement_name(need.requirement) not in named
-    ]
+    needs = [need for need in needs_of(version, request.python) if requirement_name(need.requirement) not in named]
     pins = [need for need in needs if need.requirement != requirement_name(need.requirement)]
     notes = tuple(f"{need.requirement}: {need.reason}" for need in pins)
     return [torch, *given, *(need.requirement for need in needs)], notes

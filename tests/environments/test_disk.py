@@ -46,9 +46,7 @@ def installed(tmp_path: Path) -> set[str]:
     """Return the versions whose environments are there."""
     folders = [marker.parent for marker in (tmp_path / "home" / "envs").glob("*/complete")]
     texts = [json.loads((folder / "installation.json").read_text()) for folder in folders]
-    return {
-        package["version"] for text in texts for package in text["packages"] if package["name"] == "torch"
-    }
+    return {package["version"] for text in texts for package in text["packages"] if package["name"] == "torch"}
 
 
 def test_evicts_in_waves(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
@@ -204,9 +202,7 @@ def test_more_than_the_budget_is_refused_at_once(tmp_path: Path) -> None:
         disk.reserve("bb", 10_000_001, None, print)
 
 
-def test_estimate_counts_what_is_new(
-    padded: Path, index: Index, tmp_path: Path, make_cache: MakeCache
-) -> None:
+def test_estimate_counts_what_is_new(padded: Path, index: Index, tmp_path: Path, make_cache: MakeCache) -> None:
     """Packages that another environment has cost nothing; an unknown torch costs what the last one did."""
     make_cache().acquire(ask("2.9.0"))
     disk = Disk(tmp_path / "home", None, 5000)

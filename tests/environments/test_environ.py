@@ -31,9 +31,7 @@ def test_the_config_is_the_whole_story() -> None:
 
 def test_a_config_adds_variables_and_hooks() -> None:
     """Variables may name the folder of side installs; hooks are told by their names."""
-    config = Config(
-        name="x", env={"LD_PRELOAD": "{beside}/lib/a.so", "OMP_NUM_THREADS": "1"}, hooks=("a", "b")
-    )
+    config = Config(name="x", env={"LD_PRELOAD": "{beside}/lib/a.so", "OMP_NUM_THREADS": "1"}, hooks=("a", "b"))
     env = cell_environ_of(config, PYTHON, Path("/beside"), {})
     assert env["LD_PRELOAD"] == "/beside/lib/a.so"
     assert env["OMP_NUM_THREADS"] == "1"

@@ -32,9 +32,7 @@ def listing_of(*versions: str, yanked: tuple[str, ...] = (), aside: tuple[str, .
     """Return a listing without any index."""
 
     def releases(names: tuple[str, ...]) -> tuple[Release, ...]:
-        return tuple(
-            Release(version=name, filename=f"torch-{name}.whl", url=name, source="here") for name in names
-        )
+        return tuple(Release(version=name, filename=f"torch-{name}.whl", url=name, source="here") for name in names)
 
     return Listing(
         releases=releases(versions),

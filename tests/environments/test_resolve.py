@@ -82,9 +82,7 @@ def test_uv_sees_only_the_sources(tmp_path: Path) -> None:
         "VIRTUAL_ENV": "/v",
     }
     sources = Sources(index_url="http://main", extra_index_urls=("http://a", "http://b"), find_links=("/l",))
-    env = uv_environ(
-        sources, Build(name="cpu", index_url="http://cpu"), tmp_path, lock_timeout=9, environ=environ
-    )
+    env = uv_environ(sources, Build(name="cpu", index_url="http://cpu"), tmp_path, lock_timeout=9, environ=environ)
     assert env == {
         "PATH": "/bin",
         "UV_HTTP_TIMEOUT": "7",
