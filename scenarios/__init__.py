@@ -28,6 +28,7 @@ __all__ = [
     "expected",
     "is_expected",
     "read_scenario",
+    "script",
     "select",
     "suite",
     "variant_environ",
@@ -76,9 +77,19 @@ def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario
             raise _no_match(pattern, scenarios)
         for scenario in found:
             chosen.setdefault(scenario.name, []).append(_narrowed(scenario, wanted))
-    return [
-        narrowed for scenario in scenarios for narrowed in _widest(scenario, chosen.get(scenario.name, []))
-    ]
+    return [narrowed for scenario in scenarios for narrowed in _widest(scenario, chosen.get(scenario.name, []))]
+
+
+def script(text: str) -> Scenario:
+    """Return the user's script that "repro.py" or "repro.py[op=mm]" means, to be run where the user is.
+
+    Raises UsageError where there is no such file, ScenarioError for mistakes of its header.
+    """
+    name, wanted = (text, dict[str, str]()) if Path(text).is_file() else _split_variant(text)
+    path = Path(name)
+    if not path.is_file():
+        raise UsageError(f"no such script: {name}")
+    return _narrowed(read_scenario(path.absolute(), name).model_copy(update={"in_suite": False}), wanted)
 
 
 def _split_variant(glob: str) -> tuple[str, dict[str, str]]:
@@ -165,9 +176,7 @@ def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
 def variants_of(scenario: Scenario) -> list[dict[str, str]]:
     """Return every combination of the scenario's variants; one that is empty if it has none."""
     names = list(scenario.variants)
-    return [
-        dict(zip(names, values, strict=True)) for values in itertools.product(*scenario.variants.values())
-    ]
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*scenario.variants.values())]
 
 
 def variant_environ(variant: dict[str, str]) -> dict[str, str]:
