@@ -14,7 +14,7 @@ from matrix.model import Build, Config, Request, Scenario
 from matrix.run import MatrixRun
 from matrix.store import new_run, read_records
 from tests.fakes import PASSED, FakeCache, FakeExecutor
-from tests.wheels import build_wheel
+from tests.wheels import build_companion, build_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,13 +29,14 @@ def known_cells(folder: Path) -> Figure:
     wheels = folder / "wheels"
     wheels.mkdir()
     build_wheel(wheels, "9.1.0")
+    build_companion(wheels, "numpy", "2.2.0")
     numbers = ", ".join(f'"{number}"' for number in range(KNOWN_CELLS))
     script = folder / "thousand.py"
     script.write_text(f"# /// scenario\n# [variants]\n# n = [{numbers}]\n# ///\n")
     file = folder / "matrix.toml"
     file.write_text(f'[axes]\ntorch = ["9.1.0"]\nbuild = ["stand-in"]\n[build.stand-in]\nfind-links = "{wheels}"\n')
     command = [sys.executable, "-m", "matrix", "matrix", "--matrix", str(file), "--script", str(script)]
-    environ = dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state")}
+    environ = dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "UV_NO_INDEX": "1"}
     subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
     begin = time.perf_counter()
     again = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)

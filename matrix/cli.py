@@ -100,7 +100,7 @@ def matrix(  # one parameter per option
         typer.Option(metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."),
     ] = None,
     script: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Any script of your own. Repeatable.")
+        list[str] | None, typer.Option(metavar="FILE", help="Any script of your own. Repeatable.")
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt, instead of the scenarios' own.")
@@ -149,14 +149,15 @@ def matrix(  # one parameter per option
     for path in (json_file, markdown_file):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"no folder {path.parent} to write {path.name} into")
-    console = Console(stderr=False)
+    disk_budget_mb = _megabytes(disk)
+    console = Console()
     given = tuple(interpreter or ())
     expansion = config.expand(file, interpreters_given=given, cache=home / "cache", product=bool(torch) or not given)
     for note in expansion.notes:
         console.print(note, style="dim", highlight=False, soft_wrap=True)
     planned = plan.plan(expansion.requests, suite, options)
     records = store.read_records(home)
-    cache = EnvironmentCache(home, disk_budget_mb=_megabytes(disk), install_timeout=install_timeout)
+    cache = EnvironmentCache(home, disk_budget_mb=disk_budget_mb, install_timeout=install_timeout)
     if list_only:
         _print_lines(table.plan_lines(planned, cache, records))
         return
@@ -201,15 +202,10 @@ def _with_axes(file: config.MatrixFile, **axes: tuple[str, ...] | None) -> confi
     return config.checked(table, "the options")
 
 
-def _chosen_scenarios(globs: tuple[str, ...], scripts: list[Path]) -> list[Scenario]:
+def _chosen_scenarios(globs: tuple[str, ...], scripts: list[str]) -> list[Scenario]:
     """Return the scenarios that globs choose, then the user's scripts."""
-    missing = [str(path) for path in scripts if not path.is_file()]
-    if missing:
-        raise UsageError(f"no such script: {', '.join(missing)}")
     chosen = scenarios.select(scenarios.suite(), globs) if globs else []
-    return chosen + [
-        scenarios.read_scenario(path.absolute(), str(path)).model_copy(update={"in_suite": False}) for path in scripts
-    ]
+    return chosen + [scenarios.script(text) for text in scripts]
 
 
 _UNITS = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}

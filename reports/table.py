@@ -139,7 +139,8 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
 
 def rerun(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that runs just this cell again."""
-    return f"{command} {shlex.join([*environment.options, '--scenario', cell.name, '--fresh'])}"
+    option = "--script" if cell.scenario.endswith(".py") else "--scenario"
+    return f"{command} {shlex.join([*environment.options, option, cell.name, '--fresh'])}"
 
 
 def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:
