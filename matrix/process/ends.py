@@ -29,9 +29,7 @@ _NETLINK_DONE, _NETLINK_ERROR = 3, 2
 _ESTABLISHED = b"01"  # /proc/net/tcp
 
 
-def outside(
-    waits: Sequence[tuple[int, stall.Thread, stall.Wait]], members: frozenset[int], supervisor: int
-) -> str:
+def outside(waits: Sequence[tuple[int, stall.Thread, stall.Wait]], members: frozenset[int], supervisor: int) -> str:
     """Return why one of the waits may be ended by who is not a member, "" where none can be."""
     ends: dict[str, int] = {}  # "pipe:[123]" -> tid of who waits for it
     for pid, thread, wait in waits:
@@ -100,9 +98,7 @@ def epolled(pid: int, descriptor: int) -> tuple[int, ...] | None:
         words = line.split()
         if line.startswith(b"tfd:"):
             target = int(words[1])
-            inode = next(
-                (int(word[4:], 16) for word in words if word.startswith(b"ino:") and len(word) > 4), None
-            )
+            inode = next((int(word[4:], 16) for word in words if word.startswith(b"ino:") and len(word) > 4), None)
             if inode is not None and os.stat(f"/proc/{pid}/fd/{target}").st_ino != inode:
                 return None
             found.append(target)
@@ -133,8 +129,7 @@ def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
         with socket.socket(fileno=copy) as taken:
             options = [] if "poll" in call or "select" in call else [socket.SO_RCVTIMEO, socket.SO_SNDTIMEO]
             return not any(
-                any(struct.unpack("@ll", taken.getsockopt(socket.SOL_SOCKET, option, 16)))
-                for option in options
+                any(struct.unpack("@ll", taken.getsockopt(socket.SOL_SOCKET, option, 16))) for option in options
             )
     except (OSError, struct.error):
         return False
@@ -165,9 +160,7 @@ def _peers() -> dict[str, str]:
 
 def _unix_peers() -> dict[str, str]:
     """Ask the kernel for the pairs of unix sockets (sock_diag(7)): /proc/net/unix does not tell."""
-    request = struct.pack(
-        "=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_PEER, 0xFFFFFFFF, 0xFFFFFFFF
-    )
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_PEER, 0xFFFFFFFF, 0xFFFFFFFF)
     peers: dict[str, str] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
         netlink.settimeout(1.0)

@@ -68,9 +68,7 @@ def _inherited() -> Iterator[None]:
     with contextlib.suppress(OSError, ValueError):
         # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
         piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
-        resource.setrlimit(
-            resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1])
-        )
+        resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
     with contextlib.suppress(OSError):
         was = kernel.read(score).decode()
         _write(score, "1000")  # when the machine is out of memory, a cell goes before anything else

@@ -119,9 +119,7 @@ class Live:
         except (OSError, ValueError, struct.error):
             return None
 
-    def is_inside(
-        self, waits: Sequence[tuple[int, stall.Thread, stall.Wait]], members: frozenset[int]
-    ) -> str:
+    def is_inside(self, waits: Sequence[tuple[int, stall.Thread, stall.Wait]], members: frozenset[int]) -> str:
         """Look at everybody's descriptors and mappings, once."""
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
         if not members >= living:

@@ -17,13 +17,9 @@ if TYPE_CHECKING:
 
 WINDOW = 3.5  # seconds of identical pictures: with a picture each 0.4 s, a verdict within 5 s
 QUIET = 0.02  # of a core: what the whole tree may use and still count as doing nothing
-QUIET_GIL = (
-    0.02  # of a core for each thread that waits for the GIL: it wakes 200 times a second (measured: 0.005)
-)
+QUIET_GIL = 0.02  # of a core for each thread that waits for the GIL: it wakes 200 times a second (measured: 0.005)
 QUIET_TICKS = 0.02  # seconds: CPU time is counted in ticks of 10 ms
-SIGNALS_FROM_KERNEL = (
-    1 << 13 | 1 << 28
-)  # SIGALRM, SIGIO: caught, a timer that /proc does not show may wake anybody
+SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: caught, a timer that /proc does not show may wake anybody
 BLINKS = 10  # pictures in a row in which a waiter for the GIL may be awake: it queues for a core then
 BACK_OFF = 2.0  # times longer until the ends of pipes are searched for again: that reads every process
 

@@ -44,9 +44,7 @@ class Task:
     stall: bool = False  # stop early on evidence that nothing in the tree can go on
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
-    py_spy: str | None = (
-        None  # path of py-spy, which `sample` needs; None: looked for where the tool is installed
-    )
+    py_spy: str | None = None  # path of py-spy, which `sample` needs; None: looked for where the tool is installed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +60,10 @@ class Ending:
     survivors: tuple[str, ...] = ()  # what was alive when the leader had ended: "name (pid): command line"
     stdout_bytes: int = 0  # as written
     stderr_bytes: int = 0
-    moving: bool | None = (
-        None  # a busy process at its timeout: did its innermost frames change? None: not known
-    )
+    moving: bool | None = None  # a busy process at its timeout: did its innermost frames change? None: not known
     note: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames
-    problem: str = (
-        ""  # why nothing was learnt about the task: it could not be started, or the supervisor died
-    )
+    problem: str = ""  # why nothing was learnt about the task: it could not be started, or the supervisor died
 
 
 class Supervised:

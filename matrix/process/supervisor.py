@@ -232,9 +232,7 @@ class Supervisor:
         if self.sampler is None:
             if now < self.deadline - stacks.span(self.task["timeout"]) - stacks.LEAD:
                 return False
-            self.sampler = stacks.Sampler(
-                self.task["py_spy"], self.deadline, self.task["timeout"], self.helpers
-            )
+            self.sampler = stacks.Sampler(self.task["py_spy"], self.deadline, self.task["timeout"], self.helpers)
         self.sampler.look(now, self.members)
         self.next_look = min(self.next_look, now + stacks.LOOK)
         return False
@@ -292,9 +290,7 @@ class Supervisor:
             return False
         return os.WTERMSIG(self.status) == signal.SIGKILL
 
-    def _ending(
-        self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]
-    ) -> dict[str, Any]:
+    def _ending(self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]) -> dict[str, Any]:
         status = self.status
         exit_code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
         ended_by = None

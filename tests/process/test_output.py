@@ -42,9 +42,7 @@ def test_small_file_is_kept_whole(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"all of it"
 
 
-def test_where_no_hole_can_be_made_the_size_is_limited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_hole_can_be_made_the_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On such a filesystem a file may grow to the limit, and no further."""
     monkeypatch.setattr(output, "_punch", lambda *_: False)
     file = output.KeptFile(str(tmp_path / "out"))

@@ -61,9 +61,7 @@ class Kernel:
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
 
-    def is_inside(
-        self, waits: Sequence[tuple[int, stall.Thread, stall.Wait]], members: frozenset[int]
-    ) -> str:
+    def is_inside(self, waits: Sequence[tuple[int, stall.Thread, stall.Wait]], members: frozenset[int]) -> str:
         return self.outside
 
 

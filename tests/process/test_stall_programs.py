@@ -48,8 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
     server = socket.create_server(("127.0.0.1", 0))
     environment = os.environ | {"PORT": str(server.getsockname()[1])}
     started = {
-        name: begin(folder / name, name, env=environment, timeout=TIMEOUT, stall=True)
-        for name in [*IDLE, *WORDS]
+        name: begin(folder / name, name, env=environment, timeout=TIMEOUT, stall=True) for name in [*IDLE, *WORDS]
     }
 
     def serve() -> None:

@@ -160,9 +160,7 @@ def test_death_of_the_supervisor(tmp_path: Path) -> None:
     assert until(lambda: not any(map(is_alive, pids)))
 
 
-def test_supervisor_that_hangs_does_not_hang_the_tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_supervisor_that_hangs_does_not_hang_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A supervisor that never answers is given up, and the tree ended without it."""
     monkeypatch.setattr(supervise, "OUTER_GRACE", 1.0)
     running = begin(tmp_path, "tree", timeout=1.0)
@@ -177,9 +175,7 @@ def test_supervisor_that_hangs_does_not_hang_the_tool(
 
 def _start_tool(folder: Path) -> tuple[subprocess.Popen[bytes], int, set[int]]:
     """Start a tool with a running task; return it, its supervisor and the task's processes."""
-    tool = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "tool.py"), str(ROOT), str(folder)], stdout=subprocess.PIPE
-    )
+    tool = subprocess.Popen([sys.executable, str(PROGRAMS / "tool.py"), str(ROOT), str(folder)], stdout=subprocess.PIPE)
     assert tool.stdout is not None
     supervisor = int(tool.stdout.readline())
     tool.stdout.close()
