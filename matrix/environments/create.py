@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from matrix.environments.commands import Commander, InstallError
+from matrix.environments.commands import CancelledError, Commander, InstallError
 from matrix.environments.resolve import is_same_version, locked_versions
+from matrix.environments.uv_cache import forget
 
 if TYPE_CHECKING:
     import threading
@@ -52,6 +53,26 @@ def create(
         what="creating the environment",
         cancelled=cancelled,
     )
+    try:
+        _sync(venv, lock, build, logs, commander, cancelled)
+    except CancelledError:
+        raise
+    except InstallError as error:
+        # another process has evicted a wheel that uv was about to link
+        if "archive-v" not in error.reason:
+            raise
+        forget(commander.home / "cache" / "uv")
+        _sync(venv, lock, build, logs, commander, cancelled)
+
+
+def _sync(
+    venv: Path,
+    lock: Path,
+    build: Build,
+    logs: Path,
+    commander: Commander,
+    cancelled: threading.Event | None,
+) -> None:
     backend = ("--torch-backend", build.backend) if build.backend else ()
     commander.uv(
         *("pip", "sync", str(lock), "--python", str(python_of(venv)), "--quiet"),

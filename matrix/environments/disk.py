@@ -6,7 +6,6 @@ the sum over different files, and evicting one frees only what nobody else links
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import json
 import os
@@ -17,10 +16,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from packaging.utils import canonicalize_name
-
 from matrix.environments.commands import CancelledError, InstallError
 from matrix.environments.resolve import locked_versions
+from matrix.environments.uv_cache import Unpacked, forget, partial_downloads, unpacked
 from matrix.process.supervise import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
@@ -62,6 +60,7 @@ class Disk:
     def __init__(self, home: Path, budget_mb: float | None, unknown_size_mb: float) -> None:
         self.home = home
         self.folder = home / "envs"
+        self._uv_cache = home / "cache" / "uv"
         self._budget_mb = budget_mb
         self._unknown_size = int(unknown_size_mb * MEGABYTE)
         self._released = threading.Condition()
@@ -141,7 +140,7 @@ class Disk:
 
     def room(self) -> Room:
         """Return what is taken and left."""
-        left_over = sum(_recorded_size(archive) for archive in self._left_over())
+        left_over = sum(wheel.size for wheel in self._left_over())
         used = sum(self._present().values()) + left_over
         free = shutil.disk_usage(self.folder).free
         budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
@@ -268,16 +267,15 @@ class Disk:
         self._move_to_trash(folder / "venv")
 
     def _trash_left_over(self) -> bool:
-        """Move aside what only uv's cache holds; return whether there was any.
-
-        uv notices that a wheel it had unpacked is gone and fetches it again (measured with 0.13.8).
-        """
+        """Move aside what only uv's cache holds; return whether there was any."""
         left_over = self._left_over()
-        for archive in left_over:
-            self._move_to_trash(archive)
+        # first uv must forget them: an install that begins now must not count on them
+        forget(self._uv_cache, {wheel.path.name for wheel in left_over})
+        for wheel in left_over:
+            self._move_to_trash(wheel.path)
         return bool(left_over)
 
-    def _left_over(self) -> list[Path]:
+    def _left_over(self) -> list[Unpacked]:
         """Return the unpacked wheels in uv's cache that no environment links to.
 
         Not those that an install in progress has in its lock; where an install has none, like those
@@ -292,19 +290,14 @@ class Disk:
                     awaited |= set(locked_versions(lock).items())
                 except OSError:
                     is_certain = False
-        cache = self.home / "cache" / "uv"
         now = time.time()
-        found = []
-        for archive in cache.glob("archive-v*/*"):
-            metadata = next(archive.glob("*.dist-info/METADATA"), None)
-            if metadata is None or metadata.stat().st_nlink > 1:
-                continue
-            name, _, version = metadata.parent.name.removesuffix(".dist-info").rpartition("-")
-            is_awaited = (canonicalize_name(name), version) in awaited
-            if not is_awaited and (is_certain or now - _time_of(archive) > ORPHAN_AGE):
-                found.append(archive)
-        # what a killed uv was unpacking
-        return found + [path for path in cache.glob(".tmp*") if now - _time_of(path) > ORPHAN_AGE]
+        return [
+            wheel
+            for wheel in unpacked(self._uv_cache)
+            if not wheel.is_linked
+            and (wheel.name, wheel.version) not in awaited
+            and (is_certain or now - wheel.changed > ORPHAN_AGE)
+        ]
 
     def _move_to_trash(self, path: Path) -> None:
         trash = self.folder / ".trash"
@@ -314,17 +307,10 @@ class Disk:
 
     def empty_trash(self) -> None:
         """Free what was moved aside, also by a run that was killed over it."""
-        for path in (self.folder / ".trash").glob("*"):
+        now = time.time()
+        killed = [path for path in partial_downloads(self._uv_cache) if now - _time_of(path) > ORPHAN_AGE]
+        for path in [*killed, *(self.folder / ".trash").glob("*")]:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _recorded_size(archive: Path) -> int:
-    """Return the bytes of an unpacked wheel, as its RECORD says."""
-    record = next(archive.glob("*.dist-info/RECORD"), None)
-    if record is None:
-        return 0
-    with record.open(newline="", encoding="utf-8") as file:
-        return sum(int(row[2]) for row in csv.reader(file) if len(row) > 2 and row[2].isdigit())
 
 
 def remove_tree(path: Path) -> None:

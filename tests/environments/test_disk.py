@@ -16,7 +16,7 @@ import pytest
 from matrix.environments.commands import CancelledError
 from matrix.environments.disk import Disk, NoRoomError
 from matrix.environments.sources import Sources
-from matrix.model import Outcome
+from matrix.model import Build, Outcome
 from tests.environments.conftest import MakeCache, ask, stages_of
 from tests.wheels import Index, build_companion, build_wheel, serve
 
@@ -210,3 +210,29 @@ def test_estimate_counts_what_is_new(padded: Path, index: Index, tmp_path: Path,
     assert disk.estimate("torch==2.10.0\nnumpy==2.2.0\n", "pypi", None) == pytest.approx(2.06e6, rel=0.02)
     assert disk.estimate("torch==2.10.0+cpu\n", "cpu", None) == 5000 * 10**6
     assert disk.estimate("torch==2.10.0+cpu\n", "cpu", 1000) == 3090
+
+
+@pytest.mark.parametrize("removed_by", ["eviction", "somebody else"])
+def test_a_wheel_from_a_folder_is_unpacked_again(
+    padded: Path, tmp_path: Path, make_cache: MakeCache, removed_by: str
+) -> None:
+    """What was freed in uv's cache is fetched again, from folders too, where uv does not notice."""
+    build = Build(name="mine", find_links=str(padded))
+    cache = make_cache(disk_budget_mb=7)  # a local wheel counts three times: it may be compressed
+    first = cache.acquire(ask("2.9.0", build=build))
+    cache.release(ask("2.9.0", build=build))
+    other = cache.acquire(ask("2.10.0", build=build))
+    assert other.is_usable, other.reason
+    cache.release(ask("2.10.0", build=build))
+    if removed_by == "somebody else":
+        shutil.rmtree(next((tmp_path / "home" / "cache" / "uv").glob("archive-v*")))
+    assert cache.acquire(ask("2.9.0", build=build)) == first
+
+
+def test_a_failed_install_leaves_nothing_in_uvs_cache(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
+    """What uv had unpacked for an install that then failed is freed."""
+    build_wheel(wheels, "2.11.0", claims="2.11.1")
+    environment = make_cache().acquire(ask("2.11.0"))
+    assert environment.outcome is Outcome.UNBUILDABLE
+    assert not list((tmp_path / "home" / "cache" / "uv").glob("archive-v*/*"))
+    assert not list((tmp_path / "home" / "envs").glob("*/venv"))
