@@ -34,113 +34,107 @@ class Print:
     optional: bool = False  # not every patched build has it: it is not missed
 
 
-def _print(scope: str, text: str, stage: Stage, meaning: str, *, optional: bool = False) -> Print:
-    pattern = re.compile(rf"\[DEBUG {re.escape(scope)}[^\]]*\].*?{text}")
-    name = f"[DEBUG {scope}] " + re.sub(r"\\(.)", r"\1", text).replace("[^ ]*", "").strip()
-    return Print(name=name, pattern=pattern, stage=stage, meaning=meaning, optional=optional)
+def _print(scope: str, shows: str, stage: Stage, meaning: str, *, pattern: str = "", optional: bool = False) -> Print:
+    return Print(
+        name=f"[DEBUG {scope}] {shows}".rstrip() if scope else shows,
+        pattern=re.compile(rf"{_head(scope)}.*?{pattern or re.escape(shows)}"),
+        stage=stage,
+        meaning=meaning,
+        optional=optional,
+    )
 
 
-def _lookup(stage: Stage, found: Stage, key: str) -> tuple[Print, ...]:
+def _head(scope: str) -> str:
+    return rf"\[DEBUG {re.escape(scope)}(?: STDERR)?\]" if scope else ""
+
+
+def _lookup(stage: Stage, found: Stage, key: str, pattern: str) -> tuple[Print, ...]:
     scope = "OperatorEntry::lookup"
     return (
         _print(scope, "op=", stage, "in the lookup"),
-        _print(scope, rf"highest priority key={key}", stage, "in the lookup"),
+        _print(scope, f"highest priority key={key}", stage, "in the lookup", pattern=f"priority key={pattern}"),
         _print(scope, "dispatch table index=", stage, "in the kernel validity check"),
-        _print(scope, r"kernel\.isValid=", found, "a kernel was found, and not yet returned"),
+        _print(scope, "kernel.isValid=", found, "a kernel was found, and not yet returned"),
         _print(scope, "Returning kernel", found, "between the lookup and the call of the kernel"),
     )
 
 
-AUTOGRAD_KEY, BACKEND_KEY = r"Autograd\w+", r"(?!Autograd)\w+"
+_ENTERING = "entering the dispatcher"
+_BEFORE_LOOKUP = "in Dispatcher::call, before the lookup"
+_INVOKING = "in the invocation of the kernel"
+_WAY_BACK = "on the way back"
 
-TABLE: tuple[Print, ...] = (
-    _print("_matmul_impl", "About to call at::mm", Stage.CALL, "entering the dispatcher"),
-    _print("_matmul_impl", r"key_set\(\) =", Stage.CALL, "entering the dispatcher"),
+_FIRST_HALF: tuple[Print, ...] = (
+    _print("_matmul_impl", "About to call at::mm", Stage.CALL, _ENTERING),
+    _print("_matmul_impl", "key_set() =", Stage.CALL, _ENTERING),
     _print(
         "_matmul_impl",
-        r"(?:Inside NoGradGuard, calling at::mm|Now calling at::mm|CALLING at::mm NOW)",
+        "Now calling at::mm",
         Stage.CALL,
-        "entering the dispatcher",
+        _ENTERING,
+        pattern="(?:Inside NoGradGuard, calling at::mm|Now calling at::mm|CALLING at::mm NOW)",
     ),
-    _print("Dispatcher::call]"[:-1], "op=", Stage.CALL, "in Dispatcher::call, before the lookup"),
-    _print("Dispatcher::call", "dispatchKeySet=", Stage.CALL, "in Dispatcher::call, before the lookup"),
-    _print("Dispatcher::call", r"About to call lookup\(\)", Stage.LOOKUP, "in the lookup"),
-    *_lookup(Stage.LOOKUP, Stage.FOUND, AUTOGRAD_KEY),
-    _print(
-        "Dispatcher::call",
-        r"lookup\(\) returned",
-        Stage.FOUND,
-        "between the lookup and the call of the kernel",
-    ),
-    _print("Dispatcher::call", r"About to call kernel\.call", Stage.AUTOGRAD, "in the autograd kernel"),
+    _print("Dispatcher::call", "op=", Stage.CALL, _BEFORE_LOOKUP),
+    _print("Dispatcher::call", "dispatchKeySet=", Stage.CALL, _BEFORE_LOOKUP),
+    _print("Dispatcher::call", "About to call lookup()", Stage.LOOKUP, "in the lookup"),
+    *_lookup(Stage.LOOKUP, Stage.FOUND, "Autograd…", r"Autograd\w+"),
+    _print("Dispatcher::call", "lookup() returned", Stage.FOUND, "between the lookup and the call of the kernel"),
+    _print("Dispatcher::call", "About to call kernel.call", Stage.AUTOGRAD, "in the autograd kernel"),
+)
+_SECOND_HALF: tuple[Print, ...] = (
     _print("Dispatcher::redispatchBoxed", "op=", Stage.REDISPATCH, "in the redispatch", optional=True),
     _print(
         "Dispatcher::redispatchBoxed",
-        r"About to call entry\.lookup\(\)",
+        "About to call entry.lookup()",
         Stage.LOOKUP_AGAIN,
         "in the lookup after the redispatch",
         optional=True,
     ),
-    *_lookup(Stage.LOOKUP_AGAIN, Stage.FOUND_AGAIN, BACKEND_KEY),
-    _print(
-        "Dispatcher::callBoxed",
-        r"About to call kernel\.callBoxed\(\)",
-        Stage.BACKEND,
-        "in the invocation of the kernel",
-    ),
-    _print(
-        "KernelFunction::callBoxed",
-        r"About to call boxed_kernel_func_\.callBoxed\(\)",
-        Stage.BACKEND,
-        "in the invocation of the kernel",
-    ),
+    *_lookup(Stage.LOOKUP_AGAIN, Stage.FOUND_AGAIN, "…", r"(?!Autograd)\w+"),
+    _print("Dispatcher::callBoxed", "About to call kernel.callBoxed()", Stage.BACKEND, _INVOKING),
+    _print("KernelFunction::callBoxed", "About to call boxed_kernel_func_.callBoxed()", Stage.BACKEND, _INVOKING),
     _print(
         "BoxedKernel::callBoxed",
-        r"About to invoke \(\*boxed_kernel_func_\)",
+        "About to invoke (*boxed_kernel_func_)",
         Stage.BACKEND,
         "the kernel was invoked, and its meta function never entered",
     ),
     _print(
         "",
-        r"Calling functor operator\(\)",
+        "Calling functor operator()",
         Stage.BACKEND,
         "the kernel's functor was called, and its meta function never entered",
         optional=True,
     ),
     _print("TORCH_META_FUNC(mm)", "ENTERED MM META FUNCTION", Stage.INSIDE, "inside the meta kernel"),
     _print("TORCH_META_FUNC(mm)", "self shape", Stage.INSIDE, "inside the meta kernel"),
-    _print(
-        "TORCH_META_FUNC(mm)",
-        "Meta function complete",
-        Stage.INSIDE,
-        "the meta kernel is done, and has not returned",
-    ),
+    _print("TORCH_META_FUNC(mm)", "Meta function complete", Stage.INSIDE, "at the end of the meta kernel"),
     _print("TORCH_IMPL_FUNC(mm_out_cpu)", "", Stage.INSIDE, "inside the CPU kernel", optional=True),
-    _print("BoxedKernel::callBoxed", r"RETURNED", Stage.RETURNED, "on the way back"),
-    _print("KernelFunction::callBoxed", r"RETURNED", Stage.RETURNED, "on the way back"),
-    _print("Dispatcher::callBoxed", r"RETURNED", Stage.RETURNED, "on the way back"),
-    _print("_matmul_impl", r"at::mm RETURNED", Stage.RETURNED, "the call has returned"),
+    _print("BoxedKernel::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
+    _print("KernelFunction::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
+    _print("Dispatcher::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
+    _print("_matmul_impl", "at::mm RETURNED", Stage.RETURNED, "the call has returned"),
 )
+TABLE = _FIRST_HALF + _SECOND_HALF
 _META_PRINTS = "TORCH_META_FUNC"
-_BEGIN = (0, 3)  # prints of the table that a new call starts with
+_MATMUL, _DISPATCHER = 0, 3  # places in the table of the two prints that a call may begin with
+_AUTOGRAD_ONLY = range(_DISPATCHER + 4, len(_FIRST_HALF))  # not written where no autograd key is in the set
 
 
 def last_call(text: str) -> list[tuple[int, str]]:
     """Return the prints of the last call in `text`: place in the table, line."""
     found: list[tuple[int, str]] = []
     for line in text.splitlines():
-        if "DEBUG" not in line:
+        if "DEBUG" not in line and "functor" not in line:
             continue
+        matches = [place for place, one in enumerate(TABLE) if one.pattern.search(line)]
+        begins = [place for place in matches if place in {_MATMUL, _DISPATCHER}]
         at = found[-1][0] if found else -1
-        following = next(
-            (place for place in range(at + 1, len(TABLE)) if TABLE[place].pattern.search(line)), None
-        )
-        if following is not None and not (following in _BEGIN and at >= _BEGIN[1]):
+        following = next((place for place in matches if place > at), None)
+        if begins and begins[0] <= at:
+            found = [(begins[0], line)]  # a new call
+        elif following is not None:
             found.append((following, line))
-        elif any(TABLE[place].pattern.search(line) for place in _BEGIN):
-            again = next(place for place in _BEGIN if TABLE[place].pattern.search(line))
-            # Dispatcher::call within _matmul_impl's own print is the same call, not a new one.
-            found = [(again, line)]
     return found
 
 
@@ -149,7 +143,7 @@ def place_of(text: str, tables: Mapping[str, Table] | None = None) -> Place | No
     found = last_call(text)
     if not found:
         return None
-    last, seen_places = TABLE[found[-1][0]], {place for place, _ in found}
+    last = TABLE[found[-1][0]]
     lines = [line for _, line in found]
     operator = _last(_OPERATOR, lines) or "aten::mm"
     table = (tables or {}).get(operator, Table())
@@ -158,14 +152,8 @@ def place_of(text: str, tables: Mapping[str, Table] | None = None) -> Place | No
     is_python = row is not None and row.kind is KernelKind.PYTHON
     missing = [one for place, one in enumerate(TABLE) if place > found[-1][0] and not one.optional]
     # A kernel that Python registered never enters the C++ meta function: its prints are not to come.
-    wanted = [
-        one.name for one in missing if not (is_python and one.name.startswith(f"[DEBUG {_META_PRINTS}"))
-    ]
-    wanted += [
-        one.name
-        for place, one in enumerate(TABLE[: found[-1][0]])
-        if not one.optional and place not in seen_places
-    ]
+    wanted = [one.name for one in missing if not (is_python and one.name.startswith(f"[DEBUG {_META_PRINTS}"))]
+    wanted += _skipped(found, keys)
     key = _last(_KEY, lines)
     unboxed = _last(_UNBOXED, lines)
     return Place(
@@ -180,6 +168,14 @@ def place_of(text: str, tables: Mapping[str, Table] | None = None) -> Place | No
         missing=tuple(wanted),
         note=_note(last, is_python=is_python),
     )
+
+
+def _skipped(found: Sequence[tuple[int, str]], keys: Sequence[str]) -> list[str]:
+    """Return the prints that should have come before the last one, from the first one on."""
+    came = {place for place, _ in found}
+    not_due = set() if not keys or any(key.startswith("Autograd") for key in keys) else set(_AUTOGRAD_ONLY)
+    due = set(range(found[0][0], found[-1][0])) - came - not_due
+    return [TABLE[place].name for place in sorted(due) if not TABLE[place].optional]
 
 
 def _note(last: Print, *, is_python: bool) -> str:

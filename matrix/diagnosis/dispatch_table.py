@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _ROW = re.compile(
-    r"^(?P<key>\w+): (?P<fallthrough>fallthrough )?registered at (?P<file>.*):(?P<line>\d+)(?: \[(?P<note>[^\]]*)\])?\s*$"
+    r"^(?P<key>\w+): (?P<fallthrough>fallthrough )?registered at (?P<file>.*):(?P<line>\d+)"
+    r"(?: \[(?P<note>[^\]]*)\])?\s*$"
 )
 _NOWHERE = "/dev/null"  # how torch up to 2.1 records whatever Python registered ("temporary workaround")
 _SHARD = re.compile(r"_\d+(?=\.\w+$)")  # generated sources are split differently in each release
@@ -40,9 +41,7 @@ class Row(Model):
     kind: KernelKind
     file: str
     line: int
-    note: str = (
-        ""  # kernel, autograd kernel, math kernel, default backend kernel, backend fallback, batched kernel
-    )
+    note: str = ""  # kernel, autograd kernel, math kernel, default backend kernel, backend fallback, batched kernel
     fallthrough: bool = False
 
     @property
@@ -53,9 +52,7 @@ class Row(Model):
     @property
     def redispatches(self) -> bool:
         """True where the kernel does its part and hands the call on to the next key."""
-        return self.note == "autograd kernel" or self.key.startswith(
-            ("Autograd", "Autocast", "Tracer", "ADInplace")
-        )
+        return self.note == "autograd kernel" or self.key.startswith(("Autograd", "Autocast", "Tracer", "ADInplace"))
 
     @property
     def where(self) -> str:

@@ -40,19 +40,17 @@ class Dispatch(Model):
 
 def parse(text: str) -> tuple[Dispatch, ...]:
     """Return the dispatches in what a program wrote to stderr."""
-    found = []
-    for line in text.splitlines():
-        if match := _LINE.match(line):
-            found.append(
-                Dispatch(
-                    operator=match["operator"],
-                    key=match["key"],
-                    depth=len(match["indent"]),
-                    redispatch=match["how"] == "redispatch",
-                    boxed=bool(match["boxed"]),
-                )
-            )
-    return tuple(found)
+    matches = filter(None, map(_LINE.match, text.splitlines()))
+    return tuple(
+        Dispatch(
+            operator=match["operator"],
+            key=match["key"],
+            depth=len(match["indent"]),
+            redispatch=match["how"] == "redispatch",
+            boxed=bool(match["boxed"]),
+        )
+        for match in matches
+    )
 
 
 def place_of(trace: Sequence[Dispatch], tables: Mapping[str, Table] | None = None) -> Place | None:

@@ -10,9 +10,7 @@ import re
 
 from matrix.diagnosis.stacks import Frame, Process, Thread, native
 
-_THREAD = re.compile(
-    r'^Thread \d+ \((?:Thread (?P<ident>0x[0-9a-f]+) \()?LWP (?P<tid>\d+)\)?(?: "(?P<name>.*)")?\)?:'
-)
+_THREAD = re.compile(r'^Thread \d+ \((?:Thread (?P<ident>0x[0-9a-f]+) \()?LWP (?P<tid>\d+)\)?(?: "(?P<name>.*)")?\)?:')
 _FRAME = re.compile(r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<rest>.+)$")
 _LIBRARY = re.compile(r"^(?P<call>.*) from (?P<library>.+)$")
 _SOURCE = re.compile(r"^(?P<call>.*) at (?P<file>.+):(?P<line>\d+)$")

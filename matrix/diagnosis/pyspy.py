@@ -1,7 +1,7 @@
 """Read what `py-spy dump --native` writes, as JSON or as text.
 
-Its `owns_gil` is true only of an active thread, so its "no" says nothing (measured: the holder of a GIL cycle, which
-is idle, is reported without). Its `--json` has no command line and one process per document.
+The text form shows who has the GIL of active threads only, JSON of idle ones too (measured: the holder in a GIL
+cycle); neither shows who waits for it. `--json` has no command line and one process per document.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def _json_thread(row: dict[str, Any]) -> Thread:
         tid=_number(row.get("os_thread_id")) or 0,
         ident=_number(row.get("thread_id")),
         name=_text(row.get("thread_name")),
-        frames=tuple(_json_frame(one) for one in frames if isinstance(one, dict))
-        if isinstance(frames, list)
-        else (),
+        frames=tuple(_json_frame(one) for one in frames if isinstance(one, dict)) if isinstance(frames, list) else (),
         has_gil=True if row.get("owns_gil") is True else None,
         active=row["active"] if isinstance(row.get("active"), bool) else None,
     )

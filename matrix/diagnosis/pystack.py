@@ -15,9 +15,7 @@ import re
 from matrix.diagnosis.stacks import Frame, Process, Thread, native, python
 
 _THREAD = re.compile(r"^Traceback for thread (\d+) (?:\((?P<name>.*?)\) )?\[(?P<status>[^\]]*)\].*:\s*$")
-_FRAME = re.compile(
-    r'^ {4}\((?P<language>C|Python)\) File "(?P<file>.*?)", line (?P<line>\d+), in (?P<rest>.*)$'
-)
+_FRAME = re.compile(r'^ {4}\((?P<language>C|Python)\) File "(?P<file>.*?)", line (?P<line>\d+), in (?P<rest>.*)$')
 _NATIVE = re.compile(r"^(?P<function>.*?)(?P<inlined> \(inlined\))? \((?P<library>[^()]*)\)$")
 _NOWHERE = "???"
 _MAIN = {"Py_BytesMain", "_start", "__libc_start_main"}

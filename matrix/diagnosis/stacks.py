@@ -111,9 +111,7 @@ class Process(Model):
         return next((thread for thread in self.threads if thread.tid == tid), None)
 
 
-def native(
-    raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None
-) -> Frame:
+def native(raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None) -> Frame:
     """Return a native frame with its function made readable."""
     function = symbols.display(raw)
     return Frame(language=Language.NATIVE, function=function, raw=raw, library=library, file=file, line=line)
@@ -180,9 +178,7 @@ def _find(groups: list[list[Thread]], thread: Thread, pid: int) -> list[Thread] 
     if thread.tid:
         return None
     free = [
-        group
-        for group in groups
-        if group[0].tid and not any(one.ident is not None or not one.tid for one in group)
+        group for group in groups if group[0].tid and not any(one.ident is not None or not one.tid for one in group)
     ]
     if _runs_main(thread):
         return next((group for group in free if group[0].tid == pid), None)

@@ -81,9 +81,7 @@ _TELLING: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
     ),
     (
         Waiting.CONDITION,
-        _names(
-            r"std::(?:__1::)?condition_variable(?:_any)?::\w*wait\w*|c10::ivalue::Future::wait|std::future.*::wait"
-        ),
+        _names(r"std::(?:__1::)?condition_variable(?:_any)?::\w*wait\w*|c10::ivalue::Future::wait|std::future.*::wait"),
     ),
     (Waiting.SLEEP, _names(r"(?:__)?(?:clock_nanosleep|nanosleep|usleep|sleep)\w*|time_sleep|pysleep")),
     (
@@ -113,9 +111,7 @@ _CHANNELS: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
     (Waiting.STOPPED, re.compile(r"do_signal_stop")),
     (
         Waiting.IO,
-        re.compile(
-            r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select|skb_wait|wait_woken"
-        ),
+        re.compile(r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select|skb_wait|wait_woken"),
     ),
 )
 _WORDS = {
@@ -173,8 +169,6 @@ def _from_frames(frames: Sequence[Frame]) -> Wait | None:
         if frame.is_python:
             waiting = _python_wait(frame)
             return Wait(waiting=waiting, frame=frame) if waiting else weak
-        if weak and frame.function.startswith(("Py", "_Py")):
-            return None  # of the interpreter: the wait for the GIL is one on a condition, too
         library = PurePath(frame.library or "").name
         waiting = next((word for word, pattern in _TELLING if pattern.match(frame.function)), None)
         if _OPENMP_LIBRARY.match(library):
@@ -183,6 +177,8 @@ def _from_frames(frames: Sequence[Frame]) -> Wait | None:
             return _sorted(waiting, frames[place:])
         if _WEAK_CONDITION.match(frame.function):
             weak = Wait(waiting=Waiting.CONDITION, frame=frame)
+        elif weak and frame.function.startswith("Py") and not _PLUMBING.match(frame.function):
+            return None  # of the interpreter: the wait for the GIL is one on a condition, too
         elif not _PLUMBING.match(frame.function) or not (_is_system(library) or frame.is_named):
             return weak
     return weak
@@ -219,9 +215,7 @@ def _python_wait(frame: Frame) -> Waiting | None:
 def _from_kernel(wait: KernelWait | None) -> Wait | None:
     if wait is None:
         return None
-    waiting = _WORDS.get(wait.word) or next(
-        (word for word, names in _CHANNELS if names.match(wait.wchan)), None
-    )
+    waiting = _WORDS.get(wait.word) or next((word for word, names in _CHANNELS if names.match(wait.wchan)), None)
     if waiting is None and is_futex(wait):
         waiting = Waiting.FUTEX
     return Wait(waiting=waiting) if waiting else None
@@ -252,7 +246,7 @@ def is_idle_worker(thread: Thread) -> bool:
     """Return whether a thread is of a pool and waits for work: it holds nobody up."""
     if not any(frame.is_python for frame in thread.frames):
         # The thread that called the autograd engine waits in the same function, for others: it has Python frames.
-        named = [frame for frame in thread.frames if not _is_plumbing(frame)]
+        named = [frame for frame in thread.frames if not is_plumbing(frame)]
         if any(_POOLS.match(frame.function) for frame in named[:POOL_DEPTH]):
             return True
         outer = [frame for frame in named if not _is_openmp(frame)]
@@ -276,8 +270,15 @@ _QUEUES = {"queue.py", "threading.py", "queues.py", "thread.py"}
 _LIBRARY_FILES = {module for _, module, _ in _PYTHON} | _QUEUES | {"process.py"}
 
 
-def _is_plumbing(frame: Frame) -> bool:
+def is_plumbing(frame: Frame) -> bool:
+    """Return whether a frame is only the means of a wait: a futex, a semaphore, an unnamed function."""
     return not frame.is_python and bool(_PLUMBING.match(frame.function)) and not _is_openmp(frame)
+
+
+def is_lock(frame: Frame) -> bool:
+    """Return whether a frame is how the GIL or a lock is taken, whatever for."""
+    waits = (Waiting.GIL, Waiting.LOCK)
+    return any(pattern.match(frame.function) for waiting, pattern in _TELLING if waiting in waits)
 
 
 def _is_openmp(frame: Frame) -> bool:
@@ -291,7 +292,7 @@ def outside(thread: Thread, wait: Wait | None) -> Frame | None:
             if PurePath(frame.file or "").name not in _LIBRARY_FILES:
                 return frame
             continue
-        if _is_plumbing(frame) or _is_openmp(frame) or not frame.is_named:
+        if is_plumbing(frame) or _is_openmp(frame) or not frame.is_named:
             continue
         if any(pattern.match(frame.function) for _, pattern in _TELLING):
             continue

@@ -1,0 +1,56 @@
+"""The stacks of real hung processes, and what the tests do with them.
+
+`gil_deadlock` and `fork_openmp` are PyTorch 2.11.0; the others are small programs of CPython 3.11, taken on one
+Linux machine with paths shortened to ENV, PYTHON, BUILD and WORK. A number in a file's name is the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from matrix.diagnosis import dispatch_table, faulthandler_text, gdb, kernel_text, pyspy, pystack, stacks
+from matrix.diagnosis.dispatch_table import Table
+from matrix.diagnosis.stacks import Process, Thread
+
+SAMPLES = Path(__file__).parent / "samples"
+VERSION = "2.11.0"
+
+Parser = Callable[[str], tuple[Process, ...]]
+PARSERS: dict[str, Parser] = {
+    "pyspy.json": pyspy.parse,
+    "pyspy-native.json": pyspy.parse,
+    "pyspy-native.txt": pyspy.parse,
+    "pystack.txt": pystack.parse,
+    "pystack-native.txt": pystack.parse,
+    "gdb.txt": gdb.parse,
+    "faulthandler.txt": faulthandler_text.parse,
+    "proc.txt": kernel_text.parse,
+}
+
+
+def files(name: str = "", *, collectors: tuple[str, ...] = tuple(PARSERS)) -> list[Path]:
+    """Return the sample files of a program, or of all."""
+    found = sorted(SAMPLES.glob(f"{name}[._]*" if name else "*"))
+    return [path for path in found if path.name.endswith(collectors) and not path.name.startswith("table.")]
+
+
+def parse(path: Path) -> tuple[Process, ...]:
+    """Return what the collector of a sample saw."""
+    parser = next(parser for suffix, parser in PARSERS.items() if path.name.endswith("." + suffix))
+    return parser(path.read_text())
+
+
+def picture(name: str, *collectors: str) -> tuple[Process, ...]:
+    """Return one picture of a program, of all collectors or of those named."""
+    return stacks.merge(*map(parse, files(name, collectors=collectors or tuple(PARSERS))))
+
+
+def table(version: str = VERSION) -> Table:
+    """Return how a release dispatches aten::mm."""
+    return dispatch_table.parse((SAMPLES / f"table.aten_mm.{version}.txt").read_text(), "aten::mm")
+
+
+def thread(processes: tuple[Process, ...], tid: int) -> Thread:
+    """Return a thread by its number."""
+    return next(one for process in processes for one in process.threads if one.tid == tid)

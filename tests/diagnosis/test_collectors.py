@@ -1,0 +1,156 @@
+"""What each collector writes, read into one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrix.diagnosis import faulthandler_text, gdb, kernel_text, pyspy, pystack
+from matrix.diagnosis.stacks import Language, Process
+from tests.diagnosis.pictures import PARSERS, SAMPLES, Parser, files, parse, picture, thread
+
+HEADERS = [
+    'Thread 3 (Thread 0x7f6753d146c0 (LWP 26950) "python"):',
+    "#0  take_gil (tstate=0x1) at Python/ceval_gil.h:231",
+    "#1  0x00007f in f(int) () from lib(c).so",
+    "Traceback for thread 26950 (python) [Has the GIL] (most recent call last):",
+    '    (C) File "???", line 0, in f() (lib.so)',
+    '    (Python) File "a.py", line 5, in <module>',
+    'Thread 27054 (idle): "MainThread"',
+    "    sin (libtorch_cpu.so)",
+    "Process 1: python a.py",
+    "Current thread 0x00007fce3dad36c0 (most recent call first):",
+    '  File "a.py", line ??? in f',
+    "pid 12",
+    "12 state=S wchan=futex_do_wait syscall=202 0x1 0x89 0x3",
+    '[{"pid": 1, "frames": [{}, 3], "os_thread_id": "x"}, 4]',
+    "  ...",
+    "",
+]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
+def test_every_sample_parses(path: Path) -> None:
+    """Every real dump gives at least one process with threads, whose frames are named where symbols exist."""
+    processes = parse(path)
+    assert processes
+    assert all(process.threads for process in processes if process.pid not in {12036, 12037, 7418})
+    frames = [frame for process in processes for one in process.threads for frame in one.frames]
+    assert frames or path.name.endswith("proc.txt")
+    assert not any(frame.function.startswith("0x") for frame in frames)
+
+
+@pytest.mark.parametrize("parser", [*PARSERS.values(), pyspy.parse_json], ids=lambda parser: parser.__module__)
+@given(text=st.one_of(st.text(max_size=200), st.lists(st.sampled_from(HEADERS), max_size=8).map("\n".join)))
+def test_no_text_is_too_strange(parser: Parser, text: str) -> None:
+    """Whatever a collector writes, also half of it or none, is read as far as it goes and never raises."""
+    assert all(isinstance(process, Process) for process in parser(text))
+
+
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=lambda parser: parser.__module__)
+def test_nothing_is_nothing(parser: Parser) -> None:
+    """A failed collector's empty output, or its error message, is no process."""
+    assert parser("") == ()
+    assert parser("Error: Failed to find python version from target process\n") == ()
+
+
+def test_pyspy_forms_agree() -> None:
+    """The JSON and the text form of one dump give the same functions; JSON adds pthread ids and whole paths."""
+    json, text = picture("gil_deadlock", "pyspy-native.json"), picture("gil_deadlock", "pyspy-native.txt")
+    for tid in (26947, 26950):
+        names = [[frame.function for frame in thread(form, tid).frames] for form in (json, text)]
+        assert names[0] == names[1]
+        assert thread(json, tid).active is thread(text, tid).active is False
+    assert thread(json, 26950).ident == 0x7F6753D146C0
+    assert text[0].command == "ENV/bin/python run_mm.py matmul"
+
+
+def test_pyspy_active_and_gil() -> None:
+    """The mark of the holder is read; the text form's missing mark of an idle thread is not a "no"."""
+    (process,) = pyspy.parse_text("Process 1: python a.py\nPython v3.11\n\nThread 1 (active+gil)\n    f (a.py:3)\n")
+    assert (process.threads[0].active, process.threads[0].has_gil) == (True, True)
+    assert thread(picture("gil_deadlock", "pyspy-native.json"), 26947).has_gil is True
+    assert thread(picture("gil_deadlock", "pyspy-native.txt"), 26947).has_gil is None
+
+
+def test_pystack_marks_and_order() -> None:
+    """The GIL marks of pystack are read, its frames turned innermost first, source lines and `(inlined)` left out."""
+    found = picture("gil_deadlock", "pystack-native.txt")
+    assert [process.pid for process in found] == [26947]
+    waiter, holder = thread(found, 26950), thread(found, 26947)
+    assert (waiter.wants_gil, waiter.has_gil, holder.has_gil, holder.wants_gil) == (True, None, True, None)
+    assert [frame.function for frame in waiter.frames[4:7]] == [
+        "PyCOND_TIMEDWAIT",
+        "take_gil",
+        "pybind11::gil_scoped_acquire::gil_scoped_acquire",
+    ]
+    python = [frame for frame in holder.frames if frame.is_python]
+    assert [(frame.function, frame.file, frame.line) for frame in python] == [("<module>", "ENV/gil/run_mm.py", 5)]
+    assert holder.frames[3].library == "/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30"
+
+
+def test_pystack_source_of_several_lines() -> None:
+    """A source excerpt of several lines, also one that looks like a call, is not a frame."""
+    text = (
+        "Traceback for thread 7 (a (b)) [] (most recent call last):\n"
+        '    (Python) File "a.py", line 1, in f\n        g(\n            "(C) x",\n        )\n'
+        '    (Python) File "a.py", line 9, in g\n        return 1\n'
+    )
+    (process,) = pystack.parse(text)
+    assert [frame.words for frame in process.threads[0].frames] == ["g (a.py:9)", "f (a.py:1)"]
+    assert process.threads[0].name == "a (b)"
+
+
+def test_gdb_names_who_is_joined() -> None:
+    """The arguments that gdb shows tell which thread a join waits for, and its last line which process it is."""
+    (process,) = picture("gil_deadlock", "gdb.txt")
+    assert process.pid == 26947
+    assert {one.tid: one.joins for one in process.threads} == {26950: None, 26949: None, 26947: 26950}
+    frame = thread((process,), 26950).frames[6]
+    assert (frame.function, frame.file, frame.line) == ("take_gil", "Python/ceval_gil.h", 231)
+    assert thread((process,), 26950).frames[9].library == "ENV/libtorch_python.so"
+
+
+def test_gdb_arguments_with_parentheses() -> None:
+    """An unbalanced parenthesis within a string argument does not hide the function."""
+    text = 'Thread 1 (LWP 5 "a"):\n#0  0x1 in f (name=0x2 "x) y") at a.c:3\n#1  <signal handler called>\n'
+    (process,) = gdb.parse(text)
+    assert process.threads[0].frames[0].function == "f"
+
+
+def test_faulthandler_last_dump_of_each_thread_counts() -> None:
+    """Around and between dumps a program writes what it likes; the last stack of each thread is taken."""
+    first = 'Thread 0x1 [worker] (most recent call first):\n  File "a.py", line 1 in f\n\nsome warning\n'
+    last = 'Current thread 0x1 (most recent call first):\n  File "a.py", line ??? in g\n  ...\nmore words\n'
+    (process,) = faulthandler_text.parse("noise\n" + first + last + '  File "b.py", line 2 in not_a_frame\n', pid=9)
+    assert [[frame.words for frame in one.frames] for one in process.threads] == [["g (a.py)"]]
+    assert process.threads[0].frames[0].language is Language.PYTHON
+
+
+def test_kernel_waits_name_partners() -> None:
+    """A join's futex holds the joined thread's number; other futexes name nobody."""
+    found = picture("gil_deadlock", "proc.txt")
+    assert {one.tid: one.joins for one in found[0].threads} == {26947: 26950, 26949: None, 26950: None}
+    assert {one.state for one in found[0].threads} == {"S"}
+    assert [process.pid for process in picture("fork_openmp", "proc.txt")] == [27049, 27054]
+
+
+def test_stall_rows() -> None:
+    """The supervisor's evidence of a stall becomes threads without frames; a broken row is left out."""
+    rows: list[dict[str, object]] = [
+        {"pid": 1, "tid": 2, "name": "python", "state": "S", "wait": "gil", "detail": ""},
+        {"pid": 1, "tid": 1, "name": "python", "state": "S", "wait": "child", "detail": "pid 7"},
+        {"tid": 3},
+    ]
+    (process,) = kernel_text.from_stall(rows)
+    assert [(one.tid, one.wants_gil) for one in process.threads] == [(2, True), (1, None)]
+
+
+def test_samples_name_no_machine() -> None:
+    """The samples hold no path of the machine that they were taken on."""
+    for path in SAMPLES.iterdir():
+        assert "/tmp/" not in path.read_text()
+        assert "/root/" not in path.read_text()

@@ -1,0 +1,60 @@
+"""One picture of several collectors."""
+
+from __future__ import annotations
+
+from matrix.diagnosis import faulthandler_text, stacks
+from matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
+from tests.diagnosis.pictures import picture, thread
+
+
+def test_merge_of_real_collectors() -> None:
+    """Five collectors of one process give each thread once: richest frames, GIL marks, state, who is joined."""
+    (process,) = picture("gil_deadlock")
+    assert [one.tid for one in process.threads if one.tid] == [one.tid for one in process.threads]
+    assert sorted(one.tid for one in process.threads) == [26947, 26949, 26950]
+    waiter, holder = thread((process,), 26950), thread((process,), 26947)
+    assert (waiter.wants_gil, waiter.state, waiter.ident) == (True, "S", 0x7F6753D146C0)
+    assert (holder.has_gil, holder.joins, holder.name) == (True, 26950, "python")
+    assert "take_gil" in [frame.function for frame in waiter.frames]
+    assert any(frame.is_python for frame in holder.frames)
+    assert process.command == "ENV/bin/python run_mm.py matmul"
+
+
+def test_merge_by_pthread_and_main() -> None:
+    """The threads of faulthandler are found by their pthread id, or as the main thread, and not counted twice."""
+    found = picture("two_locks")
+    assert [len(process.threads) for process in found] == [3]
+    kernel = Process(pid=5, threads=(Thread(tid=5, state="S"), Thread(tid=6, state="S")))
+    text = 'Current thread 0x1 (most recent call first):\n  File "a.py", line 3 in <module>\n'
+    (merged,) = stacks.merge([kernel], faulthandler_text.parse(text))
+    assert [(one.tid, len(one.frames)) for one in merged.threads] == [(5, 1), (6, 0)]
+
+
+def test_python_frames_are_woven_into_native_ones() -> None:
+    """The native stack of gdb gets the Python frames of faulthandler where the interpreter's loop stands."""
+    ours = Thread(tid=1, ident=1, frames=(native("read"), native("os_read"), native("_PyEval_EvalFrameDefault")))
+    theirs = Thread(ident=1, frames=(python("f", "a.py", 2), python("<module>", "a.py", 9)))
+    (merged,) = stacks.merge([Process(pid=1, threads=(ours,))], [Process(pid=1, threads=(theirs,))])
+    names = [frame.function for frame in merged.threads[0].frames]
+    assert names == ["read", "os_read", "f", "<module>", "_PyEval_EvalFrameDefault"]
+
+
+def test_a_yes_outweighs_a_no() -> None:
+    """Who one collector marks as the holder of the GIL is it, though another did not see that."""
+    one, other = Thread(tid=1, has_gil=False), Thread(tid=1, has_gil=True)
+    (merged,) = stacks.merge([Process(pid=1, threads=(one,))], [Process(pid=1, threads=(other,))])
+    assert merged.threads[0].has_gil is True
+
+
+def test_kernel_facts_add_up() -> None:
+    """The supervisor's word and the kernel's function are parts of the same wait."""
+    one = Thread(tid=1, kernel=KernelWait(wchan="do_wait", syscall=(61, 7)))
+    other = Thread(tid=1, kernel=KernelWait(word="child", detail="pid 7"))
+    (merged,) = stacks.merge([Process(pid=1, threads=(one,))], [Process(pid=1, threads=(other,))])
+    assert merged.threads[0].kernel == KernelWait(wchan="do_wait", syscall=(61, 7), word="child", detail="pid 7")
+
+
+def test_the_model_survives_json() -> None:
+    """A picture written to a record and read again is the same."""
+    for process in picture("gil_deadlock"):
+        assert Process.model_validate_json(process.model_dump_json()) == process
