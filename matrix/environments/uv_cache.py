@@ -63,9 +63,9 @@ def forget(cache: Path, gone: Container[str] = ()) -> None:
     """
     for kind in ("wheels-v*", "sdists-v*"):
         for root in cache.glob(kind):
-            for place, folders, _ in os.walk(root):
+            for place, folders, files in os.walk(root):
                 folder = Path(place)
-                for name in folders:
+                for name in (*folders, *files):  # a link that leads nowhere counts as a file
                     link = folder / name
                     if link.is_symlink() and (link.readlink().name in gone or not link.exists()):
                         for pointer in (link, *(folder / f"{name}{suffix}" for suffix in _POINTERS)):
