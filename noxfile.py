@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -22,6 +23,9 @@ nox.needs_version = ">=2025.5"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["tests", "lint"]
+
+for chatty in ("urllib3", "charset_normalizer"):  # nox shows what every library logs
+    logging.getLogger(chatty).setLevel(logging.WARNING)
 
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml("pyproject.toml")

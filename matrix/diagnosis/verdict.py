@@ -112,9 +112,7 @@ def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
 def _exception_signature(stderr: str) -> str | None:
     """Return type and innermost frames of the last traceback in `stderr`."""
     lines = stderr.splitlines()
-    starts = [
-        number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")
-    ]
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if not starts:
         return None
     frames: list[str] = []

@@ -42,6 +42,12 @@ _RULES = (
         requirement="setuptools<80",
         reason="torch.compile and cpp_extension before 2.2 import pkg_resources, which newer ones lack",
     ),
+    _Rule(
+        torch="<2.11",
+        requirement="setuptools<80",
+        # 2.2.2, 2.3.1 and 2.9.1 fail without one on Python 3.11; below 80 worked in all that were tried
+        reason="inductor before 2.11 imports setuptools, which not every wheel declares",
+    ),
 )
 
 

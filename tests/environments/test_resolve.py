@@ -19,9 +19,10 @@ from tests.environments.conftest import ask
     [
         ("1.13.1", ["numpy<2", "setuptools<80"]),
         ("2.1.2", ["numpy<2", "setuptools<80"]),
-        ("2.2.0", ["numpy<2"]),
-        ("2.2.0.dev20231101+cpu", ["numpy<2"]),
-        ("2.3.0", ["numpy"]),
+        ("2.2.0", ["numpy<2", "setuptools<80"]),
+        ("2.2.0.dev20231101+cpu", ["numpy<2", "setuptools<80"]),
+        ("2.3.0", ["numpy", "setuptools<80"]),
+        ("2.11.0", ["numpy"]),
         ("2.15.0+cu130", ["numpy"]),
         ("no version", []),
     ],
