@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matrix.process import kernel, marks
+from matrix.process import collect, kernel, marks
 from matrix.process.marks import mark_for, owner_is_dead, sweep
 
 __all__ = ["Ending", "Supervised", "Task", "mark_for", "owner_is_dead", "start", "sweep"]
@@ -45,6 +45,10 @@ class Task:
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
     py_spy: str | None = None  # path of py-spy, which `sample` needs; None: looked for where the tool is installed
+    stacks: str | None = None  # folder for the stacks of what is stopped by stall or timeout; None: not taken
+    pystack: str | None = None  # path of pystack, and of gdb, for `stacks`; None: looked for as py-spy is
+    gdb: str | None = None
+    name: str = ""  # what people call it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ class Ending:
     moving: bool | None = None  # a busy process at its timeout: did its innermost frames change? None: not known
     note: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames
+    diagnosis_seconds: float = 0  # that taking `Task.stacks` took, not counted elsewhere
     problem: str = ""  # why nothing was learnt about the task: it could not be started, or the supervisor died
 
 
@@ -73,7 +78,7 @@ class Supervised:
         self._task = task
         self._program = program
         self._started = time.monotonic()
-        self._deadline = self._started + task.timeout + OUTER_GRACE
+        self._deadline = self._started + task.timeout + OUTER_GRACE + (collect.LONGEST if task.stacks else 0)
         self._answer = b""
         self._ending: Ending | None = None
         self._waiting = threading.Lock()
@@ -150,8 +155,11 @@ def start(task: Task) -> Supervised:
     fields = asdict(task)
     fields["mark"] = mark
     fields["env"] = task.env | {marks.VARIABLE: mark}
-    if task.sample and task.py_spy is None:
+    if (task.sample or task.stacks) and task.py_spy is None:
         fields["py_spy"] = find_py_spy()
+    if task.stacks:
+        fields["pystack"] = task.pystack or collect.find_tool("pystack")
+        fields["gdb"] = task.gdb or collect.find_tool("gdb")
     program = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,
@@ -173,10 +181,7 @@ def start(task: Task) -> Supervised:
 
 def find_py_spy() -> str | None:
     """Return the path of py-spy beside the running interpreter, or on PATH."""
-    import shutil
-
-    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return shutil.which("py-spy", path=beside)
+    return collect.find_tool("py-spy")
 
 
 def is_complete() -> bool:

@@ -20,10 +20,12 @@ from matrix.process import kernel, launch, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeVar
 
     from matrix.process.stacks import Sampler
     from matrix.process.stall import Watch
+
+    _Argument = TypeVar("_Argument")
 
 TERMINATE_GRACE = 2.0  # seconds from SIGTERM to SIGKILL: enough for a flush, bearable in a night of hangs
 STALL_GRACE = 0.5  # seconds: nothing in the tree can go on, a handler of SIGTERM is all that could still run
@@ -58,6 +60,7 @@ class Supervisor:
         self.helpers: dict[int, int | None] = {}  # our own children, with their status once they have ended
         self.gone = False  # the tool interrupts, or is no more
         self.ended = 0.0
+        self.diagnosis_seconds = 0.0
         self.written = 0  # bytes, at the last look
         self.last_look = 0.0
         self.last_cpu = (0.0, 0.0)  # when it was last asked, and seconds
@@ -85,6 +88,7 @@ class Supervisor:
             seconds = self.ended - self.started
         elif stopped_by == "timeout":
             seconds = min(seconds, max(self.task["timeout"], 0.0) + 0.05)
+        self._diagnose(self._collect, stopped_by)
         survivors = self._stop(stopped_by)
         sizes = [file.finish() for file in self.files]
         if self._killed_from_outside(stopped_by):
@@ -174,10 +178,10 @@ class Supervisor:
             self._diagnose(self._sample, now)
         return None
 
-    def _diagnose(self, step: Callable[[float], bool], now: float) -> bool:
+    def _diagnose(self, step: Callable[[_Argument], bool], argument: _Argument) -> bool:
         """Take a step of diagnosis; one that fails is noted and not taken again, the task goes on."""
         try:
-            return step(now)
+            return step(argument)
         except Exception as error:  # noqa: BLE001 - diagnosis never changes a verdict
             self.notes.append(f"diagnosis failed: {error!r}")
             self.task["stall"] = self.task["sample"] = False
@@ -237,12 +241,42 @@ class Supervisor:
         self.next_look = min(self.next_look, now + stacks.LOOK)
         return False
 
+    def _collect(self, stopped_by: str) -> bool:
+        """Take the stacks of a tree that is to be stopped; the tool's interrupt ends that at once."""
+        folder = self.task.get("stacks")
+        if not folder or stopped_by not in ("timeout", "stall") or not kernel.HAS_PROC:
+            return False
+        from pathlib import Path
+
+        from matrix.process import collect
+
+        began = time.monotonic()
+        members = [member for member in self.tree.look(full=True) if member.pid not in self.helpers]
+        pids = [member.pid for member in members if member.is_alive]
+        pids.sort(key=lambda pid: pid != self.leader)
+        tools = collect.Tools(**{name: self.task.get(name) or None for name in ("py_spy", "pystack", "gdb")})
+        collection = collect.Collection(pids, Path(folder), tools, self.helpers)
+        try:
+            while not self.gone and not collection.step(time.monotonic()):
+                self._sleep(collect.STEP)
+                if time.monotonic() >= self.next_look and (
+                    not all(file.trim() for file in self.files) or self._limits()
+                ):
+                    self.notes.append("diagnosis ended early: a limit was passed")
+                    break
+        finally:
+            collection.close()
+            self.notes += collection.notes
+            self.diagnosis_seconds = time.monotonic() - began
+        return True
+
     # ------------------------------------------------------------------ stop
 
     def _stop(self, stopped_by: str) -> tuple[str, ...]:
         """End the tree, whatever it does; return who had outlived the leader."""
         if stopped_by in ("timeout", "stall", "interrupt"):
             grace = {"timeout": TERMINATE_GRACE, "stall": STALL_GRACE}.get(stopped_by, INTERRUPT_GRACE)
+            grace = INTERRUPT_GRACE if self.gone else grace
             kernel.send_group(self.leader, signal.SIGTERM)
             kernel.send_group(self.leader, signal.SIGCONT)  # who is stopped cannot take a signal
             self._wait(grace, lambda: self.status is not None)
@@ -316,6 +350,7 @@ class Supervisor:
             "moving": moving,
             "note": "; ".join(self.notes),
             "evidence": self.evidence,
+            "diagnosis_seconds": round(self.diagnosis_seconds, 3),
         }
 
 

@@ -1,5 +1,7 @@
 """Apply a config's hooks before a cell's script starts, in its process and in its children.
 
+Also lets the supervisor ask each of these processes for its Python stacks, by a signal (WHICHTORCH_STACKS).
+
 This folder stands first on PYTHONPATH, so Python's `site` imports this file at start-up, and the command
 stays `python script.py`. Afterwards the folder leaves sys.path, and the `sitecustomize` that this one
 hid, if any, is imported in its place: the script sees what it would have seen.
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 HOOKS = "WHICHTORCH_HOOKS"  # names of the files beside this one, separated by commas
+STACKS = "WHICHTORCH_STACKS"  # folder that faulthandler writes to, one file per process
+STACKS_SIGNAL = 59  # SIGRTMAX - 5 of Linux: no library is known to use it (see matrix/process/collect.py)
 NOT_APPLICABLE = 125
 
 
@@ -51,6 +55,35 @@ def refuse(name: str, reason: object) -> NoReturn:
     os._exit(NOT_APPLICABLE)
 
 
+def register_stacks(folder: str) -> None:
+    """Let STACKS_SIGNAL write the Python stacks of this process into a file of its own, and its forks' into theirs.
+
+    Works with the GIL held in native code, keeps no thread, and where it cannot work changes nothing.
+    """
+    try:
+        import faulthandler
+
+        mine = (-1, 0)  # descriptor, and the inode behind it: a script may have closed it and opened another
+
+        def register() -> None:
+            nonlocal mine
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            try:
+                file = os.open(os.path.join(folder, str(os.getpid()) + ".faulthandler.txt"), flags, 0o666)
+                faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
+                before, mine = mine, (file, os.fstat(file).st_ino)
+                if before[0] >= 0 and os.fstat(before[0]).st_ino == before[1]:
+                    os.close(before[0])  # the parent's
+            except (OSError, RuntimeError, ValueError):
+                return
+
+        register()
+        if mine[0] >= 0:
+            os.register_at_fork(after_in_child=register)
+    except Exception:  # noqa: BLE001, S110  # without stacks a result is as good
+        pass
+
+
 def leave(folder: str) -> None:
     """Take `folder` off sys.path and import the sitecustomize that stands behind it."""
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != folder]
@@ -65,6 +98,8 @@ def leave(folder: str) -> None:
 
 if __name__ == "sitecustomize":
     _folder = os.path.dirname(os.path.realpath(__file__))
+    if os.environ.get(STACKS) and sys.platform == "linux":
+        register_stacks(os.environ[STACKS])
     for _name in os.environ.get(HOOKS, "").split(","):
         if _name.strip():
             apply_hook(_folder, _name.strip())
