@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import scenarios
+from matrix.diagnosis import collected
 from matrix.diagnosis.verdict import judge
 from matrix.environments.cache import cell_environ
 from matrix.model import Attempt, Environment, Outcome, Record, StoppedBy
 from matrix.process.supervise import Task, find_py_spy, mark_for
 
 if TYPE_CHECKING:
+    from matrix.diagnosis.deadlock import Diagnosis
     from matrix.executors.local import LocalExecutor
     from matrix.plan import PlannedCell
+    from matrix.process.supervise import Ending
 
+STACKS = "stacks"  # folder of an attempt, for what `process.collect` takes
 STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
 
 
@@ -44,10 +48,16 @@ def run_attempt(
         shutil.rmtree(folder / "tmp", ignore_errors=True)
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
-    verdict = judge(ending, _end_of(Path(task.stderr)), planned.limits.memory_mb)
+    stderr = _end_of(Path(task.stderr))
+    verdict = judge(ending, stderr, planned.limits.memory_mb)
     outcome, note = verdict.outcome, verdict.note
     if is_rerun and outcome is Outcome.SLOW:
         outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
+    diagnosis, trouble = _diagnosis(ending, environment, folder / STACKS, stderr)
+    note = "; ".join(part for part in (note, trouble) if part)
+    signature = verdict.signature
+    if outcome is Outcome.HANG and diagnosis is not None:
+        signature = collected.signature_of(diagnosis) or signature
     return Record(
         key=planned.key(environment),
         environment=environment.id,
@@ -72,20 +82,36 @@ def run_attempt(
             stderr_bytes=ending.stderr_bytes,
             note=note,
             evidence=ending.evidence,
+            stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
+            diagnosis=collected.fields_of(diagnosis, ending.diagnosis_seconds) if diagnosis else None,
         ),
-        signature=verdict.signature,
+        signature=signature,
     )
+
+
+def _diagnosis(ending: Ending, environment: Environment, folder: Path, stderr: str) -> tuple[Diagnosis | None, str]:
+    """Return what the stacks of a stopped attempt show, or why nobody can tell; it never changes the verdict."""
+    if ending.stopped_by not in {StoppedBy.STALL, StoppedBy.TIMEOUT}:
+        shutil.rmtree(folder, ignore_errors=True)
+        return None, ""
+    try:
+        return collected.diagnose_folder(folder, collected.tables_of(environment), stderr), ""
+    except Exception as error:  # noqa: BLE001
+        return None, f"diagnosis failed: {error!r}"
 
 
 def _task(planned: PlannedCell, environment: Environment, limit: float, home: Path, folder: Path) -> Task:
     scratch = folder / "tmp"
     scratch.mkdir()
+    stacks = folder / STACKS
+    stacks.mkdir()
     environ = cell_environ(planned.request, environment, home) | scenarios.variant_environ(planned.variant)
     # every attempt compiles anew, and leaves nothing behind for the next
     environ |= {
         "TMPDIR": str(scratch),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
         "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "WHICHTORCH_STACKS": str(stacks),
     }
     return Task(
         argv=(str(environment.interpreter), str(planned.scenario.path)),
@@ -99,6 +125,8 @@ def _task(planned: PlannedCell, environment: Environment, limit: float, home: Pa
         sample=True,
         py_spy=find_py_spy(),
         mark=mark_for(home, folder.name),
+        stacks=str(stacks),
+        name=f"{planned.name}  {environment.label}",
     )
 
 

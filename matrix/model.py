@@ -229,6 +229,8 @@ class Attempt(Model):
     stderr_bytes: int = 0
     note: str = ""  # why this outcome, where that is not obvious
     evidence: dict[str, Any] = {}  # of a stall or of a busy timeout: kernel waits, sampled frames
+    stacks: str = ""  # folder of the raw stacks taken before it was stopped; a path as stdout's
+    diagnosis: dict[str, Any] | None = None  # what they show: kind, summary, stage, operator, key, cycle, stuck, …
 
 
 class Record(Model):
@@ -275,6 +277,18 @@ class Cell(Model):
     def name(self) -> str:
         """What --scenario takes to run just this: the scenario, and the variant in brackets."""
         return self.scenario + variant_suffix(self.variant)
+
+    @property
+    def diagnosis(self) -> dict[str, Any] | None:
+        """What the stacks of an attempt with this outcome show."""
+        found = [one.diagnosis for one in self.attempts if one.outcome == self.outcome and one.diagnosis]
+        return found[-1] if found else None
+
+    @property
+    def what(self) -> str | None:
+        """What happened, for people: where a hung cell is stuck, else its signature."""
+        shown = self.diagnosis if self.outcome in {Outcome.HANG, Outcome.SLOW} else None
+        return shown["summary"] if shown else self.signature
 
     @property
     def flaky(self) -> str | None:

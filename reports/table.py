@@ -115,7 +115,7 @@ def legend_lines(result: Result) -> Iterator[str]:
 
 
 def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
-    """Yield for each red or prevented cell what it is, its signature, its log and the command that reruns it.
+    """Yield for each red or prevented cell what happened, its log and stacks, and the command that reruns it.
 
     A whole environment that cannot be had is told once.
     """
@@ -131,7 +131,9 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
         elif cell.outcome.is_red or cell.outcome.is_prevented or not cell.expected:
             log = short(home / cell.attempts[-1].stderr) if cell.attempts else "none"
             known = " (expected)" if cell.expected else ""
-            what = cell.signature or cell.reason or "-"
+            what = cell.what or cell.reason or "-"
+            stacks = next((attempt.stacks for attempt in reversed(cell.attempts) if attempt.diagnosis), "")
+            log += f"; stacks {short(home / stacks)}" if stacks else ""
             place = f"{cell.name}  {environment.label}"
             again = rerun(cell, environment, command)
             yield f"{code(cell)}{known}  {place}: {what}; log {log}; rerun: {again}"

@@ -118,7 +118,7 @@ class Progress:
             return None
         style = _STYLES.get(cell.outcome, "yellow") if not cell.expected or not cell.outcome.is_red else "dim red"
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-        what = f"  {cell.signature}" if cell.signature else ""
+        what = f"  {cell.what}" if cell.what else ""
         return Text.assemble(
             (count, "dim"),
             " ",

@@ -32,6 +32,11 @@ SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who h
 
 _LAMBDA = re.compile(r"\{lambda#\d+\}")
 _CPU_LEVEL = re.compile(r"::(?:DEFAULT|AVX2|AVX512|SVE\d*|VSX|ZVECTOR)::")  # of the machine, not of the hang
+# How a program or a thread is started, which says nothing of where it is stuck and differs between builds of Python.
+_STARTS = re.compile(
+    r"^(?:run_eval_code_obj|run_mod|pyrun_\w+|pymain_\w+|thread_run|pythread_wrapper|start_thread|clone\d?)$"
+)
+_STARTS_PYTHON = {"_bootstrap", "_bootstrap_inner", "run"}  # of threading.py
 _FOR_COMPILER = {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.CONDITION}
 
 
@@ -152,8 +157,11 @@ def _signature(thread: Thread) -> Iterator[str]:
     for frame in thread.frames:
         if frame.is_python and "<frozen" in (frame.file or ""):
             continue  # runpy, importlib: how a program was started
-        if frame.is_python:
-            yield f"{frame.function.rpartition('.')[2]} ({PurePath(frame.file or '').name})"
+        name, file = frame.function.rpartition(".")[2], PurePath(frame.file or "").name
+        if frame.is_python and not (file == "threading.py" and name in _STARTS_PYTHON):
+            yield f"{name} ({file})"
+        elif frame.is_python or _STARTS.match(frame.function):
+            continue
         elif frame.is_named and not (is_plumbing(frame) or is_lock(frame) or is_interpreter(frame)):
             name = _LAMBDA.sub("{lambda}", _CPU_LEVEL.sub("::", short(frame.function)))
             yield name.removesuffix("_impl")

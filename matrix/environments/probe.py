@@ -111,6 +111,7 @@ def fingerprint(torch):  # type: (object) -> dict[str, object]
         "gpus": lambda: gpus(torch),
         "cpu": lambda: cpu(),
         "meta_mm": lambda: meta_mm(torch),
+        "dispatch": lambda: dispatch(torch),
     }  # type: dict[str, Callable[[], object]]
     for name, ask in questions.items():
         try:
@@ -190,6 +191,17 @@ def meta_mm(torch):  # type: (object) -> dict[str, object]
             python = unnamed or path.endswith(".py")
             return {"registered": place, "kind": row.group(3), "python": python}
     return {"registered": None, "kind": None, "python": None}
+
+
+def dispatch(torch):  # type: (object) -> dict[str, str]
+    """Return how calls of some operators are dispatched: rows of the keys that a plain call can have, paths cut."""
+    keys = re.compile(r"(Undefined|CPU|CUDA|Meta|Python|Functionalize|ADInplaceOrView|Auto\w+(CPU|CUDA|Meta|Other)): ")
+    found = {}  # type: dict[str, str]
+    for name in ("aten::mm", "aten::add.Tensor", "aten::linear"):
+        table = torch._C._dispatch_dump_table(name)  # type: ignore[attr-defined]
+        rows = [line for line in table.splitlines() if keys.match(line)]
+        found[name] = "\n".join(re.sub(r"at (?!/dev/null:)\S*/([^/ ]+/[^/ ]+:\d+)", r"at \1", row) for row in rows)
+    return found
 
 
 if __name__ == "__main__":
