@@ -17,10 +17,12 @@ from rich.console import Console
 
 import scenarios
 from matrix import config, plan, store
+from matrix.asking import answering
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.releases import split_specs
 from matrix.errors import UsageError, WhichtorchError
 from matrix.events import EnvironmentStage
+from matrix.examine import examine
 from matrix.executors.local import LocalExecutor, default_jobs
 from matrix.model import Cell, Result
 from matrix.process.marks import owner_is_dead, state_id, sweep
@@ -166,10 +168,10 @@ def matrix(  # one parameter per option
     with store.new_run(home, tuple(sys.argv[1:])) as run_store:
         with _terminating_like_interrupt(), Progress(console, len(planned)) as progress:
             cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
-            run = MatrixRun(
-                planned, cache=cache, executor=LocalExecutor(), records=records, store=run_store, emit=progress
-            )
-            run.run(options.jobs)
+            executor = LocalExecutor()
+            run = MatrixRun(planned, cache=cache, executor=executor, records=records, store=run_store, emit=progress)
+            with answering(executor, progress):
+                run.run(options.jobs)
         code = Exit.INTERRUPTED if run.interrupted else exit_code(run.cells)
         seconds = round(time.monotonic() - started, 3)
         ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}
@@ -177,6 +179,21 @@ def matrix(  # one parameter per option
     result = Result(run=run_store.run, environments=run.environments, cells=run.cells)
     _report(result, home, console, json_file, markdown_file)
     raise typer.Exit(code)
+
+
+@app.command()
+def stacks(
+    pid: Annotated[int, typer.Argument(help="A process, of any origin.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Write the diagnosis and the stacks as JSON.")] = False,
+) -> None:
+    """Say where a running process and its children are stuck, and who waits for whom.
+
+    Each process is paused for some tenths of a second. Exit code: 0 told; 2 no such process; 3 not permitted.
+    """
+    shown = examine(pid)
+    for note in shown.notes:
+        print(f"note: {note}", file=sys.stderr)
+    _print_lines([shown.json_text] if as_json else shown.lines)
 
 
 def exit_code(cells: Iterable[Cell]) -> Exit:

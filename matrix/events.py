@@ -59,6 +59,13 @@ class Interrupted:
     """Ctrl-C: nothing new starts."""
 
 
-Event = EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | Interrupted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Somebody asked by a signal what runs."""
+
+    lines: tuple[str, ...]  # one per running cell: what, how long, where
+
+
+Event = EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | Interrupted | Asked
 if TYPE_CHECKING:
     Emit = Callable[[Event], None]

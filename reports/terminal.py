@@ -10,7 +10,15 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
+from matrix.events import (
+    Asked,
+    AttemptEnded,
+    AttemptStarted,
+    CellDone,
+    EnvironmentReady,
+    EnvironmentStage,
+    Interrupted,
+)
 from matrix.model import Outcome
 from reports.table import code
 
@@ -94,6 +102,10 @@ class Progress:
                 return None
             case CellDone():
                 return self._cell_line(event)
+            case Asked():
+                stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
+                head = "running:" if event.lines else "no cell is running"
+                return Text("\n".join([head, *(f"  {line}" for line in (*event.lines, *stages))]))
             case Interrupted():
                 return Text("interrupted: stopping what runs, keeping what is done (again: at once)", "yellow")
 

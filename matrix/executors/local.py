@@ -52,6 +52,12 @@ class LocalExecutor:
                 self._running.discard(supervised)
                 self._changed.notify_all()
 
+    @property
+    def running(self) -> tuple[Supervised, ...]:
+        """What runs now."""
+        with self._changed:
+            return tuple(self._running)
+
     def interrupt(self) -> None:
         """Stop all that runs and start nothing more."""
         with self._changed:

@@ -34,7 +34,7 @@ STEP = 0.02  # seconds between two calls of `step`
 
 _REFUSED = ("permission denied", "not permitted", "permissionerror", "ptrace_scope")
 _QUIET = {"DEBUGINFOD_URLS": "", "NO_COLOR": "1", "PYTHONPATH": ""}  # no downloads of symbols, no sitecustomize
-NOT_PERMITTED = "no permission to read the stacks of other processes (ptrace): only what faulthandler gave is kept"
+NOT_PERMITTED = "no permission to read stacks (ptrace): only what the process and the kernel tell by themselves is kept"
 
 
 class Tools:
@@ -186,7 +186,6 @@ class Collection:
             target.has_frames = True
         elif any(word in why.lower() for word in _REFUSED):
             self._refused = True
-            self._given_up.add(dump.tool)
         elif _is_alive(target.pid):
             self._note(dump.tool, f"could not read process {target.pid}: {_last_line(why)}")
         return True

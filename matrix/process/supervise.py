@@ -89,6 +89,16 @@ class Supervised:
         """Process id of the supervisor, whose descendants the task's processes are."""
         return self._program.pid
 
+    @property
+    def task(self) -> Task:
+        """What was asked for."""
+        return self._task
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self._started
+
     def wait(self) -> Ending:
         """Return how it ended; never hangs for longer than the task's timeout and a grace."""
         with self._waiting:
