@@ -58,13 +58,15 @@ def examine(pid: int, tools: collect.Tools | None = None) -> Examined:
     if pid == os.getpid():
         raise UsageError("a process cannot take its own stacks")
     pids = [pid, *(member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive)]
+    tools = tools or collect.find_tools()
     with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
         folder = Path(name)
-        collection = collect.collect([one for one in pids if one != os.getpid()], folder, tools or collect.find_tools())
+        collection = collect.collect([one for one in pids if one != os.getpid()], folder, tools)
         processes = collected.read_folder(folder)
     if not any(thread.frames for process in processes for thread in process.threads):
         if collection.is_refused:
             raise PreventedError(f"no permission to read the stacks of process {pid}", hint=REMEDY)
         if kernel.process(pid) is None:
             raise UsageError(f"process {pid} has ended")
-    return Examined(diagnosis=diagnose(processes), processes=processes, notes=tuple(collection.notes))
+    notes = collection.notes if tools.any else ["no collector is installed: py-spy, pystack or gdb"]
+    return Examined(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.startup import FOLDER
+from matrix.environments.startup import FOLDER, sitecustomize
 
 FAKE_TORCH = """
 class Library:
@@ -216,3 +216,78 @@ def test_spawned_children_get_the_hooks_too(fake_torch: Path, tmp_path: Path) ->
 def test_hooks_are_written_for_old_pythons(path: Path) -> None:
     """Python 3.8 can read every file of the start-up folder."""
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+
+
+needs_signals = pytest.mark.skipif(sys.platform != "linux", reason="the signal is one of Linux")
+TELL_OWN = f"""
+import os
+def tell_own():
+    os.kill(os.getpid(), {sitecustomize.STACKS_SIGNAL})
+"""
+
+
+def stacks_of(program: str, folder: Path) -> dict[str, str]:
+    """Run a program with a folder for its stacks; return what is in its files, by name."""
+    folder.mkdir()
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environ |= {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(folder)}
+    subprocess.run([sys.executable, "-c", TELL_OWN + program], env=environ, timeout=60, check=True)
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@needs_signals
+def test_a_signal_writes_the_stacks(tmp_path: Path) -> None:
+    """A process that is asked writes all its threads into the file named by its number, and goes on."""
+    program = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+tell_own()
+open(os.environ["WHICHTORCH_STACKS"] + "/went_on", "w").write(str(os.getpid()))
+"""
+    found = stacks_of(program, tmp_path / "stacks")
+    text = found.pop(found.pop("went_on") + ".faulthandler.txt")
+    assert not found
+    assert "in tell_own" in text
+    assert text.count("(most recent call first)") == 2
+
+
+@needs_signals
+def test_each_fork_writes_into_a_file_of_its_own(tmp_path: Path) -> None:
+    """A child, and a child's child, do not write into their parent's file, nor leave its descriptor open."""
+    program = """
+def child():
+    tell_own()
+    if len(os.listdir(os.environ["WHICHTORCH_STACKS"])) < 3:
+        fork()
+def fork():
+    before = len(os.listdir("/proc/self/fd"))
+    if (pid := os.fork()) == 0:
+        assert len(os.listdir("/proc/self/fd")) == before
+        child()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+fork()
+"""
+    found = stacks_of(program, tmp_path / "stacks")
+    assert sorted(text.count("in child") for text in found.values()) == [0, 1, 2]
+
+
+@needs_signals
+def test_a_descriptor_of_the_script_is_not_closed(tmp_path: Path) -> None:
+    """Where a script has put a file of its own at the descriptor's place, a fork leaves that open."""
+    program = """
+os.closerange(3, 20)
+mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(10)]
+if (pid := os.fork()) == 0:
+    [os.fstat(descriptor) for descriptor in mine]
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    assert len(stacks_of(program, tmp_path / "stacks")) == 2
+
+
+def test_without_a_folder_for_stacks_nothing_changes(tmp_path: Path) -> None:
+    """A folder that is not there keeps no script from running."""
+    environ = os.environ | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(tmp_path / "nowhere")}
+    ended = subprocess.run([sys.executable, "-c", "print(1)"], env=environ, capture_output=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == (b"1\n", b"")

@@ -34,7 +34,7 @@ _LAMBDA = re.compile(r"\{lambda#\d+\}")
 _CPU_LEVEL = re.compile(r"::(?:DEFAULT|AVX2|AVX512|SVE\d*|VSX|ZVECTOR)::")  # of the machine, not of the hang
 # How a program or a thread is started, which says nothing of where it is stuck and differs between builds of Python.
 _STARTS = re.compile(
-    r"^(?:run_eval_code_obj|run_mod|pyrun_\w+|pymain_\w+|thread_run|pythread_wrapper|start_thread|_*clone\d?)$"
+    r"^(?:run_eval_code_obj|run_mod|pyrun_\w+|pymain_\w+|thread_run|pythread_wrapper|start_thread|_*clone\d?|_start|__libc_start\w*)$"
 )
 _STARTS_PYTHON = {"_bootstrap", "_bootstrap_inner", "run"}  # of threading.py
 _FOR_COMPILER = {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.CONDITION}

@@ -89,7 +89,12 @@ class Thread(Model):
 
     @property
     def is_running(self) -> bool:
-        """True on evidence that it uses a core."""
+        """True on evidence that it uses a core.
+
+        Who waits for the GIL wakes up every 5 ms, and on a crowded machine is then ready to run for long.
+        """
+        if self.wants_gil and not self.has_gil:
+            return False
         return self.state == RUNNING if self.state else bool(self.active)
 
     @property

@@ -45,6 +45,11 @@ class Tools:
     def __init__(self, *, py_spy: str | None = None, pystack: str | None = None, gdb: str | None = None) -> None:
         self.py_spy, self.pystack, self.gdb = py_spy, pystack, gdb
 
+    @property
+    def any(self) -> bool:
+        """True where there is one."""
+        return bool(self.py_spy or self.pystack or self.gdb)
+
 
 def find_tool(name: str) -> str | None:
     """Return the path of a tool beside the running interpreter, or on PATH."""
