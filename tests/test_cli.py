@@ -270,6 +270,52 @@ def test_interrupt_keeps_what_is_done_and_leaves_nothing(user: User) -> None:
     assert [record["scenario"] for record in user.records()] == [quick]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGUSR1])
+def test_a_signal_tells_what_runs_and_the_run_goes_on(user: User, number: int) -> None:
+    """Every running cell is told with its time and its Python line; what runs is not stopped."""
+    waits = f"NOTE\nimport os, time\nwhile not os.path.exists({str(user.folder / 'go')!r}):\n    time.sleep(0.05)\n"
+    script = user.script("repro.py", waits)
+    process = user.start("--torch", "9.2.0", "--script", script)
+    output = user.folder / "output.txt"
+    wait_for(lambda: user.runs(script) == 1)
+    process.send_signal(number)
+    wait_for(lambda: "running:\n  repro.py  torch-9.2.0-pypi  " in output.read_text())
+    wait_for(lambda: "<module> (repro.py:" in output.read_text())
+    (user.folder / "go").touch()
+    assert process.wait(PATIENCE) == 0, output.read_text()
+    assert user.runs(script) == 1
+
+
+STUCK = """NOTE
+import threading
+lock = threading.Lock()
+def take_twice():
+    lock.acquire()
+    lock.acquire()
+take_twice()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_hang_is_shown_with_its_place(user: User) -> None:
+    """The stacks of a hung cell are kept, and its place is on its line, in its signature and in the JSON."""
+    script = user.script("repro.py", STUCK)
+    ended = user.matrix("--torch", "9.2.0", "--script", script, "--json", "result.json")
+    assert ended.returncode == 1
+    assert ended.stdout.count("in take_twice (repro.py:") == 2  # as it ends, and below the table
+    result = json.loads((user.folder / "result.json").read_text())
+    jsonschema.validate(result, json.loads(generated()))
+    (cell,) = result["cells"]
+    (attempt,) = cell["attempts"]
+    assert cell["signature"] == "stuck in take_twice (repro.py) < <module> (repro.py)"
+    assert attempt["diagnosis"]["kind"] == "lock cycle"
+    assert attempt["diagnosis"]["stuck"]["tid"]
+    names = {path.name for path in Path(result["run"]["home"], attempt["stacks"]).iterdir()}
+    assert {"kernel.txt", "diagnosis.txt"} <= names
+    assert str(Path(attempt["stacks"])) in ended.stdout
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_killed_tool_loses_nothing_and_leaves_nothing(user: User, times: int) -> None:
     """After kill -9 the same command runs just what had not finished, and nothing of the first run is alive."""
