@@ -33,9 +33,10 @@ def padded(wheels: Path) -> Path:
 
 
 def bytes_below(folder: Path) -> int:
-    """Return what files below a folder take, those with several names counted once."""
+    """Return what files below a folder take, once each, without what is being freed."""
     found = {}
-    for place, _, names in os.walk(folder):
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".trash"]
         for name in names:
             status = Path(place, name).lstat()
             found[status.st_ino] = status.st_size
