@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import scenarios
 from matrix.diagnosis.verdict import judge
 from matrix.environments.cache import cell_environ
-from matrix.model import Attempt, Environment, Outcome, Record, StoppedBy
+from matrix.model import Attempt, Environment, Record, StoppedBy
 from matrix.process.supervise import Task, find_py_spy, mark_for
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run_attempt(
 ) -> Record | None:
     """Run a script once, with what it writes in `folder`; None where it was interrupted.
 
-    A rerun is the longer look at what was slow: still moving at its end, it counts as a hang.
+    A rerun is the longer look at what was slow.
     """
     started = datetime.now(UTC)
     task = _task(planned, environment, limit, home, folder)
@@ -44,10 +44,7 @@ def run_attempt(
         shutil.rmtree(folder / "tmp", ignore_errors=True)
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
-    verdict = judge(ending, _end_of(Path(task.stderr)), planned.limits.memory_mb)
-    outcome, note = verdict.outcome, verdict.note
-    if is_rerun and outcome is Outcome.SLOW:
-        outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
+    verdict = judge(ending, _end_of(Path(task.stderr)), planned.limits.memory_mb, is_rerun=is_rerun)
     return Record(
         key=planned.key(environment),
         environment=environment.id,
@@ -56,7 +53,7 @@ def run_attempt(
         variant=planned.variant,
         limits=planned.limits,
         attempt=Attempt(
-            outcome=outcome,
+            outcome=verdict.outcome,
             seconds=round(ending.seconds, 3),
             stopped_by=StoppedBy(ending.stopped_by),
             exit_code=ending.exit_code,
@@ -70,7 +67,7 @@ def run_attempt(
             started=started.isoformat(timespec="seconds"),
             stdout_bytes=ending.stdout_bytes,
             stderr_bytes=ending.stderr_bytes,
-            note=note,
+            note=verdict.note,
             evidence=ending.evidence,
         ),
         signature=verdict.signature,

@@ -40,9 +40,14 @@ class Verdict:
     note: str = ""
 
 
-def judge(ending: Ending, stderr: str, memory_mb: int) -> Verdict:
-    """Return the verdict on one attempt from how it ended and the end of what it wrote to stderr."""
+def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False) -> Verdict:
+    """Return the verdict on one attempt from how it ended and the end of what it wrote to stderr.
+
+    A rerun is the longer look at what was slow: still moving at its end, it counts as a hang.
+    """
     outcome, note = _outcome(ending, memory_mb)
+    if is_rerun and outcome is Outcome.SLOW:
+        outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
     note = "; ".join(part for part in (note, ending.note) if part)
     return Verdict(outcome=outcome, signature=_signature(outcome, ending, stderr), note=note)
 
@@ -146,7 +151,7 @@ def _hang_signature(ending: Ending) -> str:
     samples = ending.evidence.get("samples")
     if samples and ending.moving is False:
         return _located("spins", [_NUMBERS.sub("N", frame) for frame in samples[-1]])
-    return "idle" if ending.moving is None else "spins"
+    return "spins, moving" if ending.moving else "idle"
 
 
 def _located(what: str, frames: Sequence[str]) -> str:
