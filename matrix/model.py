@@ -280,7 +280,7 @@ class Cell(Model):
     def flaky(self) -> str | None:
         """Return "k of n" where attempts disagree; those that another look decided do not count."""
         outcomes = [attempt.outcome for attempt in self.attempts if attempt.outcome is not Outcome.SLOW]
-        agreeing = outcomes.count(self.outcome)
+        agreeing = sum(outcome is self.outcome for outcome in outcomes)
         return f"{agreeing} of {len(outcomes)}" if agreeing < len(outcomes) else None
 
 

@@ -295,7 +295,7 @@ def test_output_that_nobody_reads_is_no_error(user: User) -> None:
     command = shlex.join(user.command("--torch", "9.2.0", "--script", script)) + " | head -1"
     ended = subprocess.run(
         command,
-        shell=True,
+        shell=True,  # noqa: S602  a shell's pipe is what this is about
         cwd=user.folder,
         env=user.environ,
         capture_output=True,

@@ -90,7 +90,7 @@ def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
 
 
 def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
-    busy = ending.cpu_seconds > BUSY * ending.seconds
+    busy = _is_busy(ending)
     if ending.moving is False:
         return Outcome.HANG, "busy at the same place until the clock ended"
     if ending.moving is None and not busy:
@@ -98,6 +98,10 @@ def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
     if ending.moving is None:
         return Outcome.SLOW, "busy when the clock ended; no stacks to tell whether it moved"
     return Outcome.SLOW, "still moving when the clock ended"
+
+
+def _is_busy(ending: Ending) -> bool:
+    return ending.cpu_seconds > BUSY * ending.seconds
 
 
 def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
@@ -151,7 +155,9 @@ def _hang_signature(ending: Ending) -> str:
     samples = ending.evidence.get("samples")
     if samples and ending.moving is False:
         return _located("spins", [_NUMBERS.sub("N", frame) for frame in samples[-1]])
-    return "spins, moving" if ending.moving else "idle"
+    if ending.moving:
+        return "spins, moving"
+    return "spins" if _is_busy(ending) else "idle"
 
 
 def _located(what: str, frames: Sequence[str]) -> str:
