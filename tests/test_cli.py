@@ -293,9 +293,9 @@ def test_output_that_nobody_reads_is_no_error(user: User) -> None:
     """`whichtorch matrix | head -1` ends quietly."""
     script = user.script("repro.py", "NOTE\n")
     command = shlex.join(user.command("--torch", "9.2.0", "--script", script)) + " | head -1"
-    ended = subprocess.run(
+    ended = subprocess.run(  # noqa: S602  a shell's pipe is what this is about
         command,
-        shell=True,  # noqa: S602  a shell's pipe is what this is about
+        shell=True,
         cwd=user.folder,
         env=user.environ,
         capture_output=True,
