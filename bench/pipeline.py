@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KNOWN_CELLS = 1000
 PLANNED_CELLS = 10_000
-ENVIRONMENTS = 40
+ENVIRONMENTS = 50
 
 
 def known_cells(folder: Path) -> Figure:

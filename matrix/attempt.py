@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import scenarios
 from matrix.diagnosis import collected
@@ -17,7 +18,7 @@ from matrix.model import Attempt, Environment, Outcome, Record, StoppedBy
 from matrix.process.supervise import Task, find_py_spy, mark_for
 
 if TYPE_CHECKING:
-    from matrix.diagnosis.deadlock import Diagnosis
+    from matrix.diagnosis.verdict import Verdict
     from matrix.executors.local import LocalExecutor
     from matrix.plan import PlannedCell
     from matrix.process.supervise import Ending
@@ -38,7 +39,7 @@ def run_attempt(
 ) -> Record | None:
     """Run a script once, with what it writes in `folder`; None where it was interrupted.
 
-    A rerun is the longer look at what was slow: still moving at its end, it counts as a hang.
+    A rerun is the longer look at what was slow.
     """
     started = datetime.now(UTC)
     task = _task(planned, environment, limit, home, folder)
@@ -49,15 +50,8 @@ def run_attempt(
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
     stderr = _end_of(Path(task.stderr))
-    verdict = judge(ending, stderr, planned.limits.memory_mb)
-    outcome, note = verdict.outcome, verdict.note
-    if is_rerun and outcome is Outcome.SLOW:
-        outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
-    diagnosis, trouble = _diagnosis(ending, environment, folder / STACKS, stderr)
-    note = "; ".join(part for part in (note, trouble) if part)
-    signature = verdict.signature
-    if outcome is Outcome.HANG and diagnosis is not None:
-        signature = collected.signature_of(diagnosis) or signature
+    verdict = judge(ending, stderr, planned.limits.memory_mb, is_rerun=is_rerun)
+    verdict, diagnosis = _diagnosed(verdict, ending, environment, folder / STACKS, stderr)
     return Record(
         key=planned.key(environment),
         environment=environment.id,
@@ -66,7 +60,7 @@ def run_attempt(
         variant=planned.variant,
         limits=planned.limits,
         attempt=Attempt(
-            outcome=outcome,
+            outcome=verdict.outcome,
             seconds=round(ending.seconds, 3),
             stopped_by=StoppedBy(ending.stopped_by),
             exit_code=ending.exit_code,
@@ -80,24 +74,35 @@ def run_attempt(
             started=started.isoformat(timespec="seconds"),
             stdout_bytes=ending.stdout_bytes,
             stderr_bytes=ending.stderr_bytes,
-            note=note,
+            note=verdict.note,
             evidence=ending.evidence,
             stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
-            diagnosis=collected.fields_of(diagnosis, ending.diagnosis_seconds) if diagnosis else None,
+            diagnosis=diagnosis,
         ),
-        signature=signature,
+        signature=verdict.signature,
     )
 
 
-def _diagnosis(ending: Ending, environment: Environment, folder: Path, stderr: str) -> tuple[Diagnosis | None, str]:
-    """Return what the stacks of a stopped attempt show, or why nobody can tell; it never changes the verdict."""
+def _diagnosed(
+    verdict: Verdict, ending: Ending, environment: Environment, folder: Path, stderr: str
+) -> tuple[Verdict, dict[str, Any] | None]:
+    """Return what the stacks of a stopped attempt show, and its verdict with the place for a signature.
+
+    Whatever happens here, the outcome stays.
+    """
     if ending.stopped_by not in {StoppedBy.STALL, StoppedBy.TIMEOUT}:
         shutil.rmtree(folder, ignore_errors=True)
-        return None, ""
+        return verdict, None
     try:
-        return collected.diagnose_folder(folder, collected.tables_of(environment), stderr), ""
+        diagnosis = collected.diagnose_folder(folder, collected.tables_of(environment), stderr)
     except Exception as error:  # noqa: BLE001
-        return None, f"diagnosis failed: {error!r}"
+        note = "; ".join(part for part in (verdict.note, f"diagnosis failed: {error!r}") if part)
+        return replace(verdict, note=note), None
+    if diagnosis is None:
+        return verdict, None
+    signature = collected.signature_of(diagnosis) if verdict.outcome is Outcome.HANG else None
+    fields = collected.fields_of(diagnosis, ending.diagnosis_seconds)
+    return replace(verdict, signature=signature or verdict.signature), fields
 
 
 def _task(planned: PlannedCell, environment: Environment, limit: float, home: Path, folder: Path) -> Task:

@@ -17,6 +17,7 @@ from matrix.environments import builds, configs, interpreters, releases
 from matrix.environments.sources import configured_sources
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Build, Config, Request
+from matrix.toml_places import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -170,6 +171,7 @@ def checked(table: Mapping[str, Any], source: str, text: str = "") -> MatrixFile
 
 def _described(text: str, detail: ErrorDetails) -> tuple[int, str]:
     """Return the line of a mistake, and what is wrong with the remedy."""
+    line = line_of(text, detail["loc"]) + 1
     place = [str(part) for part in detail["loc"]]
     message = detail["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
@@ -181,7 +183,7 @@ def _described(text: str, detail: ErrorDetails) -> tuple[int, str]:
         message = "is missing"
     elif detail["type"] == "tuple_type":
         message = f"must be a list, as in {place[-1]} = [{detail['input']!r}]"
-    return _line_of(text, place), f"{'.'.join(place)}: {message}"
+    return line, f"{'.'.join(place)}: {message}"
 
 
 def _keys_at(place: list[str]) -> list[str]:
@@ -198,39 +200,15 @@ def _keys_at(place: list[str]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _line_of(text: str, place: list[str]) -> int:
-    """Return the line of a key in a TOML text, or of the nearest thing above it that is there.
-
-    tomllib tells no lines; headers and keys at the start of a line are found by their looks.
-    """
-    lines = text.splitlines()
-    index = next((int(part) for part in place if part.isdigit()), 0)
-    names = [part for part in place if not part.isdigit()]
-    found = 0
-    for depth in range(len(names), 0, -1):
-        header = re.compile(r"\[+\s*" + r"\s*\.\s*".join(map(re.escape, names[:depth])) + r"\s*\]+")
-        headers = [number for number, line in enumerate(lines) if header.match(line.strip())]
-        if headers:
-            is_array = lines[headers[0]].lstrip().startswith("[[")
-            found = headers[min(index, len(headers) - 1)] if is_array else headers[0]
-            names = names[depth:]
-            break
-    for name in names:
-        key = re.compile(rf"""["']?{re.escape(name)}["']?\s*[.=]""")
-        rest = range(found, len(lines))
-        found = next((number for number in rest if key.match(lines[number].strip())), found)
-    return found + 1
-
-
 def _wrong_names(text: str, table: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     """Yield line and message of each torch spec, build or config name that means nothing.
 
     Works on the raw table, so that these are reported together with mistakes of shape.
     """
     axes = table.get("axes")
-    rows = [(["axes"], axes)] if isinstance(axes, dict) else []
+    rows: list[tuple[list[str | int], dict[str, Any]]] = [(["axes"], axes)] if isinstance(axes, dict) else []
     if isinstance(table.get("include"), list):
-        rows += [(["include", str(n)], row) for n, row in enumerate(table["include"]) if isinstance(row, dict)]
+        rows += [(["include", n], row) for n, row in enumerate(table["include"]) if isinstance(row, dict)]
     own_builds = dict.fromkeys(table.get("build") or (), Build(name=""))
     own_configs = dict.fromkeys(table.get("config") or (), Config(name=""))
     checks: dict[str, Callable[[str], object]] = {
@@ -248,7 +226,8 @@ def _wrong_names(text: str, table: Mapping[str, Any]) -> Iterator[tuple[int, str
                     check(value)
                 except UsageError as error:
                     remedy = f"; {error.hint}" if error.hint else ""
-                    yield _line_of(text, [*place, key]), f"{'.'.join([*place, key])}: {error.message}{remedy}"
+                    name = ".".join(map(str, [*place, key]))
+                    yield line_of(text, [*place, key]) + 1, f"{name}: {error.message}{remedy}"
 
 
 def _in_specifier(version: str, specifier: str) -> bool:

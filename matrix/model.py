@@ -292,9 +292,10 @@ class Cell(Model):
 
     @property
     def flaky(self) -> str | None:
-        """Return "k of n" where attempts disagree."""
-        agreeing = sum(attempt.outcome == self.outcome for attempt in self.attempts)
-        return f"{agreeing} of {len(self.attempts)}" if agreeing < len(self.attempts) else None
+        """Return "k of n" where attempts disagree; those that another look decided do not count."""
+        outcomes = [attempt.outcome for attempt in self.attempts if attempt.outcome is not Outcome.SLOW]
+        agreeing = sum(outcome is self.outcome for outcome in outcomes)
+        return f"{agreeing} of {len(outcomes)}" if agreeing < len(outcomes) else None
 
 
 class Run(Model):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import tempfile
 import threading
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -32,8 +33,25 @@ if TYPE_CHECKING:
 
 
 def state_folder() -> Path:
-    """Return where state lives: $WHICHTORCH_HOME, or .whichtorch in the current folder."""
-    return Path(os.environ.get("WHICHTORCH_HOME") or ".whichtorch").absolute()
+    """Make and return the folder where state lives: $WHICHTORCH_HOME, or .whichtorch in the current one.
+
+    Raises PreventedError where nothing can be written there.
+    """
+    home = Path(os.environ.get("WHICHTORCH_HOME") or ".whichtorch").absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        raise _cannot_write(home, error) from error
+    return home
+
+
+def _cannot_write(folder: Path, error: OSError) -> PreventedError:
+    return PreventedError(
+        f"cannot write to {folder}: {error.strerror}",
+        hint="set WHICHTORCH_HOME to a folder on a disk with room that you may write to",
+    )
 
 
 class Records:
@@ -95,10 +113,7 @@ class RunStore:
             }
             self._write_run()
         except OSError as error:
-            raise PreventedError(
-                f"cannot write to {folder}: {error.strerror}",
-                hint="set WHICHTORCH_HOME to a folder on a disk with room that you may write to",
-            ) from error
+            raise _cannot_write(folder, error) from error
 
     def attempt_folder(self) -> Path:
         """Make and return the folder of the next attempt."""

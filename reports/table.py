@@ -117,11 +117,11 @@ def legend_lines(result: Result) -> Iterator[str]:
 def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
     """Yield for each red or prevented cell what happened, its log and stacks, and the command that reruns it.
 
-    A whole environment that cannot be had is told once.
+    What nobody expected comes first. A whole environment that cannot be had is told once.
     """
     environments = {environment.id: environment for environment in result.environments}
     told: set[str] = set()
-    for cell in result.cells:
+    for cell in sorted(result.cells, key=lambda cell: cell.expected):
         environment = environments[cell.environment]
         if not environment.is_usable:
             if environment.id not in told:

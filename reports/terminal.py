@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
 
+_SAID_OTHERWISE = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages that EnvironmentReady tells better
 _STYLES = {
     Outcome.PASS: "green",
     Outcome.HANG: "bold red",
@@ -87,7 +88,7 @@ class Progress:
     def _line(self, event: Event) -> Text | None:
         match event:
             case EnvironmentStage():
-                new = self._stages.get(event.label) != event.stage and event.stage != "ready"
+                new = self._stages.get(event.label) != event.stage and event.stage not in _SAID_OTHERWISE
                 self._stages[event.label] = event.stage
                 return Text(f"{event.label}: {event.stage}", "dim") if new else None
             case EnvironmentReady():

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from matrix.errors import UsageError
 from matrix.model import Condition, Expectation, Outcome, Scenario
-from scenarios.toml_places import line_of, line_of_error
+from matrix.toml_places import line_of, line_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -226,6 +226,15 @@ def test_no_room_prevents_and_says_so(user: User) -> None:
     assert "room" in ended.stdout or "disk" in ended.stdout
 
 
+def test_unwritable_state_prevents_and_says_so(user: User) -> None:
+    """Where no state can be kept nothing is run, and the way out is named."""
+    (user.folder / "file").write_text("")
+    ended = user.matrix("--torch", "9.2.0", environ={"WHICHTORCH_HOME": str(user.folder / "file" / "state")})
+    assert ended.returncode == 3
+    assert "cannot write to" in ended.stderr
+    assert "WHICHTORCH_HOME" in ended.stderr
+
+
 def test_broken_environment_costs_only_its_own_cells(user: User, wheels: Path) -> None:
     """An environment whose canary fails is told with its log; the others run, and a red cell still means 1."""
     build_wheel(wheels, "9.3.0", behaviour="fails to import")
@@ -339,7 +348,7 @@ def test_output_that_nobody_reads_is_no_error(user: User) -> None:
     """`whichtorch matrix | head -1` ends quietly."""
     script = user.script("repro.py", "NOTE\n")
     command = shlex.join(user.command("--torch", "9.2.0", "--script", script)) + " | head -1"
-    ended = subprocess.run(
+    ended = subprocess.run(  # noqa: S602  a shell's pipe is what this is about
         command,
         shell=True,
         cwd=user.folder,

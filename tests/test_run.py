@@ -150,6 +150,8 @@ def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:
     assert cell.outcome is Outcome.HANG
     assert cell.reason == "still moving after 60 s"
     assert [attempt.outcome for attempt in cell.attempts] == [Outcome.SLOW, Outcome.HANG]
+    assert cell.signature == "spins, moving"
+    assert cell.flaky is None
 
 
 def test_longer_look_is_skipped_where_one_is_on_record(tmp_path: Path) -> None:

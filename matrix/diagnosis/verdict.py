@@ -40,9 +40,14 @@ class Verdict:
     note: str = ""
 
 
-def judge(ending: Ending, stderr: str, memory_mb: int) -> Verdict:
-    """Return the verdict on one attempt from how it ended and the end of what it wrote to stderr."""
+def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False) -> Verdict:
+    """Return the verdict on one attempt from how it ended and the end of what it wrote to stderr.
+
+    A rerun is the longer look at what was slow: still moving at its end, it counts as a hang.
+    """
     outcome, note = _outcome(ending, memory_mb)
+    if is_rerun and outcome is Outcome.SLOW:
+        outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
     note = "; ".join(part for part in (note, ending.note) if part)
     return Verdict(outcome=outcome, signature=_signature(outcome, ending, stderr), note=note)
 
@@ -85,7 +90,7 @@ def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
 
 
 def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
-    busy = ending.cpu_seconds > BUSY * ending.seconds
+    busy = _is_busy(ending)
     if ending.moving is False:
         return Outcome.HANG, "busy at the same place until the clock ended"
     if ending.moving is None and not busy:
@@ -93,6 +98,10 @@ def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
     if ending.moving is None:
         return Outcome.SLOW, "busy when the clock ended; no stacks to tell whether it moved"
     return Outcome.SLOW, "still moving when the clock ended"
+
+
+def _is_busy(ending: Ending) -> bool:
+    return ending.cpu_seconds > BUSY * ending.seconds
 
 
 def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
@@ -146,7 +155,9 @@ def _hang_signature(ending: Ending) -> str:
     samples = ending.evidence.get("samples")
     if samples and ending.moving is False:
         return _located("spins", [_NUMBERS.sub("N", frame) for frame in samples[-1]])
-    return "idle" if ending.moving is None else "spins"
+    if ending.moving:
+        return "spins, moving"
+    return "spins" if _is_busy(ending) else "idle"
 
 
 def _located(what: str, frames: Sequence[str]) -> str:

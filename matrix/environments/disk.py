@@ -22,7 +22,7 @@ from matrix.environments.uv_cache import Unpacked, forget, partial_downloads, un
 from matrix.process.supervise import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
 MEGABYTE = 10**6
@@ -51,7 +51,11 @@ class Room:
 
     def fits(self, need: int) -> bool:
         """Return whether `need` more bytes are within budget and disk."""
-        return self.used + self.reserved + need <= self.budget and self.reserved + need <= self.free
+        return self.within_budget(need) and self.reserved + need <= self.free
+
+    def within_budget(self, need: int) -> bool:
+        """Return whether `need` more bytes are within budget, whatever is still being freed."""
+        return self.used + self.reserved + need <= self.budget
 
 
 class Disk:
@@ -196,12 +200,11 @@ class Disk:
         First come, first served. Raises NoRoomError with the figures, CancelledError on an interrupt.
         """
         told = False
+        freed: set[str] = set()
         with self.locked("room", cancelled):
             while True:
                 with self._released:
                     generation = self._generation
-                # freeing gigabytes takes seconds, for which nobody else need wait
-                self.empty_trash()
                 with self.locked():
                     room = self.room()
                     if room.fits(need):
@@ -210,13 +213,21 @@ class Disk:
                     in_use = self.marks().keys() - {key}
                     if self._trash_left_over():
                         continue
-                    if need > room.budget:
-                        raise NoRoomError(self._figures(need, room))  # evicting all would not help
-                    victim = self._least_recently_used(in_use | {key})
-                    if victim is not None:
-                        stage("evicting")
-                        self._trash(victim)
-                        continue
+                    # a share of what is free is only known when all is freed
+                    trash = {path.name for path in (self.folder / ".trash").glob("*")} - freed
+                    is_freeing = trash and (self._budget_mb is None or room.within_budget(need))
+                    if not is_freeing:
+                        if need > room.budget:
+                            raise NoRoomError(self._figures(need, room))  # evicting all would not help
+                        victim = self._least_recently_used(in_use | {key})
+                        if victim is not None:
+                            stage("evicting")
+                            self._trash(victim)
+                            continue
+                if is_freeing:
+                    self.empty_trash()
+                    freed |= trash  # what could not be removed is not waited for again
+                    continue
                 if not in_use:
                     raise NoRoomError(self._figures(need, room))
                 if not told:
@@ -252,31 +263,31 @@ class Disk:
             if self.marks().keys() & {key}:
                 raise InstallError("its wheel has changed, but another run still uses the earlier one")
             self._trash(key)
-        self.empty_trash()
 
     def clear_left_over(self) -> None:
         """Remove what a failed install has left in uv's cache."""
         with self.locked():
             self._trash_left_over()
-        self.empty_trash()
 
     def _trash(self, key: str) -> None:
         """Move an environment's files aside; its lock and metadata stay, and with them its identity."""
         folder = self.folder / key
         (folder / "complete").unlink(missing_ok=True)  # first: from here on it is half-made
-        self._move_to_trash(folder / "venv")
+        metadata = (folder / "venv").glob("lib*/python*/site-packages/*.dist-info/METADATA")
+        inodes = {file.stat().st_ino for file in metadata}
+        self._move_to_trash([folder / "venv"])
+        self._trash_left_over(inodes)
 
-    def _trash_left_over(self) -> bool:
+    def _trash_left_over(self, evicted: Container[int] = ()) -> bool:
         """Move aside what only uv's cache holds; return whether there was any."""
-        left_over = self._left_over()
+        left_over = self._left_over(evicted)
         # first uv must forget them: an install that begins now must not count on them
         forget(self._uv_cache, {wheel.path.name for wheel in left_over})
-        for wheel in left_over:
-            self._move_to_trash(wheel.path)
+        self._move_to_trash([wheel.path for wheel in left_over])
         return bool(left_over)
 
-    def _left_over(self) -> list[Unpacked]:
-        """Return the unpacked wheels in uv's cache that no environment links to.
+    def _left_over(self, evicted: Container[int] = ()) -> list[Unpacked]:
+        """Return the unpacked wheels in uv's cache that no environment links to, but for evicted inodes.
 
         Not those that an install in progress has in its lock; where an install has none, like those
         beside an environment, only those too old to be part of it.
@@ -294,19 +305,22 @@ class Disk:
         return [
             wheel
             for wheel in unpacked(self._uv_cache)
-            if not wheel.is_linked
+            if wheel.links <= (2 if wheel.inode in evicted else 1)
             and (wheel.name, wheel.version) not in awaited
             and (is_certain or now - wheel.changed > ORPHAN_AGE)
         ]
 
-    def _move_to_trash(self, path: Path) -> None:
+    def _move_to_trash(self, paths: list[Path]) -> None:
+        """Take folders out of use at once, and free them in the background: gigabytes take many seconds."""
         trash = self.folder / ".trash"
         trash.mkdir(exist_ok=True)
-        with suppress(FileNotFoundError):
-            path.rename(trash / f"{path.parent.name}-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+        for path in paths:
+            with suppress(FileNotFoundError):
+                path.rename(trash / f"{path.parent.name}-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+        threading.Thread(target=self.empty_trash, daemon=True).start()
 
     def empty_trash(self) -> None:
-        """Free what was moved aside, also by a run that was killed over it."""
+        """Free what was moved aside, also by a run that ended over it."""
         now = time.time()
         killed = [path for path in partial_downloads(self._uv_cache) if now - _time_of(path) > ORPHAN_AGE]
         for path in [*killed, *(self.folder / ".trash").glob("*")]:

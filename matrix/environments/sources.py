@@ -59,13 +59,17 @@ class _Settings:
 
 
 def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
-    """Return what the user's settings name: uv's where they name something, else pip's, else the default."""
+    """Return what the user's settings name: uv's where they name something, else pip's, else the default.
+
+    Indexes of the two are never mixed: uv itself would not know of pip's.
+    """
     uv, pip = _uv_settings(environ), _pip_settings(environ)
     by_uv = uv.names_an_index
+    indexes = uv if by_uv else pip
     no_index = uv.no_index or (pip.no_index and not by_uv)
     return Sources(
-        index_url=None if no_index else uv.index_url or pip.index_url or DEFAULT_INDEX,
-        extra_index_urls=() if no_index else uv.extra_index_urls or pip.extra_index_urls,
+        index_url=None if no_index else indexes.index_url or DEFAULT_INDEX,
+        extra_index_urls=() if no_index else indexes.extra_index_urls,
         find_links=uv.find_links or pip.find_links,
         strategy=uv.strategy or (FIRST_INDEX if by_uv else BEST_MATCH),
         certificates=pip.certificates,

@@ -28,7 +28,8 @@ class Unpacked:
     path: Path
     name: str
     version: str
-    is_linked: bool  # some environment has its files
+    inode: int  # of its METADATA
+    links: int  # to it: one here, and one in each environment that has it
     changed: float  # seconds since the epoch
 
     @property
@@ -46,11 +47,13 @@ def unpacked(cache: Path) -> Iterator[Unpacked]:
     for metadata in cache.glob("archive-v*/*/*.dist-info/METADATA"):
         with suppress(OSError):  # another process has just removed it
             name, _, version = metadata.parent.name.removesuffix(".dist-info").rpartition("-")
+            status = metadata.stat()
             yield Unpacked(
                 path=metadata.parent.parent,
                 name=canonicalize_name(name),
                 version=version,
-                is_linked=metadata.stat().st_nlink > 1,
+                inode=status.st_ino,
+                links=status.st_nlink,
                 changed=metadata.parent.parent.stat().st_mtime,
             )
 

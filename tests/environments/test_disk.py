@@ -21,7 +21,7 @@ from tests.environments.conftest import MakeCache, ask, stages_of
 from tests.wheels import Index, build_companion, build_wheel, serve
 
 SIZE = 2_000_000  # bytes of a padded stand-in: two fit a budget of 5 MB, three do not
-VERSIONS = ("2.9.0", "2.10.0", "2.11.0", "2.12.0")
+VERSIONS = ("2.11.0", "2.12.0", "2.13.0", "2.14.0")
 
 
 @pytest.fixture
@@ -33,9 +33,10 @@ def padded(wheels: Path) -> Path:
 
 
 def bytes_below(folder: Path) -> int:
-    """Return what files below a folder take, those with several names counted once."""
+    """Return what files below a folder take, once each, without what is being freed."""
     found = {}
-    for place, _, names in os.walk(folder):
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".trash"]
         for name in names:
             status = Path(place, name).lstat()
             found[status.st_ino] = status.st_size
@@ -56,32 +57,32 @@ def test_evicts_in_waves(padded: Path, tmp_path: Path, make_cache: MakeCache) ->
         assert cache.acquire(ask(version)).is_usable
         cache.release(ask(version))
         assert bytes_below(tmp_path / "home") < 5_000_000
-    assert installed(tmp_path) == {"2.11.0", "2.12.0"}
+    assert installed(tmp_path) == {"2.13.0", "2.14.0"}
     assert stages_of(cache).count("evicting") == 2
 
 
 def test_least_recently_used_goes_first(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An environment used again stays, one not used since goes."""
     cache = make_cache(disk_budget_mb=5, unknown_size_mb=2.1)
-    for version in ("2.9.0", "2.10.0", "2.9.0", "2.11.0"):
+    for version in ("2.11.0", "2.12.0", "2.11.0", "2.13.0"):
         cache.acquire(ask(version))
         cache.release(ask(version))
-    assert installed(tmp_path) == {"2.9.0", "2.11.0"}
+    assert installed(tmp_path) == {"2.11.0", "2.13.0"}
 
 
 def test_identity_survives_eviction(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """An evicted environment is still known, and made again from its lock it is the same, whatever is new."""
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
-    first = cache.acquire(ask("2.9.0"))
-    cache.release(ask("2.9.0"))
-    cache.acquire(ask("2.10.0"))
-    cache.release(ask("2.10.0"))
-    assert not cache.is_installed(ask("2.9.0"))
-    assert cache.known(ask("2.9.0")) == first
+    first = cache.acquire(ask("2.11.0"))
+    cache.release(ask("2.11.0"))
+    cache.acquire(ask("2.12.0"))
+    cache.release(ask("2.12.0"))
+    assert not cache.is_installed(ask("2.11.0"))
+    assert cache.known(ask("2.11.0")) == first
     build_companion(padded, "numpy", "2.3.0")
     with serve(padded) as index:
         again = make_cache(sources=Sources(index_url=index.url), disk_budget_mb=3, unknown_size_mb=2.1)
-        assert again.acquire(ask("2.9.0")) == first
+        assert again.acquire(ask("2.11.0")) == first
     assert stages_of(again) == ["evicting", "installing", "ready"]
 
 
@@ -89,14 +90,14 @@ def test_what_is_shared_stays(padded: Path, tmp_path: Path, make_cache: MakeCach
     """Eviction frees a package's copy in uv's cache once no environment has it, and not before."""
     build_companion(padded, "numpy", "3.0.0", padding=SIZE)
     cache = make_cache(disk_budget_mb=7, unknown_size_mb=4.2)
-    for version in ("2.9.0", "2.10.0", "2.11.0"):  # numpy once, and two of the three
+    for version in ("2.11.0", "2.12.0", "2.13.0"):  # numpy once, and two of the three
         cache.acquire(ask(version))
         cache.release(ask(version))
     archives = (tmp_path / "home" / "cache" / "uv").glob("archive-v*/*/*.dist-info")
     assert {archive.name for archive in archives} == {
         "numpy-3.0.0.dist-info",
-        "torch-2.10.0.dist-info",
-        "torch-2.11.0.dist-info",
+        "torch-2.12.0.dist-info",
+        "torch-2.13.0.dist-info",
     }
 
 
@@ -105,15 +106,15 @@ def test_never_evicts_what_is_in_use(padded: Path, tmp_path: Path, make_cache: M
     waits = threading.Event()
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
     cache.progress = lambda _label, stage: waits.set() if stage == "waiting for disk" else None
-    held = cache.acquire(ask("2.9.0"))
+    held = cache.acquire(ask("2.11.0"))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(cache.acquire, ask("2.10.0"))
+        waiting = pool.submit(cache.acquire, ask("2.12.0"))
         assert waits.wait(60)
         assert held.interpreter is not None
         assert held.interpreter.exists()
-        cache.release(ask("2.9.0"))
+        cache.release(ask("2.11.0"))
         assert waiting.result().is_usable
-    assert installed(tmp_path) == {"2.10.0"}
+    assert installed(tmp_path) == {"2.12.0"}
 
 
 def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> None:
@@ -121,16 +122,16 @@ def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> No
     waits = threading.Event()
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
     for _ in range(2):
-        cache.acquire(ask("2.9.0"))
-    cache.release(ask("2.9.0"))
+        cache.acquire(ask("2.11.0"))
+    cache.release(ask("2.11.0"))
     cache.progress = lambda _label, stage: waits.set() if stage == "waiting for disk" else None
     cancelled = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(cache.acquire, ask("2.10.0"), cancelled)
+        waiting = pool.submit(cache.acquire, ask("2.12.0"), cancelled)
         assert waits.wait(60)
         cancelled.set()
         assert waiting.result().reason == "interrupted"
-    assert cache.is_installed(ask("2.9.0"))
+    assert cache.is_installed(ask("2.11.0"))
 
 
 def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
@@ -141,27 +142,27 @@ def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_ca
         "os._exit(1)"
     )
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
-    cache.acquire(ask("2.9.0"))
-    cache.release(ask("2.9.0"))
-    argv = [sys.executable, "-c", code, str(tmp_path / "home"), ask("2.9.0").install_key]
+    cache.acquire(ask("2.11.0"))
+    cache.release(ask("2.11.0"))
+    argv = [sys.executable, "-c", code, str(tmp_path / "home"), ask("2.11.0").install_key]
     assert subprocess.run(argv, check=False).returncode == 1
-    assert cache.acquire(ask("2.10.0")).is_usable
-    assert installed(tmp_path) == {"2.10.0"}
+    assert cache.acquire(ask("2.12.0")).is_usable
+    assert installed(tmp_path) == {"2.12.0"}
 
 
 def test_no_disk(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What does not fit though nothing is in use is unbuildable, with the figures, and evicts nothing."""
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
-    cache.acquire(ask("2.9.0"))
-    cache.release(ask("2.9.0"))
-    build_wheel(padded, "2.13.0", padding=2 * SIZE)
+    cache.acquire(ask("2.11.0"))
+    cache.release(ask("2.11.0"))
+    build_wheel(padded, "2.19.0", padding=2 * SIZE)
     (tmp_path / "local").mkdir()
-    wheel = shutil.copy(padded / "torch-2.13.0-py3-none-any.whl", tmp_path / "local")
+    wheel = shutil.copy(padded / "torch-2.19.0-py3-none-any.whl", tmp_path / "local")
     environment = cache.acquire(ask(str(wheel)))
     assert environment.outcome is Outcome.UNBUILDABLE
     assert environment.reason is not None
     assert environment.reason.startswith("no disk: about 12.4 MB needed, the budget is 3.0 MB")
-    assert installed(tmp_path) == {"2.9.0"}
+    assert installed(tmp_path) == {"2.11.0"}
 
 
 def test_default_budget_is_a_share_of_what_is_free(tmp_path: Path) -> None:
@@ -204,12 +205,12 @@ def test_more_than_the_budget_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_estimate_counts_what_is_new(padded: Path, index: Index, tmp_path: Path, make_cache: MakeCache) -> None:
     """Packages that another environment has cost nothing; an unknown torch costs what the last one did."""
-    make_cache().acquire(ask("2.9.0"))
+    make_cache().acquire(ask("2.11.0"))
     disk = Disk(tmp_path / "home", None, 5000)
-    assert disk.estimate("torch==2.9.0\nnumpy==2.2.0\n", "pypi", None) == 0
-    assert disk.estimate("torch==2.10.0\nnumpy==2.2.0\n", "pypi", None) == pytest.approx(2.06e6, rel=0.02)
-    assert disk.estimate("torch==2.10.0+cpu\n", "cpu", None) == 5000 * 10**6
-    assert disk.estimate("torch==2.10.0+cpu\n", "cpu", 1000) == 3090
+    assert disk.estimate("torch==2.11.0\nnumpy==2.2.0\n", "pypi", None) == 0
+    assert disk.estimate("torch==2.12.0\nnumpy==2.2.0\n", "pypi", None) == pytest.approx(2.06e6, rel=0.02)
+    assert disk.estimate("torch==2.12.0+cpu\n", "cpu", None) == 5000 * 10**6
+    assert disk.estimate("torch==2.12.0+cpu\n", "cpu", 1000) == 3090
 
 
 @pytest.mark.parametrize("removed_by", ["eviction", "somebody else"])
@@ -219,20 +220,20 @@ def test_a_wheel_from_a_folder_is_unpacked_again(
     """What was freed in uv's cache is fetched again, from folders too, where uv does not notice."""
     build = Build(name="mine", find_links=str(padded))
     cache = make_cache(disk_budget_mb=7)  # a local wheel counts three times: it may be compressed
-    first = cache.acquire(ask("2.9.0", build=build))
-    cache.release(ask("2.9.0", build=build))
-    other = cache.acquire(ask("2.10.0", build=build))
+    first = cache.acquire(ask("2.11.0", build=build))
+    cache.release(ask("2.11.0", build=build))
+    other = cache.acquire(ask("2.12.0", build=build))
     assert other.is_usable, other.reason
-    cache.release(ask("2.10.0", build=build))
+    cache.release(ask("2.12.0", build=build))
     if removed_by == "somebody else":
         shutil.rmtree(next((tmp_path / "home" / "cache" / "uv").glob("archive-v*")))
-    assert cache.acquire(ask("2.9.0", build=build)) == first
+    assert cache.acquire(ask("2.11.0", build=build)) == first
 
 
 def test_a_failed_install_leaves_nothing_in_uvs_cache(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What uv had unpacked for an install that then failed is freed."""
-    build_wheel(wheels, "2.11.0", claims="2.11.1")
-    environment = make_cache().acquire(ask("2.11.0"))
+    build_wheel(wheels, "2.13.0", claims="2.11.1")
+    environment = make_cache().acquire(ask("2.13.0"))
     assert environment.outcome is Outcome.UNBUILDABLE
     assert not list((tmp_path / "home" / "cache" / "uv").glob("archive-v*/*"))
     assert not list((tmp_path / "home" / "envs").glob("*/venv"))

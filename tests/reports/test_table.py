@@ -92,12 +92,12 @@ def test_red_cell_has_signature_log_and_rerun_command() -> None:
     """One line per red cell says what, where to read on, and how to run just that again."""
     lines = list(red_lines(MIXED, Path("/state"), COMMAND))
     assert lines == [
-        "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "
-        "log /state/runs/r/attempts/1/stderr.txt; "
-        "rerun: whichtorch matrix --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh",
         "HANG!  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
         "log /state/runs/r/attempts/1/stderr.txt; "
         "rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh",
+        "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "
+        "log /state/runs/r/attempts/1/stderr.txt; "
+        "rerun: whichtorch matrix --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh",
     ]
 
 

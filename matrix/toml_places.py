@@ -27,7 +27,7 @@ def line_of(text: str, place: Iterable[str | int]) -> int:
             found = next(itertools.islice(_element_lines(lines, found), key, None), found)
             continue
         name = re.escape(key)
-        as_header = rf"\[+\s*{name}\s*\]+"
+        as_header = rf"\[+\s*(?:[\w'\"-]+\s*\.\s*)*{name}\s*[.\]]"
         as_key = rf"(^|.*[{{,\s.])[\"']?{name}[\"']?\s*[.=]"
         pattern = re.compile(rf"\s*(?:{as_header}|{as_key})")
         found = next((number for number in range(found, len(lines)) if pattern.match(lines[number])), found)

@@ -1,0 +1,71 @@
+"""Real torch wheels, real hangs: what the suite says of releases whose outcomes are known."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 2400  # seconds; installs of several torch releases on a slow network
+
+pytestmark = pytest.mark.torch
+
+
+def outcomes(tmp_path: Path, *options: str) -> dict[tuple[str, str, str], str]:
+    """Run the matrix in the project's own state; return outcomes by scenario, torch and config."""
+    path = tmp_path / "result.json"
+    ended = subprocess.run(
+        [sys.executable, "-m", "matrix", "matrix", "--build", "pypi", "--json", str(path), *options],
+        cwd=ROOT,
+        env=dict(os.environ) | {"WHICHTORCH_HOME": str(ROOT / ".whichtorch")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result = json.loads(path.read_text())
+    environments = {environment["id"]: environment for environment in result["environments"]}
+    return {
+        (
+            cell["scenario"],
+            environments[cell["environment"]]["torch"],
+            environments[cell["environment"]]["config"],
+        ): cell["outcome"]
+        for cell in result["cells"]
+    }
+
+
+def test_fake_tensor_add_fails_only_before_its_fix(tmp_path: Path) -> None:
+    """FakeTensor add_ with a meta right-hand side fails in 2.11.0 and passes in 2.12.1 and 2.15.0."""
+    found = outcomes(tmp_path, "--torch", "2.11.0,2.12.1,2.15.0", "--scenario", "fake_tensor/add_meta[level=fake]")
+    assert [found["fake_tensor/add_meta", torch, "default"] for torch in ("2.11.0", "2.12.1", "2.15.0")] == [
+        "fail",
+        "pass",
+        "pass",
+    ]
+
+
+def test_fork_after_openmp_hangs_only_with_libgomp_and_threads(tmp_path: Path) -> None:
+    """The forked child hangs under `default`, and passes with one thread or with Intel's OpenMP, in every release."""
+    found = outcomes(
+        tmp_path,
+        *("--torch", "2.11.0,2.12.1,2.15.0", "--config", "default,single-thread,iomp"),
+        *("--scenario", "threads/fork_after_openmp[threads=2]"),
+    )
+    for torch in ("2.11.0", "2.12.1", "2.15.0"):
+        by_config = [
+            found["threads/fork_after_openmp", torch, config] for config in ("default", "single-thread", "iomp")
+        ]
+        assert by_config == ["hang", "pass", "pass"], torch
+
+
+def test_crash_is_seen_on_its_side_of_the_boundary(tmp_path: Path) -> None:
+    """channel_shuffle with no groups kills 2.7.1 by SIGFPE, and no later release."""
+    found = outcomes(tmp_path, "--torch", "2.7.1,2.8.0", "--scenario", "eager/channel_shuffle_zero")
+    assert [found["eager/channel_shuffle_zero", torch, "default"] for torch in ("2.7.1", "2.8.0")] == ["crash", "pass"]
