@@ -74,10 +74,10 @@ def run_attempt(
             started=started.isoformat(timespec="seconds"),
             stdout_bytes=ending.stdout_bytes,
             stderr_bytes=ending.stderr_bytes,
-            note=verdict.note,
-            evidence=ending.evidence,
             stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
             diagnosis=diagnosis,
+            note=verdict.note,
+            evidence=ending.evidence,
         ),
         signature=verdict.signature,
     )

@@ -227,10 +227,10 @@ class Attempt(Model):
     started: str = ""  # UTC, ISO 8601
     stdout_bytes: int = 0  # as written; the file keeps head and tail
     stderr_bytes: int = 0
-    note: str = ""  # why this outcome, where that is not obvious
-    evidence: dict[str, Any] = {}  # of a stall or of a busy timeout: kernel waits, sampled frames
     stacks: str = ""  # folder of the raw stacks taken before it was stopped; a path as stdout's
     diagnosis: dict[str, Any] | None = None  # what they show: kind, summary, stage, operator, key, cycle, stuck, …
+    note: str = ""  # why this outcome, where that is not obvious
+    evidence: dict[str, Any] = {}  # of a stall or of a busy timeout: kernel waits, sampled frames
 
 
 class Record(Model):
