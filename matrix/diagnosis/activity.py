@@ -17,7 +17,13 @@ _INTERPRETER = re.compile(
     r"^(?:_?Py[A-Z_]\w*|_Py\w*|(?:long|float|unicode|bool|list|dict|tuple|set|object|type|func|method|slot|subtype"
     r"|gc|binary|range\w*|code|frame|gen|cell)_(?:dealloc|alloc|new|richcompare|hash|add|sub\w*|mul\w*|dict_\w+|call"
     r"|vectorcall\w*|getattro?|iter\w*|next\w*|traverse|collect\w*|op\d?|subscript|length|item)|take_gil|drop_gil"
-    r"|eval_frame\w*|visit_\w+|subtract_refs|update_refs|deduce_unreachable|x_add|x_sub)$"
+    r"|eval_frame\w*|visit_\w+|subtract_refs|update_refs|deduce_unreachable|x_add|x_sub"
+    # Small helpers, which a Python with debug information names although they are inlined.
+    r"|get_small_int|maybe_small_long|is_medium_int|medium_\w+|long_normalize|fast_mod|fast_floor_div|l_mod|l_divmod"
+    r"|pymalloc_\w+|address_in_range|arena_map_\w+|maybe_freelist_\w+|\w+_freelist\w*|tuplerichcompare|do_richcompare"
+    r"|binary_op1?|ternary_op|lookdict\w*|\w*keys_lookup\w*|dictkeys_\w+|insertdict|insertion_resize|find_empty_slot"
+    r"|new_keys_object|free_keys_object|list_resize|app1|(?:list|tuple|range|dict|set)iter_\w+|gen_\w+|vectorcall_\w+"
+    r"|initialize_locals|clear_thread_frame|frame_\w+|specialize_\w+|unpack_iterable|do_call_core|slot_tp_\w+)$"
 )
 _GLUE = re.compile(r"^(?:cfunction_\w+|builtin_exec\w*|_call_function_pointer|_?ctypes_callproc|ffi_call|closure_fcn)$")
 _INTERPRETER_LIBRARY = re.compile(r"^(?:libpython|python)[\d.]")
