@@ -34,6 +34,7 @@ from matrix.process import supervise
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+QUESTIONS = digest(Path(__file__).with_name("probe.py").read_text(encoding="utf-8"))  # what a probe asks
 INSTALL_TIMEOUT = 900.0  # seconds for one step of an install: 3 GB over a slow line
 
 
@@ -205,7 +206,8 @@ class EnvironmentCache:
         beside = self._beside(request, installation["python"], python_of(folder / "venv"), cancelled)
         identity = environment_id(request, installation["python"], packages, beside)
         kept = _read(self._kept_file(request))
-        if kept is not None and kept["environment"]["id"] == identity:
+        # A newer probe asks more, so what is installed is probed again; what is not is good enough as it is known.
+        if kept is not None and kept["environment"]["id"] == identity and kept.get("asked") == QUESTIONS:
             return _environment(request, kept["environment"])
         findings = self._inspect(request, python_of(folder / "venv"), cancelled)
         fields = {
@@ -250,7 +252,7 @@ class EnvironmentCache:
             return _environment(request, fields | broken)
         environment = _environment(request, fields | {"fingerprint": findings.fingerprint})
         kept = environment.model_dump(mode="json", exclude={"label", "options"})
-        _write(self._kept_file(request), json.dumps({"environment": kept, "watched": watched}))
+        _write(self._kept_file(request), json.dumps({"environment": kept, "watched": watched, "asked": QUESTIONS}))
         return environment
 
     def _inspect(self, request: Request, interpreter: Path, cancelled: threading.Event | None) -> Findings:

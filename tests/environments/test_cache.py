@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from matrix.environments import cache as cache_module
 from matrix.environments.cache import cell_environ
 from matrix.environments.create import installed_packages
 from matrix.environments.sources import Sources
@@ -270,6 +271,17 @@ def test_the_log_of_a_broken_canary_has_the_traceback(wheels: Path, make_cache: 
     log = make_cache().acquire(ask("2.11.0")).log
     assert log is not None
     assert "Traceback (most recent call last)" in log.read_text()
+
+
+def test_a_newer_probe_is_asked_again(wheels: Path, make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed is probed anew by a tool that asks more; its identity stays."""
+    build_wheel(wheels, "2.11.0")
+    before = make_cache().acquire(ask("2.11.0"))
+    monkeypatch.setattr(cache_module, "QUESTIONS", "others")
+    cache = make_cache()
+    assert cache.acquire(ask("2.11.0")) == before
+    assert stages_of(cache) == ["probing", "ready"]
+    cache.release(ask("2.11.0"))
 
 
 def test_a_planned_problem_is_passed_on(make_cache: MakeCache) -> None:

@@ -29,6 +29,9 @@ KINDS = {
     "stuck_thread_of_child": "lock cycle",
     "spins": "spin in Python",
     "spins_in_c": "spin in native code",
+    "spins_c_released": "spin in native code",
+    "spins_child": "spin in Python",
+    "spins_thread_of_child": "spin in Python",
 }
 NONE = "/no/such/tool"
 
@@ -60,7 +63,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Ending,
     folder = tmp_path_factory.mktemp("stuck")
     found: dict[str, tuple[Ending, Path]] = {}
     names = list(KINDS)
-    for some in (names[:4], names[4:]):
+    for some in (names[:4], names[4:8], names[8:]):
         started = {
             name: begin_watched(folder / name, name, timeout=6.0, stall=not name.startswith("spins")) for name in some
         }
