@@ -22,6 +22,7 @@ from matrix.process.kernel_lines import kernel_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 STACKS_SIGNAL = 59  # what matrix/environments/startup/sitecustomize.py registers
 PROCESSES = 16  # of a larger tree the first ones tell the story, and each costs some 0.3 s
@@ -235,6 +236,12 @@ class Collection:
 
     def _own(self, pid: int) -> Path:
         return self._folder / f"{pid}.faulthandler.txt"
+
+
+def of_task(task: dict[str, Any], pids: Sequence[int], helpers: dict[int, int | None]) -> Collection:
+    """Return the collection of a supervisor's task, with the tools that it names."""
+    tools = Tools(py_spy=task.get("py_spy"), pystack=task.get("pystack"), gdb=task.get("gdb"))
+    return Collection(pids, Path(task["stacks"]), tools, helpers)
 
 
 def collect(pids: Sequence[int], folder: Path, tools: Tools) -> Collection:

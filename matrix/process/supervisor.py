@@ -246,22 +246,17 @@ class Supervisor:
         folder = self.task.get("stacks")
         if not folder or stopped_by not in ("timeout", "stall") or not kernel.HAS_PROC:
             return False
-        from pathlib import Path
-
         from matrix.process import collect
 
         began = time.monotonic()
         members = [member for member in self.tree.look(full=True) if member.pid not in self.helpers]
         pids = [member.pid for member in members if member.is_alive]
         pids.sort(key=lambda pid: pid != self.leader)
-        tools = collect.Tools(**{name: self.task.get(name) or None for name in ("py_spy", "pystack", "gdb")})
-        collection = collect.Collection(pids, Path(folder), tools, self.helpers)
+        collection = collect.of_task(self.task, pids, self.helpers)
         try:
             while not self.gone and not collection.step(time.monotonic()):
                 self._sleep(collect.STEP)
-                if time.monotonic() >= self.next_look and (
-                    not all(file.trim() for file in self.files) or self._limits()
-                ):
+                if time.monotonic() >= self.next_look and self._is_past_limits():
                     self.notes.append("diagnosis ended early: a limit was passed")
                     break
         finally:
@@ -269,6 +264,9 @@ class Supervisor:
             self.notes += collection.notes
             self.diagnosis_seconds = time.monotonic() - began
         return True
+
+    def _is_past_limits(self) -> bool:
+        return not all(file.trim() for file in self.files) or bool(self._limits())
 
     # ------------------------------------------------------------------ stop
 
