@@ -17,7 +17,7 @@ from matrix.diagnosis.chains import blocked
 from matrix.diagnosis.cycles import forked, gil_cycle
 from matrix.diagnosis.dispatch import Place  # noqa: TC001 - pydantic resolves it
 from matrix.diagnosis.kinds import Answer, Edge, Kind, Seen, short
-from matrix.diagnosis.waits import Waiting, is_lock, is_plumbing
+from matrix.diagnosis.waits import Waiting, is_lock, is_openmp, is_plumbing
 from matrix.model import Model
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _signature(thread: Thread) -> Iterator[str]:
         name, file = frame.function.rpartition(".")[2], PurePath(frame.file or "").name
         if frame.is_python and not (file == "threading.py" and name in _STARTS_PYTHON):
             yield f"{name} ({file})"
-        elif frame.is_python or _STARTS.match(frame.function):
+        elif frame.is_python or is_openmp(frame) or _STARTS.match(frame.function):
             continue
         elif frame.is_named and not (is_plumbing(frame) or is_lock(frame) or is_interpreter(frame)):
             name = _LAMBDA.sub("{lambda}", _CPU_LEVEL.sub("::", short(frame.function)))

@@ -249,8 +249,8 @@ def is_idle_worker(thread: Thread) -> bool:
         named = [frame for frame in thread.frames if not is_plumbing(frame)]
         if any(_POOLS.match(frame.function) for frame in named[:POOL_DEPTH]):
             return True
-        outer = [frame for frame in named if not _is_openmp(frame)]
-        if any(_is_openmp(frame) for frame in named):
+        outer = [frame for frame in named if not is_openmp(frame)]
+        if any(is_openmp(frame) for frame in named):
             return all(frame.function in _THREAD_STARTS for frame in outer)
     for frame in thread.frames:
         place = PurePath(frame.file or "").name, frame.function.rpartition(".")[2]
@@ -272,7 +272,7 @@ _LIBRARY_FILES = {module for _, module, _ in _PYTHON} | _QUEUES | {"process.py"}
 
 def is_plumbing(frame: Frame) -> bool:
     """Return whether a frame is only the means of a wait: a futex, a semaphore, an unnamed function."""
-    return not frame.is_python and bool(_PLUMBING.match(frame.function)) and not _is_openmp(frame)
+    return not frame.is_python and bool(_PLUMBING.match(frame.function)) and not is_openmp(frame)
 
 
 def is_lock(frame: Frame) -> bool:
@@ -281,7 +281,8 @@ def is_lock(frame: Frame) -> bool:
     return any(pattern.match(frame.function) for waiting, pattern in _TELLING if waiting in waits)
 
 
-def _is_openmp(frame: Frame) -> bool:
+def is_openmp(frame: Frame) -> bool:
+    """Return whether a frame is of the OpenMP runtime, whichever that is."""
     return bool(_OPENMP_LIBRARY.match(PurePath(frame.library or "").name))
 
 
@@ -292,7 +293,7 @@ def outside(thread: Thread, wait: Wait | None) -> Frame | None:
             if PurePath(frame.file or "").name not in _LIBRARY_FILES:
                 return frame
             continue
-        if is_plumbing(frame) or _is_openmp(frame) or not frame.is_named:
+        if is_plumbing(frame) or is_openmp(frame) or not frame.is_named:
             continue
         if any(pattern.match(frame.function) for _, pattern in _TELLING):
             continue
