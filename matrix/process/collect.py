@@ -28,6 +28,7 @@ STACKS_SIGNAL = 59  # what matrix/environments/startup/sitecustomize.py register
 PROCESSES = 16  # of a larger tree the first ones tell the story, and each costs some 0.3 s
 AT_ONCE = 4  # processes read side by side
 PATIENCE = 10.0  # seconds for one dump: with torch loaded the first reads 500 MB of symbols
+BUDGET = 7.0  # seconds after which no further process is begun with: what it tells by itself must do
 GDB_PATIENCE = 30.0  # seconds
 LONGEST = 45.0  # seconds for all of it, after which nothing is waited for
 WRITING = 0.5  # seconds for a process to write its own stacks: its handler runs at once, or its signals are blocked
@@ -132,6 +133,9 @@ class Collection:
             return True
         for target in list(self._active):
             self._advance(target, now)
+        if self._waiting and now - self._began > BUDGET:
+            self._left_out += len(self._waiting)
+            self._waiting.clear()
         while self._waiting and len(self._active) < AT_ONCE:
             target = self._waiting.pop(0)
             self._active.append(target)
@@ -159,7 +163,7 @@ class Collection:
         found = [NOT_PERMITTED] if self._refused else []
         found += [f"{tool}: {why}" for tool, why in self._failures.items()]
         if self._left_out:
-            found.append(f"{self._left_out} processes more than the {PROCESSES} whose stacks were taken")
+            found.append(f"of {self._left_out} processes no stacks were taken: there were too many")
         return found
 
     def _advance(self, target: _Target, now: float) -> None:

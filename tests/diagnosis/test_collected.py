@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
-from matrix.diagnosis import collected
+import pytest
+
+from matrix.diagnosis import collected, dispatch_table
 from matrix.diagnosis.deadlock import signature_frames
 from matrix.diagnosis.stacks import Thread, native, python
+from matrix.environments import probe
 from matrix.model import Environment
 from tests.diagnosis.pictures import SAMPLES
 
@@ -56,6 +60,19 @@ def test_without_a_table_the_place_is_less(tmp_path: Path) -> None:
     diagnosis = collected.diagnose_folder(filled(tmp_path / "stacks"), collected.tables_of(bare))
     assert diagnosis is not None
     assert diagnosis.operator == "aten::mm"
+
+
+@pytest.mark.parametrize("version", ["2.1.2", "2.11.0", "2.15.0"])
+def test_what_the_probe_keeps_of_a_table_tells_the_same(version: str) -> None:
+    """The rows that are kept lead the calls of CPU, CUDA and meta tensors to the same kernels, and are few."""
+    text = (SAMPLES / f"table.aten_mm.{version}.txt").read_text()
+    torch = SimpleNamespace(_C=SimpleNamespace(_dispatch_dump_table=lambda _name: text))
+    kept = probe.dispatch(torch)["aten::mm"]
+    assert len(kept) < 1500
+    for device in ("CPU", "CUDA", "Meta"):
+        keys = (device, "ADInplaceOrView", f"Autograd{device}")
+        rows = [dispatch_table.parse(one, "aten::mm").called(keys) for one in (text, kept)]
+        assert [row.words for row in rows[0]] == [row.words for row in rows[1]]
 
 
 def test_no_frames_no_diagnosis(tmp_path: Path) -> None:

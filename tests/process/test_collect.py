@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,18 @@ def test_a_collector_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.
     assert not any(is_alive(int(line)) for line in asked.read_text().split())
     suffix = "pystack.txt" if name == "py-spy" else "pyspy.json"
     assert {f"{pid}.{suffix}" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
+
+
+def test_many_processes_cost_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the budget no further process is begun with, and a note says how many went without."""
+    monkeypatch.setattr(collect, "AT_ONCE", 1)
+    monkeypatch.setattr(collect, "BUDGET", 0.0)
+    good = fake(tmp_path, "good", "sleep 0.1; echo x")
+    pids = [os.getpid(), os.getppid(), os.getpid()]
+    collection = collect.Collection(pids, tmp_path / "a", collect.Tools(py_spy=good), {}, ask=False)
+    assert collection.step(time.monotonic())
+    collection.close()
+    assert collection.notes == ["of 3 processes no stacks were taken: there were too many"]
 
 
 def test_gdb_only_where_the_others_failed(tmp_path: Path) -> None:
