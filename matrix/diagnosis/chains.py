@@ -73,6 +73,9 @@ def _next(one: Seen, processes: Sequence[Process], seen: Sequence[Seen]) -> tupl
             only = mine if len(mine) == 1 else others if len(others) == 1 and others[0].parent is None else []
             children = [other for other in seen if other.process in only]
             evidence = "its only child"
+            if len(mine) > 1 and len({other.waiting for other in seen if other.process in mine and other.is_main}) == 1:
+                children = [other for other in seen if other.process in mine and other.waiting]
+                evidence = "all its children wait alike"
         main = next((other for other in children if other.is_main), None)
         return (main, evidence) if main else None
     if one.waiting is not Waiting.THREAD:

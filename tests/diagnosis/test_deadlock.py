@@ -154,6 +154,16 @@ def test_a_lock_that_somebody_may_still_release_is_no_cycle() -> None:
     assert diagnose([of(waiter)]).kind is Kind.LOCK_CYCLE
 
 
+def test_a_wait_for_any_child_leads_to_children_that_wait_alike() -> None:
+    """Whichever child is waited for, all are stuck in the same kind of wait; otherwise nobody can tell which."""
+    parent = of(blocked(1, native("wait4", library="libc.so.6"), python("<module>", "a.py", 1)), parent=0)
+    stuck = [of(blocked(pid, *LOCK), pid=pid, parent=1) for pid in (2, 3)]
+    sleeper = of(blocked(4, native("clock_nanosleep", library="libc.so.6")), pid=4, parent=1)
+    found = diagnose([parent, *stuck])
+    assert (found.kind, found.stuck_pid) == (Kind.LOCK_CYCLE, 2)
+    assert diagnose([parent, *stuck, sleeper]).kind is Kind.CHILD
+
+
 def test_an_idle_pool_is_nobody() -> None:
     """Workers that wait for work neither hold a lock nor keep the verdict open."""
     worker = blocked(2, native("pthread_cond_wait"), native("blas_thread_server", library="libopenblas.so"))
