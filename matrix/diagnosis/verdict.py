@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matrix.process.supervise import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
-BUSY = 0.5  # of a core: below it a process at its timeout was waiting, not working
+BUSY = 0.5  # of a core over the whole attempt: says that it worked, where its last seconds were not looked at
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
 SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
 
@@ -101,7 +101,7 @@ def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
 
 
 def _is_busy(ending: Ending) -> bool:
-    return ending.cpu_seconds > BUSY * ending.seconds
+    return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
 
 
 def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
