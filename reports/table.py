@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from matrix.model import Outcome
-from matrix.plan import decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,7 +153,7 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
             environments[key] = cache.known(cell.request)
         environment = environments[key]
         known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
-        is_known = environment is not None and decided(known) >= cell.options.repeat
+        is_known = environment is not None and cell.is_settled(known)
         word = code(cell.judged(environment, known)) if environment and is_known else "run"
         rows.setdefault(cell.name, {})[cell.request.label] = word
         runs[cell.request.label] += not is_known
