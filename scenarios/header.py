@@ -276,6 +276,8 @@ def _described(detail: ErrorDetails) -> str:
     message = _REMEDIES.get(detail["type"], detail["msg"])
     if detail["type"] == "extra_forbidden":
         message = f"unknown key; {_nearest(place[-1], _NESTED_KEYS.get(place[0], []))}"
+    elif detail["type"] == "literal_error":
+        message = f"must be {detail['ctx']['expected']}"
     elif detail["type"] == "enum":
         message = f"{detail['input']!r} is not an outcome; {_nearest(str(detail['input']), list(Outcome))}"
     return f"{'.'.join(place)}: {message}"
