@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
 
 
@@ -299,6 +300,12 @@ class Cell(Model):
     def name(self) -> str:
         """What --scenario takes to run just this: the scenario, and the variant in brackets."""
         return self.scenario + variant_suffix(self.variant)
+
+    @property
+    def is_doubted(self) -> bool:
+        """True for a pass whose conditions were not met, or that nobody could observe."""
+        unobserved = self.outcome is Outcome.PASS and (self.reason or "").startswith(UNOBSERVED)
+        return self.outcome is Outcome.VACUOUS or unobserved
 
     @property
     def flaky(self) -> str | None:

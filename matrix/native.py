@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from matrix.model import Config, StoppedBy, digest
 from matrix.process.supervise import Task, mark_for
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matrix.executors.local import LocalExecutor
     from matrix.model import Environment
     from matrix.plan import PlannedCell
@@ -42,8 +45,8 @@ class Built:
 class NativeBuilds:
     """The modules of one state folder. Safe between threads, and between processes."""
 
-    def __init__(self, home: Path, executor: LocalExecutor) -> None:
-        self._home, self._executor = home, executor
+    def __init__(self, home: Path, executor: LocalExecutor, stage: Callable[[str, str], None]) -> None:
+        self._home, self._executor, self._stage = home, executor, stage
         self._guard = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._failed: dict[str, Built] = {}  # not tried again in this run
@@ -66,6 +69,8 @@ class NativeBuilds:
                 self._failed[key] = built
             return self._failed[key]
 
+    # below: with the lock of the module held
+
     def _build(self, planned: PlannedCell, environment: Environment, sources: list[Path], module: Path) -> Built | None:
         """Build a module; another process that builds the same one at the same time only wastes its time."""
         interpreter = environment.interpreter
@@ -85,14 +90,18 @@ class NativeBuilds:
             memory_mb=BUILD_MEMORY_MB,
             mark=mark_for(self._home, module.parent.name),
         )
-        ending = self._executor.run(task)
-        if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
-            return None
-        if ending.exit_code == 0 and partial.exists():
-            partial.replace(module)
-            partial.parent.rmdir()
-            return Built(module=module)
         names = ", ".join(planned.scenario.native)
+        self._stage(environment.label, f"building {names}")
+        try:
+            ending = self._executor.run(task)
+            if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
+                return None
+            if ending.exit_code == 0 and partial.exists():
+                partial.replace(module)
+                return Built(module=module)
+        finally:
+            shutil.rmtree(partial.parent, ignore_errors=True)
+            self._stage(environment.label, "ready")
         if ending.exit_code == NO_COMPILER:
             why = "there is no C++ compiler; install g++, or name one in CXX"
         elif ending.stopped_by != StoppedBy.EXIT:

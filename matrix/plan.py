@@ -9,6 +9,7 @@ import scenarios
 from matrix.diagnosis import conditions
 from matrix.diagnosis.verdict import combine
 from matrix.model import (
+    UNOBSERVED,
     Cell,
     Environment,
     Limits,
@@ -73,7 +74,8 @@ class PlannedCell:
     def wants_observation(self, records: Sequence[Record]) -> bool:
         """Return True for a pass whose conditions no attempt has looked for yet.
 
-        What hung or failed is not asked: its conditions are not observed.
+        What hung is not run again to be observed: that would hang, too. Its conditions are not observed, until
+        the diagnosis of its stacks tells them.
         """
         speaker = combine([record.attempt for record in records])
         is_pass = speaker is not None and speaker.outcome is Outcome.PASS
@@ -88,7 +90,7 @@ class PlannedCell:
         Without records it takes the environment's own outcome: it could not be installed, or is broken;
         or `problem` says what kept it from running. A pass whose conditions were not met is vacuous.
         """
-        attempts = tuple(record.attempt for record in records if record.attempt.role is Role.JUDGE)
+        attempts = tuple(record.attempt for record in judging(records))
         speaker = combine(attempts)
         results: tuple[ConditionResult, ...] = ()
         if speaker is None:
@@ -127,7 +129,7 @@ class PlannedCell:
         if latest.outcome is not Outcome.PASS:
             problem = f"the observed script ended in {latest.outcome}"
         if problem is not None or observation is None:
-            return (), f"conditions could not be observed: {problem}"
+            return (), f"{UNOBSERVED}: {problem}"
         results = conditions.check(asked, observation)
         return results, conditions.unmet_reason(results)
 
@@ -157,7 +159,11 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: Option
     ]
 
 
+def judging(records: Iterable[Record]) -> list[Record]:
+    """Return the records of attempts that judge a cell, without those that only observe it."""
+    return [record for record in records if record.attempt.role is Role.JUDGE]
+
+
 def decided(records: Sequence[Record]) -> int:
     """Return how many of a cell's records judge it and need no longer look: all but the slow ones."""
-    attempts = [record.attempt for record in records if record.attempt.role is Role.JUDGE]
-    return sum(attempt.outcome is not Outcome.SLOW for attempt in attempts)
+    return sum(record.attempt.outcome is not Outcome.SLOW for record in judging(records))

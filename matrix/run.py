@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matrix.attempt import run_attempt
-from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, Interrupted
+from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
 from matrix.model import Cell, Environment, Outcome, Record, Request, Role
 from matrix.native import NativeBuilds
-from matrix.plan import decided
+from matrix.plan import decided, judging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ class MatrixRun:
     ) -> None:
         self._cache, self._executor, self._records, self._store = cache, executor, records, store
         self._emit = emit
-        self._native = NativeBuilds(cache.home, executor)
+        self._native = NativeBuilds(cache.home, executor, self._stage)
         self._groups: dict[tuple[str, str], _Group] = {}
         for place, cell in enumerate(planned):
             key = (cell.request.install_key, cell.request.config.name)
@@ -132,6 +132,9 @@ class MatrixRun:
                 self._failure = self._failure or error
                 self._changed.notify_all()
 
+    def _stage(self, label: str, stage: str) -> None:
+        self._emit(EnvironmentStage(label=label, stage=stage))
+
     # environments
 
     def _prepare(self, group: _Group) -> None:
@@ -173,7 +176,7 @@ class MatrixRun:
         for place, cell in planned:
             known = self._known_records(cell, environment)
             if cell.is_settled(known):
-                self._finish(place, cell, environment, group, known, reused=decided(known))
+                self._finish(place, cell, environment, group, known, reused=len(judging(known)))
             else:
                 rest.append((place, cell))
         return rest
@@ -215,7 +218,7 @@ class MatrixRun:
         """Make the attempts that are still missing, then finish the cell."""
         planned, environment = ready.planned, ready.environment
         known = self._known_records(planned, environment)
-        done = [record for record in known if record.attempt.role is Role.JUDGE]
+        done = judging(known)
         observed = [record for record in known if record.attempt.role is Role.OBSERVE]
         reused, native, problem = len(done), None, ""
         if planned.scenario.native:

@@ -37,7 +37,7 @@ def cells(tmp_path: Path, *scenarios: str) -> dict[str, dict[str, Any]]:
 
 
 def test_the_thread_hangs_until_the_gil_is_released(tmp_path: Path) -> None:
-    """mm on meta tensors in a C++ thread deadlocks with its caller, by a stall, and passes without the GIL held."""
+    """A stall tells the deadlock of mm on meta tensors in a C++ thread; without the GIL held it passes."""
     found = cells(
         tmp_path,
         "meta_mm/worker_thread[op=mm,guard=none,gil=held,device=meta]",
