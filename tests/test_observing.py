@@ -66,6 +66,7 @@ def test_a_pass_with_its_conditions_is_a_pass(tmp_path: Path) -> None:
     (cell,) = ended.run.cells
     assert (cell.outcome, cell.expected, cell.reason) == (Outcome.PASS, True, None)
     assert [result.met for result in cell.conditions] == [True]
+    assert not cell.is_doubted
     assert len(cell.attempts) == 1
 
 
@@ -76,6 +77,7 @@ def test_a_pass_without_its_conditions_is_vacuous(tmp_path: Path) -> None:
     assert cell.outcome is Outcome.VACUOUS
     assert cell.reason == "aten::mm was dispatched under aten::addmm, not under aten::matmul"
     assert cell.flaky is None
+    assert cell.is_doubted
     assert code(cell) == "vacuous!"
     assert exit_code(ended.run.cells) is Exit.GOOD
 
@@ -128,6 +130,7 @@ def test_only_a_pass_is_observed(tmp_path: Path, ending: Ending) -> None:
 def test_a_failed_observation_takes_no_pass_back(tmp_path: Path, behave: Behave, why: str) -> None:
     """The pass stays one, and says that its conditions could not be observed."""
     cell = run(tmp_path, planned(tmp_path), behave).run.cells[0]
+    assert cell.is_doubted
     assert (cell.outcome, cell.conditions) == (Outcome.PASS, ())
     assert cell.reason == f"conditions could not be observed: {why}"
 

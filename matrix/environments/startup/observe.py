@@ -5,6 +5,7 @@ profiler (in all threads, before torch 2.7 in the main one only). Exact, too: ke
 dispatch modes at the calls that the script makes from Python, from a mode for torch functions; unlike a
 dispatch mode it adds no key to the dispatch. Inferred: that the operators a call leads to have the keys and
 the grad mode of that call, where their tensors are on its devices; else the keys follow from the device.
+Dynamo sees the mode, and may compile otherwise than without it.
 
 What it saw is written at the end of the process as JSON into the file that WHICHTORCH_OBSERVE names; children
 are not observed. What goes wrong is written there too, and the script goes on.
