@@ -107,8 +107,14 @@ class NativeBuilds:
         elif ending.stopped_by != StoppedBy.EXIT:
             why = f"stopped by {ending.stopped_by} after {ending.seconds:.0f} s"
         else:
-            why = ending.problem or condensed(log, ending)
+            why = ending.problem or _first_error(log) or condensed(log, ending)
         return Built(problem=f"{names} could not be built: {why}; log {log}")
+
+
+def _first_error(log: Path) -> str | None:
+    """Return the first error of a compiler's output: those after it often follow from it."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return next((line.strip() for line in lines if "error: " in line), None)
 
 
 def _installation(environment: Environment) -> list[object]:

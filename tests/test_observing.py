@@ -200,7 +200,7 @@ def test_native_sources_are_built_once_an_environment(tmp_path: Path) -> None:
 )
 def test_a_failed_build_is_the_machine_s_fault(tmp_path: Path, exit_code: int, why: str) -> None:
     """Its cells come to `error` with remedy and log, are tried again by the next run, and start no script."""
-    log = "worker.cpp:1: fatal error: Python.h: No such file"
+    log = "g++ worker.cpp\nworker.cpp:1: fatal error: Python.h: No such file\ncompilation terminated."
     ended = run(tmp_path, with_native(tmp_path, "2.0.0"), building(exit_code=exit_code, log=log))
     assert len(ended.executor.tasks) == 1
     assert {cell.outcome for cell in ended.run.cells} == {Outcome.ERROR}
