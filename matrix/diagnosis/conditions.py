@@ -92,19 +92,28 @@ def _mode(value: bool | None) -> str:
 
 
 def _instead(condition: Condition, rows: Sequence[Row]) -> str:
-    """Return that an operator was not dispatched, and which were: those under the wanted one, else the outermost."""
+    """Return that an operator was not dispatched, and which were.
+
+    Those with its name in theirs, as in addmm for mm; else those right under the wanted one; else the outermost.
+    """
+    name = condition.op.rpartition("::")[2]
+    alike = [_placed(row) for row in rows if name in row["op"].rpartition("::")[2]]
     inside = [row["op"] for row in rows if condition.under is not None and row["under"][:1] == [condition.under]]
     outermost = [row["op"] for row in rows if not row["under"]]
-    names = list(dict.fromkeys(inside or outermost))
-    where = f" under {condition.under}" if inside else ""
+    names = list(dict.fromkeys(alike or inside or outermost))
+    where = f"under {condition.under}: " if inside and not alike else ""
     if not names:
         return f"{condition.op} was not dispatched, nor was any other operator"
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{condition.op} was not dispatched; {', '.join(names[:MOST_NAMED])}{more} were{where}"
+    return f"{condition.op} was not dispatched, but {where}{', '.join(names[:MOST_NAMED])}{more}"
+
+
+def _placed(row: Row) -> str:
+    return f"{row['op']} under {row['under'][0]}" if row["under"] else str(row["op"])
 
 
 def _described(row: Row) -> str:
     """Return a call in words."""
-    under = f" under {' under '.join(row['under'])}" if row["under"] else ""
+    under = "".join(f" under {op}" for op in row["under"])
     keys = f" with {', '.join(row['keys'])}" if row["keys"] else ""
     return f"{row['op']} was dispatched{under}{keys}"

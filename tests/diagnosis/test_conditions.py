@@ -87,9 +87,14 @@ def test_met_by_a_call_that_is_all_that_is_asked(condition: Condition) -> None:
         (
             Condition(op="aten::bmm", under="aten::matmul"),
             LINEAR,
-            "aten::bmm was not dispatched; aten::mm were under aten::matmul",
+            "aten::bmm was not dispatched, but under aten::matmul: aten::mm",
         ),
-        (Condition(op="aten::bmm"), LINEAR, "aten::bmm was not dispatched; aten::linear were"),
+        (Condition(op="aten::bmm"), LINEAR, "aten::bmm was not dispatched, but aten::linear"),
+        (
+            Condition(op="aten::mm", under="aten::matmul"),
+            [row("aten::linear"), row("aten::addmm", "aten::linear")],
+            "aten::mm was not dispatched, but aten::addmm under aten::linear",
+        ),
         (Condition(op="aten::bmm"), [], "aten::bmm was not dispatched, nor was any other operator"),
     ],
 )
