@@ -36,7 +36,7 @@ VARIABLE = "WHICHTORCH_NATIVE"  # tells a script where its module is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A module, or why there is none."""
+    """A module, or why there is none; neither for a scenario without native sources."""
 
     module: Path | None = None
     problem: str = ""  # one line, with remedy and log: never evidence about torch
@@ -53,6 +53,8 @@ class NativeBuilds:
 
     def get(self, planned: PlannedCell, environment: Environment) -> Built | None:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
+        if not planned.scenario.native:
+            return Built()
         folder = planned.scenario.path.parent
         sources = [folder / name for name in planned.scenario.native]
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])

@@ -68,7 +68,9 @@ class MatrixRun:
     ) -> None:
         self._cache, self._executor, self._records, self._store = cache, executor, records, store
         self._emit = emit
-        self._native = NativeBuilds(cache.home, executor, self._stage)
+        self._native = NativeBuilds(
+            cache.home, executor, lambda label, stage: emit(EnvironmentStage(label=label, stage=stage))
+        )
         self._groups: dict[tuple[str, str], _Group] = {}
         for place, cell in enumerate(planned):
             key = (cell.request.install_key, cell.request.config.name)
@@ -131,9 +133,6 @@ class MatrixRun:
             with self._changed:
                 self._failure = self._failure or error
                 self._changed.notify_all()
-
-    def _stage(self, label: str, stage: str) -> None:
-        self._emit(EnvironmentStage(label=label, stage=stage))
 
     # environments
 
@@ -220,24 +219,22 @@ class MatrixRun:
         known = self._known_records(planned, environment)
         done = judging(known)
         observed = [record for record in known if record.attempt.role is Role.OBSERVE]
-        reused, native, problem = len(done), None, ""
-        if planned.scenario.native:
-            built = self._native.get(planned, environment)
-            if built is None:
-                return  # interrupted: the cell stays undone
-            native, problem = built.module, built.problem
-        while not problem and decided(done) < planned.options.repeat:
-            record = self._longer_look(ready, done[-1:]) or self._try(ready, done[-1:], native)
+        reused = len(done)
+        built = self._native.get(planned, environment)
+        if built is None:
+            return  # interrupted: the cell stays undone
+        while not built.problem and decided(done) < planned.options.repeat:
+            record = self._longer_look(ready, done[-1:]) or self._try(ready, done[-1:], built.module)
             if record is None:
                 return
             done.append(record)
-        if not problem and planned.wants_observation([*done, *observed]):
-            record = self._try(ready, [], native, Role.OBSERVE)
+        if not built.problem and planned.wants_observation([*done, *observed]):
+            record = self._try(ready, [], built.module, Role.OBSERVE)
             if record is None:
                 return
             observed.append(record)
         records = [*done, *observed]
-        self._finish(ready.place, planned, environment, ready.group, records, reused=reused, problem=problem)
+        self._finish(ready.place, planned, environment, ready.group, records, reused=reused, problem=built.problem)
         self._release_if_done(ready.group)
 
     def _longer_look(self, ready: _Ready, last: list[Record]) -> Record | None:
