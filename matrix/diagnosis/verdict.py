@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.model import Outcome, StoppedBy
+from matrix.model import Outcome, Role, StoppedBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,10 +172,11 @@ def _frame_name(file: str, function: str) -> str:
 def combine(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt that speaks for a cell.
 
-    A `slow` one speaks only while nothing longer decided. Of several, the most frequent red outcome
-    speaks, since a pass does not take a hang back.
+    An observing one never does. A `slow` one speaks only while nothing longer decided. Of several, the most
+    frequent red outcome speaks, since a pass does not take a hang back.
     """
-    decided = [attempt for attempt in attempts if attempt.outcome is not Outcome.SLOW] or list(attempts)
+    attempts = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
+    decided = [attempt for attempt in attempts if attempt.outcome is not Outcome.SLOW] or attempts
     if not decided:
         return None
     counts = Counter(attempt.outcome for attempt in decided)
