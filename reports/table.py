@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from matrix.model import Outcome
-from matrix.plan import decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,7 +114,7 @@ def legend_lines(result: Result) -> Iterator[str]:
 
 
 def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
-    """Yield for each red or prevented cell what happened, its log and stacks, and the command that reruns it.
+    """Yield for each red, prevented or doubted cell what happened, its log and stacks, and the command that reruns it.
 
     What nobody expected comes first. A whole environment that cannot be had is told once.
     """
@@ -128,7 +127,7 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
                 told.add(environment.id)
                 log = f"; log {short(environment.log)}" if environment.log else ""
                 yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
-        elif cell.outcome.is_red or cell.outcome.is_prevented or not cell.expected:
+        elif cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted or not cell.expected:
             log = short(home / cell.attempts[-1].stderr) if cell.attempts else "none"
             known = " (expected)" if cell.expected else ""
             what = cell.what or cell.reason or "-"
@@ -156,7 +155,7 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
             environments[key] = cache.known(cell.request)
         environment = environments[key]
         known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
-        is_known = environment is not None and decided(known) >= cell.options.repeat
+        is_known = environment is not None and cell.is_settled(known)
         word = code(cell.judged(environment, known)) if environment and is_known else "run"
         rows.setdefault(cell.name, {})[cell.request.label] = word
         runs[cell.request.label] += not is_known
