@@ -54,7 +54,7 @@ def test_table_has_scenarios_down_and_environments_across() -> None:
         "",
         "scenario            2.11.0    2.12.1",
         "------------------  --------  --------",
-        "family/case[op=mm]  FAIL      HANG!",
+        "family/case[op=mm]  FAIL      HANG~!",
         "family/other        pass      pass",
         "",
     ]
@@ -92,7 +92,7 @@ def test_red_cell_has_signature_log_and_rerun_command() -> None:
     """One line per red cell says what, where to read on, and how to run just that again."""
     lines = list(red_lines(MIXED, Path("/state"), COMMAND))
     assert lines == [
-        "HANG!  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
+        "HANG~! (different)  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
         "log /state/runs/r/attempts/1/stderr.txt; "
         "rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh",
         "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "
