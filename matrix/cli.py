@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -16,7 +17,7 @@ import typer
 from rich.console import Console
 
 import scenarios
-from matrix import config, plan, store
+from matrix import config, explaining, plan, store
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.releases import split_specs
 from matrix.errors import UsageError, WhichtorchError
@@ -26,12 +27,15 @@ from matrix.model import Cell, Result
 from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.run import MatrixRun
 from reports import markdown, table
+from reports.explain import explanation_lines
 from reports.terminal import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
+    from matrix.events import Emit
     from matrix.model import Scenario
 
 app = typer.Typer(
@@ -50,6 +54,7 @@ class Exit(IntEnum):
     RED = 1  # something hung, crashed, failed or ran out of memory that no scenario expects
     USAGE = 2
     PREVENTED = 3  # environments or the machine kept cells from running
+    UNANSWERED = 4  # `explain` has too little to go by
     INTERRUPTED = 130
 
 
@@ -177,6 +182,70 @@ def matrix(  # one parameter per option
     result = Result(run=run_store.run, environments=run.environments, cells=run.cells)
     _report(result, home, console, json_file, markdown_file)
     raise typer.Exit(code)
+
+
+@app.command()
+def explain(  # one parameter per option
+    test: Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")],
+    here: Annotated[Path | None, typer.Option(metavar="PYTHON", help="Why not in the environment of this one?")] = None,
+    env: Annotated[str | None, typer.Option(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
+    matrix_file: Annotated[Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file.")] = None,
+    torch: Annotated[list[str] | None, typer.Option(metavar="SPEC[,SPEC]", help="Only these versions.")] = None,
+    python: Annotated[list[str] | None, typer.Option(metavar="3.11[,3.12]", help="Only these Pythons.")] = None,
+    build: Annotated[list[str] | None, typer.Option(metavar="NAME[,NAME]", help="Only these builds.")] = None,
+    config_names: Annotated[
+        list[str] | None, typer.Option("--config", metavar="NAME[,NAME]", help="Only these configs.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt.")] = None,
+    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts per cell.")] = 1,
+    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
+) -> None:
+    """Say why a test hangs or fails in some environments and not in others, from what is recorded.
+
+    The answer is an environment, a version, conditions that were not met, or that it does fail here; with --run
+    the cells that decide are run, as few as can be. Options that name environments leave the others out.
+    --json writes {"schema_version": 1, "explanations": [...]}: each with its test, reference outcome and
+    signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and what is
+    missing. Exit code: 0 answered; 4 not; 2 wrong usage; 130 interrupted.
+    """
+    home = store.state_folder()
+    axes = {"torch": tuple(split_specs(",".join(torch))) if torch else None, "python": _commas(python)}
+    axes |= {"build": _commas(build), "config": _commas(config_names)}
+    file = _with_axes(config.read_matrix_file(matrix_file or config.DEFAULT_FILE), **axes)
+    suite = [scenarios.script(test)] if test.partition("[")[0].endswith(".py") else _chosen_scenarios((test,), [])
+    console = Console()
+    question = explaining.Question(
+        home=home,
+        file=file,
+        is_narrowed=any(axes.values()),
+        here=here.absolute() if here else None,
+        env=env,
+        may_run=run,
+        options=plan.Options(timeout=timeout, repeat=repeat),
+    )
+    cache = EnvironmentCache(home, disk_budget_mb=_megabytes(disk))
+    with _terminating_like_interrupt():
+        explanations = explaining.answers(question, suite, cache, _progress_on(console))
+    again = ["explain", test, *(["--here", str(here)] if here else []), *(["--env", env] if env else []), "--run"]
+    for explanation in explanations:
+        _print_lines(explanation_lines(explanation, "whichtorch matrix", f"whichtorch {shlex.join(again)}"))
+    if json_file:
+        written = explaining.Explanations(explanations=explanations)
+        json_file.write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    raise typer.Exit(Exit.GOOD if explaining.is_answered(explanations) else Exit.UNANSWERED)
+
+
+def _progress_on(console: Console) -> Callable[[EnvironmentCache, int], AbstractContextManager[Emit]]:
+    """Return what shows the progress of so many cells, and of the environments they need."""
+
+    def show(cache: EnvironmentCache, total: int) -> Progress:
+        progress = Progress(console, total)
+        cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
+        return progress
+
+    return show
 
 
 def exit_code(cells: Iterable[Cell]) -> Exit:

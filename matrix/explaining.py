@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import scenarios
-from matrix import store
+from matrix import config, store
 from matrix.diagnosis.explain import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.diagnosis.factors import AXES
+from matrix.environments import configs, interpreters
+from matrix.errors import UsageError, WhichtorchError
+from matrix.lab import laboratory
 from matrix.model import Build, Cell, Environment, Model, Request, variant_suffix
 from matrix.plan import Options, PlannedCell
 from matrix.search.deltas import minimal_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from matrix.config import MatrixFile
     from matrix.environments.cache import EnvironmentCache
-    from matrix.model import Config, Scenario
+    from matrix.events import Emit
+    from matrix.model import Scenario
     from matrix.store import Records
+
+EXISTING = "existing"  # the build of an environment that whichtorch did not make
 
 
 class Explanations(Model):
@@ -27,6 +36,19 @@ class Explanations(Model):
 
     schema_version: int = 1
     explanations: tuple[Explanation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a user asks, and what may be done to answer it."""
+
+    home: Path
+    file: MatrixFile
+    is_narrowed: bool  # options name environments: no others count
+    here: Path | None  # a Python
+    env: str | None  # label or id of a known environment
+    may_run: bool
+    options: Options
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +86,7 @@ class Explainer:
     evidence: Evidence
     cache: EnvironmentCache
     options: Options
-    request_of: Callable[[dict[str, str]], Request | None]  # the environment that some axes ask for
+    request_of: Callable[[dict[str, str], Path | None], Request | None]  # of some axes, or of a user's interpreter
     scope: tuple[Request, ...] = ()  # environments asked about; none: all known
     pool: tuple[Request, ...] = ()  # environments that may be tried
     here: Request | None = None
@@ -207,17 +229,10 @@ class Explainer:
     def _request_of(self, axes: dict[str, str], start: Observation, end: Observation) -> Request | None:
         """Return the request for some axes; an environment of the user's only as it is, or with another config."""
         for one in (start, end):
-            if one.environment.build == axes["build"] == "existing":
-                if any(axes[name] != one.factors[name] for name in AXES if name != "config"):
-                    return None
-                configured = self.request_of(axes | {"build": "auto", "torch": "", "python": ""})
-                config: Config | None = configured.config if configured else None
-                if config is None or one.environment.interpreter is None:
-                    return None
-                existing = Build(name="existing")
-                interpreter = one.environment.interpreter
-                return Request(torch="", python="", build=existing, config=config, interpreter=interpreter)
-        return self.request_of(axes)
+            if one.environment.build == axes["build"] == EXISTING:
+                is_it = all(axes[name] == one.factors[name] for name in AXES if name != "config")
+                return self.request_of(axes, one.environment.interpreter) if is_it else None
+        return self.request_of(axes, None)
 
 
 def _request_axes(request: Request) -> dict[str, str]:
@@ -231,3 +246,82 @@ def _request_axes(request: Request) -> dict[str, str]:
 
 def _axes_of(one: Observation) -> tuple[str, ...]:
     return tuple(one.factors[name] for name in AXES)
+
+
+def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter: Path | None) -> Request | None:
+    """Return the request for one environment, of a matrix file's builds and configs; None where there is no such."""
+    try:
+        if interpreter is not None:
+            chosen = configs.config_named(axes["config"], file.configs)
+            return Request(torch="", python="", build=Build(name=EXISTING), config=chosen, interpreter=interpreter)
+        own = {"torch": [axes["torch"]], "build": [axes["build"]], "config": [axes["config"]]}
+        if axes["python"] != interpreters.default_python():
+            own["python"] = [axes["python"]]
+        table = file.model_dump(by_alias=True, exclude={"include", "axes", "exclude"}) | {"axes": own}
+        expansion = config.expand(config.checked(table, "the environment"), cache=home / "cache")
+    except WhichtorchError:
+        return None
+    return expansion.requests[0] if expansion.requests else None
+
+
+def environment_named(name: str, environments: Mapping[str, Environment]) -> Environment:
+    """Return the known environment with this label or id, the latest of several.
+
+    Raises UsageError with the known labels.
+    """
+    for environment in reversed(list(environments.values())):
+        if environment.is_usable and (environment.label == name or (len(name) > 3 and environment.id.startswith(name))):
+            return environment
+    labels = list(dict.fromkeys(one.label for one in environments.values() if one.is_usable))
+    near = difflib.get_close_matches(name, labels, n=3, cutoff=0.5)
+    known = ", ".join(near or labels[-5:])
+    remedy = f"known are {known}" if known else "run `whichtorch matrix` first, or name a Python by its path"
+    raise UsageError(f"no known environment has the label or id {name!r}", hint=remedy)
+
+
+def answers(
+    question: Question,
+    suite: Sequence[Scenario],
+    cache: EnvironmentCache,
+    show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+) -> tuple[Explanation, ...]:
+    """Return an explanation for each variant of some scenarios.
+
+    Raises UsageError where `here` or `env` names no environment.
+    """
+    home, file = question.home, question.file
+    records = store.read_records(home)
+    evidence = Evidence.stored(home, records)
+    here, here_id = None, None
+    if question.here is not None and question.env is not None:
+        raise UsageError("--here and --env name one environment each", hint="give one of them")
+    if question.here is not None:
+        plain = {"config": file.axes.config[0] if question.is_narrowed else "default"}
+        here = request_for(file, home, plain, question.here)
+    if question.env is not None:
+        here_id = environment_named(question.env, evidence.environments).id
+    pool: tuple[Request, ...] = ()
+    if question.is_narrowed or question.may_run:
+        pool = config.expand(file, cache=home / "cache").requests
+    explainer = Explainer(
+        evidence=evidence,
+        cache=cache,
+        options=question.options,
+        request_of=lambda axes, interpreter: request_for(file, home, axes, interpreter),
+        scope=pool if question.is_narrowed else (),
+        pool=pool,
+        here=here,
+        here_id=here_id,
+    )
+    tests = [(scenario, variant) for scenario in suite for variant in scenarios.variants_of(scenario)]
+    if not question.may_run:
+        return tuple(explainer.answer(*test) for test in tests)
+    with laboratory(home, cache, records, show) as lab:
+        explainer.run = lab
+        return tuple(explainer.answer(*test) for test in tests)
+
+
+def is_answered(explanations: Sequence[Explanation]) -> bool:
+    """Return whether all that fails somewhere is answered; of a variant that never fails nothing is asked."""
+    asked = [one for one in explanations if one.reference is not None or one.answers]
+    return bool(asked) and all(one.is_answered for one in asked)

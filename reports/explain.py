@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.explain import Kind, verb
@@ -17,8 +18,11 @@ EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
 WIDTH_OF_VALUE = 80  # characters of a factor's value: some fields hold a compiler's whole command line
 
 
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield answers first, then what they rest on, then what to run."""
+def explanation_lines(explanation: Explanation, command: str, again: str) -> Iterator[str]:
+    """Yield answers first, then what they rest on, then what to run.
+
+    `command` runs a matrix, `again` this explanation with leave to run what it needs.
+    """
     yield explanation.test
     does = verb(explanation.reference)
     for answer in explanation.answers:
@@ -29,6 +33,16 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         head = "undecided" if explanation.answers else "not enough evidence"
         yield f"  {head}: {explanation.problem}"
     yield from (f"  {line}" for line in _evidence_lines(explanation, does))
+    if not explanation.is_answered:
+        for one in explanation.missing:
+            yield f"  run this ({one.why}): {_command(command, one.axes, explanation.test)}"
+        yield f"  or let it find out: {again}"
+
+
+def _command(command: str, axes: dict[str, str], test: str) -> str:
+    option = "--script" if ".py" in test else "--scenario"
+    words = [word for name in ("torch", "build", "python", "config") for word in (f"--{name}", axes[name])]
+    return f"{command} {shlex.join([*words, option, test])}"
 
 
 def _here_lines(_answer: Answer, explanation: Explanation, does: str) -> Iterator[str]:

@@ -223,7 +223,7 @@ def _cells_between(rule: Rule, red: Sequence[Observation], green: Sequence[Obser
 def _nothing(red: Sequence[Observation], green: Sequence[Observation]) -> tuple[str, list[Missing]]:
     """Return why there is no answer, and cells that would help."""
     if not red:
-        passing = f"passes in all {len(green)} environments known" if green else "has not run in any environment"
+        passing = f"passes in all {len(green)} environments known" if green else "is not known to have run anywhere"
         return f"no failure to explain: it {passing}", []
     if not green:
         axes = _axes(red[0]) | {"torch": "recent:3"}

@@ -77,7 +77,7 @@ def factors_of(environment: Environment) -> Factors:
     return found
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401  as JSON has it
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}", inner)

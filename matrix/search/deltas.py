@@ -1,4 +1,4 @@
-"""Delta debugging: which of the differences between two environments does it take?
+"""Delta debugging: find which of the differences between two environments it takes.
 
 After Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
 """
