@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 import scenarios
-from matrix import config, explaining, plan, store
+from matrix import config, explaining, plan, store, tables
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.releases import split_specs
 from matrix.errors import UsageError, WhichtorchError
@@ -235,6 +235,26 @@ def explain(  # one parameter per option
         written = explaining.Explanations(explanations=explanations)
         json_file.write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
     raise typer.Exit(Exit.GOOD if explaining.is_answered(explanations) else Exit.UNANSWERED)
+
+
+@app.command()
+def dispatch(
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="For example aten::mm or aten::add.Tensor.")],
+    environments: Annotated[
+        list[str], typer.Argument(metavar="ENV [ENV]", help="Label or id of a known environment, or a Python's path.")
+    ],
+    matrix_file: Annotated[Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the tables as JSON.")] = None,
+) -> None:
+    """Compare by which kernels two environments dispatch an operator, or show those of one.
+
+    The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
+    """
+    file = config.read_matrix_file(matrix_file or config.DEFAULT_FILE)
+    comparison = tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
+    _print_lines(tables.comparison_lines(comparison))
+    if json_file:
+        json_file.write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 def _progress_on(console: Console) -> Callable[[EnvironmentCache, int], AbstractContextManager[Emit]]:

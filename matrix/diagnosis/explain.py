@@ -122,6 +122,8 @@ def observe(
     """
     attempts: dict[str, list[Record]] = {}
     for record in records:
+        if getattr(record.attempt, "role", "judge") != "judge":
+            continue  # an observing attempt is never evidence of how the test ends
         attempts.setdefault(record.environment, []).append(record)
     found = []
     for id_, environment in environments.items():
