@@ -10,14 +10,14 @@ import sys
 import time
 from contextlib import contextmanager
 from enum import IntEnum
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 import scenarios
-from matrix import config, explaining, plan, store, tables
+from matrix import checkup, config, controls, explaining, plan, store, tables
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.releases import split_specs
 from matrix.errors import UsageError, WhichtorchError
@@ -255,6 +255,41 @@ def dispatch(
     _print_lines(tables.comparison_lines(comparison))
     if json_file:
         json_file.write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+@app.command()
+def doctor(
+    interpreter: Annotated[
+        str | None, typer.Option(metavar="PATH|LABEL", help="Python, or known environment, that runs the controls.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Controls at once.")] = None,
+) -> None:
+    """Check tools and permissions, then run every control scenario: each must get its own outcome.
+
+    The controls need no torch; by default the Python of whichtorch runs them. They take about two minutes.
+    Exit code: 0 all is well; 1 not, each problem with its remedy; 2 wrong usage; 130 interrupted.
+    """
+    home = store.state_folder()
+    python = Path(sys.executable)
+    if interpreter is not None and not Path(interpreter).is_file():
+        python = explaining.environment_named(interpreter, store.read_environments(home)).interpreter or python
+    elif interpreter is not None:
+        python = Path(interpreter).absolute()
+    problems = 0
+    for check in checkup.check_up(home):
+        problems += check.state is checkup.State.PROBLEM
+        print(f"{check.state:<8} {check.name}: {check.found}", flush=True)
+        if check.remedy:
+            print(f"{'':<8} remedy: {check.remedy}")
+    print()
+    with _terminating_like_interrupt():
+        found = list(controls.run_controls(home, python, jobs or default_jobs(), _progress_on(Console())))
+    problems += sum(control.problem is not None for control in found)
+    print()
+    _print_lines(controls.control_lines(found))
+    print()
+    print("all is well" if not problems else f"{problems} {'problem' if problems == 1 else 'problems'}")
+    raise typer.Exit(Exit.RED if problems else Exit.GOOD)
 
 
 def _progress_on(console: Console) -> Callable[[EnvironmentCache, int], AbstractContextManager[Emit]]:
