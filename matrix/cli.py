@@ -24,6 +24,7 @@ from matrix.errors import UsageError, WhichtorchError
 from matrix.events import EnvironmentStage
 from matrix.executors.local import LocalExecutor, default_jobs
 from matrix.model import Cell, Result
+from matrix.naming import environment_named
 from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.run import MatrixRun
 from reports import markdown, table
@@ -272,7 +273,7 @@ def doctor(
     home = store.state_folder()
     python = Path(sys.executable)
     if interpreter is not None and not Path(interpreter).is_file():
-        python = explaining.environment_named(interpreter, store.read_environments(home)).interpreter or python
+        python = environment_named(interpreter, store.read_environments(home)).interpreter or python
     elif interpreter is not None:
         python = Path(interpreter).absolute()
     problems = 0

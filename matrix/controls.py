@@ -95,13 +95,15 @@ def run_controls(
     interpreter: Path,
     jobs: int,
     show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+    globs: tuple[str, ...] = (FAMILY,),
 ) -> Iterator[Control]:
-    """Run all controls with an interpreter, through the same pipeline as any cell; yield what came of each.
+    """Run controls with an interpreter, all unless `globs` names some; yield what came of each.
 
-    Nothing that is recorded counts. Raises UsageError where the interpreter does not run.
+    They go through the same pipeline as any cell, and nothing that is recorded counts. Raises UsageError
+    where the interpreter does not run.
     """
     cache = Bare(home, interpreter, _version_of(interpreter))
-    suite = scenarios.select(scenarios.suite(), [FAMILY])
+    suite = scenarios.select(scenarios.suite(), globs)
     planned = plan([cache.request], suite, Options(jobs=jobs, fresh=True))
     with laboratory(home, cache, Records(), show) as lab:
         _, cells = lab(planned, jobs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,15 +9,15 @@ import scenarios
 from matrix import config, store
 from matrix.diagnosis.explain import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.diagnosis.factors import AXES
-from matrix.environments import configs, interpreters
-from matrix.errors import UsageError, WhichtorchError
+from matrix.errors import UsageError
 from matrix.lab import laboratory
-from matrix.model import Build, Cell, Environment, Model, Request, variant_suffix
+from matrix.model import Cell, Environment, Model, Request, variant_suffix
+from matrix.naming import EXISTING, environment_named, request_for
 from matrix.plan import Options, PlannedCell
 from matrix.search.deltas import minimal_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from matrix.events import Emit
     from matrix.model import Scenario
     from matrix.store import Records
-
-EXISTING = "existing"  # the build of an environment that whichtorch did not make
 
 
 class Explanations(Model):
@@ -106,7 +103,10 @@ class Explainer:
             experiment = self._narrow(scenario, variant)
         here = self.here_id or (self.here.label if self.here is not None else None)
         explanation = explain(name, self._observed(scenario, variant), here)
-        return explanation.model_copy(update={"experiment": experiment})
+        problem = explanation.problem
+        if experiment is not None and not experiment.confirmed:
+            problem = problem or "what decided did not repeat; with --repeat 5 a cell is given more attempts"
+        return explanation.model_copy(update={"experiment": experiment, "problem": problem})
 
     def _observed(self, scenario: Scenario, variant: dict[str, str]) -> list[Observation]:
         ids = None
@@ -246,37 +246,6 @@ def _request_axes(request: Request) -> dict[str, str]:
 
 def _axes_of(one: Observation) -> tuple[str, ...]:
     return tuple(one.factors[name] for name in AXES)
-
-
-def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter: Path | None) -> Request | None:
-    """Return the request for one environment, of a matrix file's builds and configs; None where there is no such."""
-    try:
-        if interpreter is not None:
-            chosen = configs.config_named(axes["config"], file.configs)
-            return Request(torch="", python="", build=Build(name=EXISTING), config=chosen, interpreter=interpreter)
-        own = {"torch": [axes["torch"]], "build": [axes["build"]], "config": [axes["config"]]}
-        if axes["python"] != interpreters.default_python():
-            own["python"] = [axes["python"]]
-        table = file.model_dump(by_alias=True, exclude={"include", "axes", "exclude"}) | {"axes": own}
-        expansion = config.expand(config.checked(table, "the environment"), cache=home / "cache")
-    except WhichtorchError:
-        return None
-    return expansion.requests[0] if expansion.requests else None
-
-
-def environment_named(name: str, environments: Mapping[str, Environment]) -> Environment:
-    """Return the known environment with this label or id, the latest of several.
-
-    Raises UsageError with the known labels.
-    """
-    for environment in reversed(list(environments.values())):
-        if environment.is_usable and (environment.label == name or (len(name) > 3 and environment.id.startswith(name))):
-            return environment
-    labels = list(dict.fromkeys(one.label for one in environments.values() if one.is_usable))
-    near = difflib.get_close_matches(name, labels, n=3, cutoff=0.5)
-    known = ", ".join(near or labels[-5:])
-    remedy = f"known are {known}" if known else "run `whichtorch matrix` first, or name a Python by its path"
-    raise UsageError(f"no known environment has the label or id {name!r}", hint=remedy)
 
 
 def answers(

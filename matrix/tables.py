@@ -12,8 +12,8 @@ from matrix import store
 from matrix.diagnosis.dispatch_table import Difference, Table, compare_tables, difference_lines, parse
 from matrix.environments.cache import cell_environ
 from matrix.errors import PreventedError, UsageError
-from matrix.explaining import environment_named, request_for
 from matrix.model import Environment, Model
+from matrix.naming import environment_named, request_for
 from matrix.process.supervise import Task, start
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matrix.model import Cell, Outcome
 
 _COUNT = re.compile(r"\b\d+ x ")
-_UNLOCATED = {"", "idle", "spins"}  # say that it hangs, not where: no evidence of another hang
+_UNLOCATED = {"", "idle", "spins", "spins, moving"}  # say that it hangs, not where: no evidence of another hang
 
 
 def is_same_failure(first: str | None, second: str | None) -> bool:
