@@ -74,6 +74,11 @@ class Records:
         with self._lock:
             return list(self._by_key.get(key, ()))
 
+    def of_test(self, source_hash: str, variant: dict[str, str]) -> list[Record]:
+        """Return the records of a test in every environment and under all limits, oldest first."""
+        with self._lock:
+            return list(self._by_test.get(_test(source_hash, variant), ()))
+
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str]) -> float | None:
         """Return the seconds of a test's slowest pass in any environment, or None."""
         passes = [record.attempt for record in self._of_test(scenario, variant)]
@@ -88,11 +93,6 @@ class Records:
             if record.environment == environment and attempt.limit >= seconds and attempt.outcome is not Outcome.SLOW:
                 return record
         return None
-
-    def of_test(self, source_hash: str, variant: dict[str, str]) -> list[Record]:
-        """Return the records of a test in every environment and under all limits, oldest first."""
-        with self._lock:
-            return list(self._by_test.get(_test(source_hash, variant), ()))
 
     def _of_test(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
         with self._lock:
