@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matrix.diagnosis.histories import History
 
 EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
+PLACES_NAMED = 3  # environments; more are counted
 WIDTH_OF_VALUE = 80  # characters of a factor's value: some fields hold a compiler's whole command line
 
 
@@ -131,8 +132,10 @@ def _history_lines(history: History, does: str) -> Iterator[str]:
 
 def _condition_lines(answer: Answer, _explanation: Explanation, _does: str) -> Iterator[str]:
     yield "conditions: it ended well without what it declares, so that its pass says nothing"
-    for reason, count in answer.unmet:
-        yield f"  in {count} {_plural(count)}: {reason}"
+    for unmet in answer.unmet:
+        count = len(unmet.environments)
+        where = ", ".join(unmet.environments) if count <= PLACES_NAMED else f"{count} environments"
+        yield f"  {unmet.reason} ({where})"
 
 
 _ANSWERS = {
@@ -164,7 +167,12 @@ def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
         if one.is_different:
             what = one.cell.signature or "no signature"
             yield f"another failure, not counted: {one.cell.outcome} in {one.environment.label}: {what}"
-    rest = [one for one in explanation.observations if not (one.is_red or one.is_pass or one.is_different)]
+    told = any(answer.kind is Kind.CONDITIONS for answer in explanation.answers)
+    rest = [
+        one
+        for one in explanation.observations
+        if not (one.is_red or one.is_pass or one.is_different or (told and one.is_vacuous))
+    ]
     if rest:
         yield f"no evidence: {_counted(rest)}"
 

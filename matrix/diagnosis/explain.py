@@ -7,7 +7,6 @@ the conditions it declares were not met. Or it does fail here; or there is too l
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -59,6 +58,13 @@ class Observation(Model):
         return factors_of(self.environment)
 
 
+class Unmet(Model):
+    """What happened instead of what a test declares, and where: labels of environments."""
+
+    reason: str
+    environments: tuple[str, ...]
+
+
 class Answer(Model):
     """One answer, with its evidence."""
 
@@ -67,7 +73,7 @@ class Answer(Model):
     red: int = 0  # environments that meet the rule, all of them red
     green: int = 0  # environments that do not, all of them passing
     histories: tuple[History, ...] = ()  # version; and of an environment's, which versions it holds in
-    unmet: tuple[tuple[str, int], ...] = ()  # conditions: what happened instead, in how many environments
+    unmet: tuple[Unmet, ...] = ()  # conditions
 
 
 class Missing(Model):
@@ -166,8 +172,7 @@ def explain(test: str, observations: Sequence[Observation], here: str | None = N
         answers.append(Answer(kind=Kind.HERE))
     vacuous = [one for one in observations if one.is_vacuous and (here is None or one is ours)]
     if vacuous:
-        reasons = Counter(one.cell.reason or "what it declares was not observed" for one in vacuous)
-        answers.append(Answer(kind=Kind.CONDITIONS, unmet=tuple(reasons.most_common())))
+        answers.append(Answer(kind=Kind.CONDITIONS, unmet=_unmet(vacuous)))
     rule = smallest_rule([one.factors for one in red], [one.factors for one in green])
     timelines = histories([(one.environment, one.is_red) for one in (*red, *green)])
     if rule is not None:
@@ -190,6 +195,15 @@ def explain(test: str, observations: Sequence[Observation], here: str | None = N
         missing=tuple(missing),
         problem=problem,
     )
+
+
+def _unmet(vacuous: Sequence[Observation]) -> tuple[Unmet, ...]:
+    """Return what happened instead, the most common first, with where."""
+    places: dict[str, list[str]] = {}
+    for one in vacuous:
+        places.setdefault(one.cell.reason or "what it declares was not observed", []).append(one.environment.label)
+    common = sorted(places.items(), key=lambda pair: -len(pair[1]))
+    return tuple(Unmet(reason=reason, environments=tuple(dict.fromkeys(labels))) for reason, labels in common)
 
 
 def _by_rule(rule: Rule, red: int, green: int, timelines: tuple[History, ...]) -> list[Answer]:
