@@ -117,8 +117,8 @@ def run_controls(
 def _kind(cell: Cell) -> str | None:
     """Return the kind of hang that the stacks of an attempt show, None where there were none."""
     for attempt in reversed(cell.attempts):
-        diagnosis = getattr(attempt, "diagnosis", None)
-        if diagnosis:
+        diagnosis: dict[str, object] | None = getattr(attempt, "diagnosis", None)
+        if diagnosis and attempt.outcome is Outcome.HANG:
             return str(diagnosis.get("kind", ""))
     return None
 

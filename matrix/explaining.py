@@ -12,7 +12,7 @@ from matrix.diagnosis.factors import AXES
 from matrix.errors import UsageError
 from matrix.lab import laboratory
 from matrix.model import Cell, Environment, Model, Request, variant_suffix
-from matrix.naming import EXISTING, environment_named, request_for
+from matrix.naming import EXISTING, axes_of, environment_named, request_for
 from matrix.plan import Options, PlannedCell
 from matrix.search.deltas import minimal_set
 
@@ -232,7 +232,8 @@ class Explainer:
             if one.environment.build == axes["build"] == EXISTING:
                 is_it = all(axes[name] == one.factors[name] for name in AXES if name != "config")
                 return self.request_of(axes, one.environment.interpreter) if is_it else None
-        return self.request_of(axes, None)
+        specs = {one.environment.torch: axes_of(one.environment)["torch"] for one in (start, end)}
+        return self.request_of(axes | {"torch": specs[axes["torch"]]}, None)
 
 
 def _request_axes(request: Request) -> dict[str, str]:

@@ -49,3 +49,15 @@ def environment_named(name: str, environments: Mapping[str, Environment]) -> Env
     known = ", ".join(near or labels[-5:])
     remedy = f"known are {known}" if known else "run `whichtorch matrix` first, or name a Python by its path"
     raise UsageError(f"no known environment has the label or id {name!r}", hint=remedy)
+
+
+def axes_of(environment: Environment) -> dict[str, str]:
+    """Return what asks for an environment again; a wheel by its path, since its version may be another's, too."""
+    options = dict(zip(environment.options, environment.options[1:], strict=False))
+    spec = options.get("--torch", environment.torch)
+    return {
+        "config": environment.config,
+        "torch": spec if spec.endswith(".whl") else environment.torch,
+        "python": ".".join(environment.python.split(".")[:2]),
+        "build": environment.build,
+    }

@@ -13,7 +13,7 @@ from matrix.diagnosis.dispatch_table import Difference, Table, compare_tables, d
 from matrix.environments.cache import cell_environ
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Environment, Model
-from matrix.naming import environment_named, request_for
+from matrix.naming import EXISTING, axes_of, environment_named, request_for
 from matrix.process.supervise import Task, start
 
 if TYPE_CHECKING:
@@ -86,14 +86,8 @@ def _request(name: str, file: MatrixFile, home: Path) -> Request:
         assert found is not None
         return found
     environment = environment_named(name, store.read_environments(home))
-    interpreter = environment.interpreter if environment.build == "existing" else None
-    axes = {
-        "torch": environment.torch,
-        "python": ".".join(environment.python.split(".")[:2]),
-        "build": environment.build,
-        "config": environment.config,
-    }
-    request = request_for(file, home, axes, interpreter)
+    interpreter = environment.interpreter if environment.build == EXISTING else None
+    request = request_for(file, home, axes_of(environment), interpreter)
     if request is None:
         hint = "name the matrix file that has its build and config with --matrix"
         raise UsageError(f"{environment.label} cannot be asked for again", hint=hint)

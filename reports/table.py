@@ -157,7 +157,7 @@ def rerun(cell: Cell, environment: Environment, command: str) -> str:
 def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     environments: dict[tuple[str, str], Environment | None] = {}
-    rows: dict[str, dict[str, str]] = {}
+    rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
     for cell in planned:
         key = (cell.request.install_key, cell.request.config.name)
@@ -166,11 +166,19 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
         environment = environments[key]
         known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
         is_known = environment is not None and decided(known) >= cell.options.repeat
-        word = code(cell.judged(environment, known)) if environment and is_known else "run"
-        rows.setdefault(cell.name, {})[cell.request.label] = word
+        judged = cell.judged(environment, known) if environment and is_known else None
+        rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += not is_known
+    others = different(cell for row in rows.values() for cell in row.values() if cell)
     labels = list(dict.fromkeys(cell.request.label for cell in planned))
-    body = [[name, *(row.get(label, _NO_CELL) for label in labels)] for name, row in rows.items()]
+
+    def word(name: str, label: str) -> str:
+        cell = rows[name].get(label)
+        if cell is None:
+            return "run" if label in rows[name] else _NO_CELL
+        return code(cell, is_different=(name, cell.environment) in others)
+
+    body = [[name, *(word(name, label) for label in labels)] for name in rows]
     heads = [label.replace("-", "\n", 1) for label in labels]
     yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
     yield ""

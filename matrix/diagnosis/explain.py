@@ -178,7 +178,7 @@ def explain(test: str, observations: Sequence[Observation], here: str | None = N
     if rule is not None:
         answers += _by_rule(rule, len(red), len(green), timelines)
         missing = _cells_between(rule, red, green)
-        problem = "the records cannot tell which of these decides" if missing else None
+        problem = "the records cannot tell which of these decides" if missing or rule.is_ambiguous else None
     elif any(history.changes for history in timelines) or _all_red(timelines, green):
         answers.append(Answer(kind=Kind.VERSION, histories=timelines))
     if ours is None and here is not None:

@@ -45,6 +45,11 @@ class Term(Model):
         )
 
     @property
+    def is_telling(self) -> bool:
+        """True for an axis, and for a field that is known to matter."""
+        return self.factor in AXES or (self.factor, self.values[0]) in _WORDS
+
+    @property
     def words(self) -> str:
         """The condition as a fragment: "config default", "torch up to 2.11.0"."""
         name = (
@@ -138,5 +143,5 @@ def rank(term: Term) -> tuple[int, int, str]:
     """Order terms: what the user can act on first, then packages, then what is only seen; the telling ones first."""
     if term.factor in AXES:
         return AXES.index(term.factor), 0, ""
-    telling = (term.factor, term.values[0]) not in _WORDS
-    return len(AXES) + (telling and not term.factor.startswith(_PACKAGE)), len(term.values), term.factor
+    is_seen = not term.is_telling and not term.factor.startswith(_PACKAGE)
+    return len(AXES) + is_seen, len(term.values), term.factor

@@ -22,6 +22,13 @@ class Rule(Model):
     equal: tuple[Term, ...] = ()  # what separates as well as the rule's only term, and cannot be chosen by itself
     rivals: tuple[tuple[Term, ...], ...] = ()  # other rules of this size that a user could act on
 
+    @property
+    def is_ambiguous(self) -> bool:
+        """True where what decides is only seen, and other things seen separate as well."""
+        field = self.terms[0].factor.partition(".")[0]
+        others = [term for term in self.equal if term.factor.partition(".")[0] != field]
+        return not any(term.factor in AXES for term in self.terms) and bool(others)
+
     def holds(self, factors: Mapping[str, str]) -> bool:
         """Return whether an environment meets all conditions."""
         return all(term.holds(factors) for term in self.terms)
@@ -55,6 +62,8 @@ def smallest_rule(red: Sequence[Factors], green: Sequence[Factors]) -> Rule | No
         terms.sort(key=rank)
     everyone = frozenset(range(len(green)))
     for size in range(1, MOST_TERMS + 1):
+        if size > 1:  # with enough fields recorded, some two of them separate anything
+            classes = {excluded: terms for excluded, terms in classes.items() if terms[0].is_telling}
         chosen = [choice for choice in combinations(classes, size) if frozenset[int]().union(*choice) == everyone]
         if chosen:
             return _rule([[classes[excluded] for excluded in choice] for choice in chosen])

@@ -223,6 +223,17 @@ def test_observing_attempts_are_no_evidence() -> None:
     assert observe("family/case", {}, [], {"x": environment()}, {}) == []
 
 
+def test_what_is_only_seen_decides_nothing_while_other_things_separate_as_well() -> None:
+    """Two environments of the user's that differ in many packages: they are named, and none is blamed."""
+    packages = {"numpy": "1.26.4", "sympy": "1.13.1"}
+    old = environment(build="existing", packages=packages)
+    new = environment(build="existing", packages={"numpy": "2.2.0", "sympy": "1.14.0"})
+    found = explained((old, HANG), (new.model_copy(update={"id": "new"}), PASS))
+    assert not found.is_answered
+    assert "the records cannot tell which of these decides" in text(found)
+    assert "separates equally well: sympy up to 1.13.1" in text(found)
+
+
 VALUES = st.sampled_from(["1.0", "2.0", "3.0", "x", "y"])
 FACTORS = st.fixed_dictionaries(
     dict.fromkeys(("config", "torch", "python", "build"), VALUES),
