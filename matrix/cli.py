@@ -229,9 +229,9 @@ def explain(  # one parameter per option
     cache = EnvironmentCache(home, disk_budget_mb=_megabytes(disk))
     with _terminating_like_interrupt():
         explanations = explaining.answers(question, suite, cache, _progress_on(console))
-    again = ["explain", test, *(["--here", str(here)] if here else []), *(["--env", env] if env else []), "--run"]
+    again = [test, *(["--here", str(here)] if here else []), *(["--env", env] if env else []), "--run"]
     for explanation in explanations:
-        _print_lines(explanation_lines(explanation, "whichtorch matrix", f"whichtorch {shlex.join(again)}"))
+        _print_lines(explanation_lines(explanation, _called("matrix"), f"{_called('explain')} {shlex.join(again)}"))
     if json_file:
         written = explaining.Explanations(explanations=explanations)
         json_file.write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -291,6 +291,11 @@ def doctor(
     print()
     print("all is well" if not problems else f"{problems} {'problem' if problems == 1 else 'problems'}")
     raise typer.Exit(Exit.RED if problems else Exit.GOOD)
+
+
+def _called(command: str) -> str:
+    """Return how the user calls a command: as they called this one."""
+    return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
 
 
 def _progress_on(console: Console) -> Callable[[EnvironmentCache, int], AbstractContextManager[Emit]]:

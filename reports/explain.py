@@ -123,11 +123,11 @@ def _history_lines(history: History, does: str) -> Iterator[str]:
         else:
             yield f"last version that passes: {before}, first that {does}: {after}"
         yield f"  commits: {change.commits}" if change.commits else "  commits: not known for both"
+    fates = ", ".join(f"{step.torch} {does if step.is_red else 'passes'}" for step in history.steps)
     if len(changes) > 1:
-        fates = ", ".join(f"{step.torch} {does if step.is_red else 'passes'}" for step in history.steps)
         yield f"its history turns {len(changes)} times: {fates}"
-    elif history.steps[-1].is_red:
-        yield f"no version tried from {changes[-1].after.torch} on fixes it: {tried}"
+    else:
+        yield f"tried: {fates}"
 
 
 def _condition_lines(answer: Answer, _explanation: Explanation, _does: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ the conditions it declares were not met. Or it does fail here; or there is too l
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from matrix.model import Cell, Environment, Model, Outcome, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+MISS = 0.01  # chance of calling an environment good that is not, which is taken
 
 
 class Kind(StrEnum):
@@ -179,6 +182,7 @@ def explain(test: str, observations: Sequence[Observation], here: str | None = N
         answers += _by_rule(rule, len(red), len(green), timelines)
         missing = _cells_between(rule, red, green)
         problem = "the records cannot tell which of these decides" if missing or rule.is_ambiguous else None
+        problem = problem or _doubt(red, green)
     elif any(history.changes for history in timelines) or _all_red(timelines, green):
         answers.append(Answer(kind=Kind.VERSION, histories=timelines))
     if ours is None and here is not None:
@@ -195,6 +199,20 @@ def explain(test: str, observations: Sequence[Observation], here: str | None = N
         missing=tuple(missing),
         problem=problem,
     )
+
+
+def _doubt(red: Sequence[Observation], green: Sequence[Observation]) -> str | None:
+    """Return why passes mean little: where a failure comes and goes, one pass is luck."""
+    attempts = [attempt for one in red for attempt in one.cell.attempts]
+    seen = sum(attempt.outcome.is_red for attempt in attempts)
+    if seen in {0, len(attempts)}:
+        return None
+    needed = math.ceil(math.log(MISS) / math.log(1 - seen / len(attempts)))
+    fewest = min(len(one.cell.attempts) for one in green)
+    if fewest >= needed:
+        return None
+    rate = f"it {_verb(red)} in {seen} of {len(attempts)} attempts where it does"
+    return f"{rate}, so {needed} passes are needed to call one good, not {fewest}: give --repeat {needed}"
 
 
 def _unmet(vacuous: Sequence[Observation]) -> tuple[Unmet, ...]:

@@ -209,6 +209,15 @@ def test_flaky_environment_is_red_with_its_count() -> None:
     assert kinds(found) == [Kind.VERSION]
 
 
+def test_one_pass_is_luck_where_a_failure_comes_and_goes() -> None:
+    """A hang in one of two attempts needs seven passes elsewhere before a version is blamed."""
+    old, new = environment("2.11.0"), environment("2.12.1")
+    flaky = [(old, PASS), (old, HANG)]
+    few, enough = explained(*flaky, (new, PASS)), explained(*flaky, *([(new, PASS)] * 7))
+    assert "7 passes are needed to call one good, not 1: give --repeat 7" in text(few)
+    assert (few.is_answered, enough.is_answered) == (False, True)
+
+
 @pytest.mark.parametrize("outcome", [PASS, HANG])
 def test_one_side_alone_is_not_enough(outcome: Outcome) -> None:
     """Without both a failure and a pass there is nothing to compare."""
