@@ -229,9 +229,9 @@ def explain(  # one parameter per option
     cache = EnvironmentCache(home, disk_budget_mb=_megabytes(disk))
     with _terminating_like_interrupt():
         explanations = explaining.answers(question, suite, cache, _progress_on(console))
-    again = [test, *(["--here", str(here)] if here else []), *(["--env", env] if env else []), "--run"]
+    again = "" if run else f"{_called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     for explanation in explanations:
-        _print_lines(explanation_lines(explanation, _called("matrix"), f"{_called('explain')} {shlex.join(again)}"))
+        _print_lines(explanation_lines(explanation, _called("matrix"), again))
     if json_file:
         written = explaining.Explanations(explanations=explanations)
         json_file.write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")

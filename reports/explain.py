@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.explain import Kind, verb
 from matrix.diagnosis.factors import AXES
+from matrix.diagnosis.histories import age
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ WIDTH_OF_VALUE = 80  # characters of a factor's value: some fields hold a compil
 def explanation_lines(explanation: Explanation, command: str, again: str) -> Iterator[str]:
     """Yield answers first, then what they rest on, then what to run.
 
-    `command` runs a matrix, `again` this explanation with leave to run what it needs.
+    `command` runs a matrix, `again` this explanation with leave to run what it needs; empty if it had that.
     """
     yield explanation.test
     does = verb(explanation.reference)
@@ -37,7 +38,8 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     if not explanation.is_answered:
         for one in explanation.missing:
             yield f"  run this ({one.why}): {_command(command, one.axes, explanation.test)}"
-        yield f"  or let it find out: {again}"
+        if again:
+            yield f"  or let it find out: {again}"
 
 
 def _command(command: str, axes: dict[str, str], test: str) -> str:
@@ -65,7 +67,7 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
     )
     if len(rule.terms) == 1:
         yield from _by_value(rule.terms[0].factor, explanation, does)
-    versions = sorted({one.environment.torch for one in explanation.observations if one.is_red or one.is_pass})
+    versions = _versions(explanation)
     if "torch" not in rule.factors and len(versions) > 1 and not any(history.changes for history in answer.histories):
         yield f"  in every version tried: torch {', '.join(versions)}"
     ours = _ours(explanation)
@@ -79,6 +81,13 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
         yield f"  separates equally well: {named}" + (f"; and {more} more" if more > 0 else "")
     for rival in rule.rivals:
         yield f"  or: {' and '.join(term.words for term in rival)}"
+
+
+def _versions(explanation: Explanation) -> list[str]:
+    """Return the versions of torch, oldest first, if it was seen both red and passing in each; else none."""
+    red = {one.environment.torch for one in explanation.observations if one.is_red}
+    green = {one.environment.torch for one in explanation.observations if one.is_pass}
+    return sorted(red, key=age) if red == green else []
 
 
 def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
+from matrix.diagnosis.dispatch_table import parse
 from matrix.model import Environment, Model
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ Factors = dict[str, str]
 AXES = ("config", "torch", "python", "build")  # what a user can ask for, the easiest to change first
 ABSENT = "not there"
 _PACKAGE = "package "
+_TABLES = "dispatch"  # field of the fingerprint: dispatch tables as torch tells them, by operator
 _SAID_BY_AXES = {"torch", "python"}  # fields of the fingerprint
 _WORDS = {
     ("meta_mm.python", "True"): "aten::mm's Meta kernel registered from Python",
@@ -77,9 +79,18 @@ def factors_of(environment: Environment) -> Factors:
     }
     found |= {_PACKAGE + name: version for name, version in environment.packages.items() if name != "torch"}
     for name, value in environment.fingerprint.items():
-        if name not in _SAID_BY_AXES:
+        if name == _TABLES and isinstance(value, dict):
+            found |= dict(_kernels(value))
+        elif name not in _SAID_BY_AXES:
             found |= dict(_flat(name, value))
     return found
+
+
+def _kernels(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield by which kernel each dispatch key of some operators is served; lines and shards change with every build."""
+    for operator, text in tables.items():
+        for row in parse(str(text)).rows:
+            yield f"{operator}'s {row.key} kernel", "falls through" if row.fallthrough else row.source
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -91,14 +91,15 @@ def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ..
                 of=len(tried),
                 commit=next((commit for one, _ in tried if (commit := _commit(one))), None),
             )
-            for torch, tried in sorted(versions.items(), key=lambda pair: _age(pair[0]))
+            for torch, tried in sorted(versions.items(), key=lambda pair: age(pair[0]))
         ]
         if len(steps) > 1:
             found.append(History(python=python, build=build, config=config, steps=tuple(steps)))
     return tuple(found)
 
 
-def _age(torch: str) -> tuple[bool, Version, str]:
+def age(torch: str) -> tuple[bool, Version, str]:
+    """Return what sorts versions of torch, the oldest first and what is no version last."""
     try:
         return False, Version(torch), torch
     except InvalidVersion:

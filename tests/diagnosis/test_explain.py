@@ -93,6 +93,22 @@ def test_fingerprint_decides_where_no_axis_does() -> None:
     assert found.answers[0].rule.words == "aten::mm's Meta kernel registered from Python"
 
 
+def test_dispatch_tables_are_compared_row_by_row() -> None:
+    """A kernel that moved to another language is named; one that moved by a line or a shard is no difference."""
+    line = "{}: registered at {} [kernel]"
+
+    def fingerprint(meta: str, cpu: str) -> dict[str, object]:
+        return {"dispatch": {"aten::mm": line.format("CPU", cpu) + "\n" + line.format("Meta", meta)}}
+
+    python, cpp = "/e/torch/_meta_registrations.py:53", "/w/RegisterMeta_0.cpp:9424"
+    old = environment(build="own", fingerprint=fingerprint(python, "/w/RegisterCPU_0.cpp:1"))
+    new = environment(build="own", fingerprint=fingerprint(cpp, "/w/RegisterCPU_1.cpp:9"))
+    found = explained((old, HANG), (new.model_copy(update={"id": "new"}), PASS))
+    assert found.answers[0].rule is not None
+    assert found.answers[0].rule.words == "aten::mm's Meta kernel Python"
+    assert found.answers[0].rule.equal == ()
+
+
 def test_version_is_told_with_its_commits() -> None:
     """The last red and the first passing version, and where to read what lies between."""
     found = explained((environment("2.11.0"), FAIL), (environment("2.12.1"), PASS), (environment("2.15.0"), PASS))
@@ -123,6 +139,13 @@ def test_factors_that_cannot_be_told_apart_are_both_named_with_the_cell_that_wou
     assert found.missing[0].axes == {"config": "iomp", "torch": "2.11.0", "python": "3.11", "build": "pypi"}
     command = "whichtorch matrix --torch 2.11.0 --build pypi --python 3.11 --config iomp --scenario family/case"
     assert command in text(found)
+
+
+def test_what_was_not_tried_in_every_version_is_not_claimed_for_it() -> None:
+    """A version in which it only ever passed is not one in which the config decides."""
+    found = explained((environment(), HANG), (environment(config="iomp"), PASS), (environment("2.15.0", "iomp"), PASS))
+    assert kinds(found) == [Kind.ENVIRONMENT]
+    assert "in every version" not in text(found)
 
 
 def test_two_factors_may_be_needed() -> None:
