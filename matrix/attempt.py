@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import scenarios
+from matrix.diagnosis.conditions import OBSERVED
 from matrix.diagnosis.verdict import judge
 from matrix.environments.cache import cell_environ
-from matrix.model import Attempt, Environment, Record, StoppedBy
+from matrix.model import Attempt, Environment, Record, Role, StoppedBy
+from matrix.native import VARIABLE as NATIVE_VARIABLE
 from matrix.process.supervise import Task, find_py_spy, mark_for
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matrix.executors.local import LocalExecutor
     from matrix.plan import PlannedCell
 
+_OBSERVATION = "observed.json"  # in an observing attempt's folder
 STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
 
 
@@ -31,13 +37,19 @@ def run_attempt(
     executor: LocalExecutor,
     home: Path,
     folder: Path,
+    role: Role = Role.JUDGE,
+    native: Path | None = None,
 ) -> Record | None:
     """Run a script once, with what it writes in `folder`; None where it was interrupted.
 
-    A rerun is the longer look at what was slow.
+    An observing attempt has the start-up hook `observe` note what it dispatches. `native` is the module
+    built from the scenario's native sources. A rerun is the longer look at what was slow.
     """
     started = datetime.now(UTC)
     task = _task(planned, environment, limit, home, folder)
+    task.env.update({NATIVE_VARIABLE: str(native)} if native else {})
+    if role is Role.OBSERVE:
+        task.env.update(_observing(task.env, folder))
     try:
         ending = executor.run(task)
     finally:
@@ -53,6 +65,7 @@ def run_attempt(
         variant=planned.variant,
         limits=planned.limits,
         attempt=Attempt(
+            role=role,
             outcome=verdict.outcome,
             seconds=round(ending.seconds, 3),
             stopped_by=StoppedBy(ending.stopped_by),
@@ -68,7 +81,7 @@ def run_attempt(
             stdout_bytes=ending.stdout_bytes,
             stderr_bytes=ending.stderr_bytes,
             note=verdict.note,
-            evidence=ending.evidence,
+            evidence=ending.evidence | ({OBSERVED: _observation(folder)} if role is Role.OBSERVE else {}),
         ),
         signature=verdict.signature,
     )
@@ -97,6 +110,21 @@ def _task(planned: PlannedCell, environment: Environment, limit: float, home: Pa
         py_spy=find_py_spy(),
         mark=mark_for(home, folder.name),
     )
+
+
+def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables that make a task an observed one; the config's hooks stay the first."""
+    hooks = [name for name in environ.get("WHICHTORCH_HOOKS", "").split(",") if name]
+    return {"WHICHTORCH_HOOKS": ",".join([*hooks, "observe"]), "WHICHTORCH_OBSERVE": str(folder / _OBSERVATION)}
+
+
+def _observation(folder: Path) -> Any:
+    """Return what the observer wrote, None where it wrote nothing that can be read."""
+    try:
+        found = json.loads((folder / _OBSERVATION).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _end_of(path: Path) -> str:

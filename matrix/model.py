@@ -10,10 +10,11 @@ import hashlib
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
 
 
@@ -65,6 +66,13 @@ class StoppedBy(StrEnum):
     PROCESSES = "processes"  # the tree had more processes than its limit
     OUTPUT = "output"  # it wrote more than the disk can be asked to hold
     INTERRUPT = "interrupt"  # Ctrl-C, or the tool went away
+
+
+class Role(StrEnum):
+    """What an attempt is made for."""
+
+    JUDGE = "judge"  # to see how the script ends
+    OBSERVE = "observe"  # to see what it does on the way: never evidence of how it ends
 
 
 class Build(Model):
@@ -174,14 +182,26 @@ class Expectation(Model):
 
 
 class Condition(Model):
-    """What must have happened for a result to mean anything. Observed by the diagnosis, not the script."""
+    """What must have happened for a result to mean anything. Observed by the tool, not the script.
 
-    op: str
-    under: str | None = None
-    keys: tuple[str, ...] = ()
+    An operator that was dispatched, with all that is said of it true of one and the same call.
+    """
+
+    op: str  # "aten::mm"
+    under: str | None = None  # an operator that encloses the call, at any depth
+    keys: tuple[str, ...] = ()  # dispatch keys that its tensors have between them
     grad_mode: bool | None = None
-    thread: str | None = None
-    python_key: bool | None = None
+    thread: Literal["main", "other"] | None = None
+    python_key: bool | None = None  # a tensor subclass or a dispatch mode took part
+    variant: dict[str, str] = {}  # asked of these variants only
+
+
+class ConditionResult(Model):
+    """Whether a condition was met, and what was seen."""
+
+    condition: Condition
+    met: bool
+    seen: str  # in words: that it happened, or what happened instead
 
 
 class Scenario(Model):
@@ -200,6 +220,8 @@ class Scenario(Model):
     variants: dict[str, tuple[str, ...]] = {}
     in_suite: bool = True  # runs in a scratch folder; a user's script runs where the user is
     on_request: bool = False  # left out unless asked for by name: the controls
+    one_factor: bool = False  # the first value of each variant is the base; the others differ from it in one
+    native: tuple[str, ...] = ()  # C++ sources beside the script, built into one extension module
 
 
 class Limits(Model):
@@ -213,6 +235,7 @@ class Limits(Model):
 class Attempt(Model):
     """One supervised run of a cell."""
 
+    role: Role = Role.JUDGE
     outcome: Outcome
     seconds: float
     stopped_by: StoppedBy
@@ -228,7 +251,8 @@ class Attempt(Model):
     stdout_bytes: int = 0  # as written; the file keeps head and tail
     stderr_bytes: int = 0
     note: str = ""  # why this outcome, where that is not obvious
-    evidence: dict[str, Any] = {}  # of a stall or of a busy timeout: kernel waits, sampled frames
+    # of a stall or of a busy timeout: kernel waits, sampled frames; of an observing attempt: "observed"
+    evidence: dict[str, Any] = {}
 
 
 class Record(Model):
@@ -267,7 +291,8 @@ class Cell(Model):
     signature: str | None = None
     expected: bool
     seconds: float  # of the attempt that gave the outcome
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[Attempt, ...] = ()  # those that judge
+    conditions: tuple[ConditionResult, ...] = ()  # of a pass whose scenario declares some
     reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
     reason: str | None = None  # of an outcome that no attempt explains
 
@@ -277,10 +302,17 @@ class Cell(Model):
         return self.scenario + variant_suffix(self.variant)
 
     @property
+    def is_doubted(self) -> bool:
+        """True for a pass whose conditions were not met, or that nobody could observe."""
+        unobserved = self.outcome is Outcome.PASS and (self.reason or "").startswith(UNOBSERVED)
+        return self.outcome is Outcome.VACUOUS or unobserved
+
+    @property
     def flaky(self) -> str | None:
         """Return "k of n" where attempts disagree; those that another look decided do not count."""
+        shown = Outcome.PASS if self.outcome is Outcome.VACUOUS else self.outcome  # as its attempts ended
         outcomes = [attempt.outcome for attempt in self.attempts if attempt.outcome is not Outcome.SLOW]
-        agreeing = sum(outcome is self.outcome for outcome in outcomes)
+        agreeing = sum(outcome is shown for outcome in outcomes)
         return f"{agreeing} of {len(outcomes)}" if agreeing < len(outcomes) else None
 
 

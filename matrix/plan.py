@@ -6,11 +6,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import scenarios
+from matrix.diagnosis import conditions
 from matrix.diagnosis.verdict import combine
-from matrix.model import Cell, Environment, Limits, Outcome, Record, Request, Scenario, record_key, variant_suffix
+from matrix.model import (
+    UNOBSERVED,
+    Cell,
+    Environment,
+    Limits,
+    Outcome,
+    Record,
+    Request,
+    Role,
+    Scenario,
+    record_key,
+    variant_suffix,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from matrix.model import ConditionResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +67,42 @@ class PlannedCell:
         """Return True where its header says that it hangs here."""
         return self._is_expected(Outcome.HANG, environment)
 
-    def judged(self, environment: Environment, records: Sequence[Record], *, reused: int = 0) -> Cell:
+    def is_settled(self, records: Sequence[Record]) -> bool:
+        """Return True where records leave nothing to run."""
+        return decided(records) >= self.options.repeat and not self.wants_observation(records)
+
+    def wants_observation(self, records: Sequence[Record]) -> bool:
+        """Return True for a pass whose conditions no attempt has looked for yet.
+
+        What hung is not run again to be observed: that would hang, too. Its conditions are not observed, until
+        the diagnosis of its stacks tells them.
+        """
+        speaker = combine([record.attempt for record in records])
+        is_pass = speaker is not None and speaker.outcome is Outcome.PASS
+        asked = conditions.declared(self.scenario, self.variant)
+        return is_pass and bool(asked) and not any(record.attempt.role is Role.OBSERVE for record in records)
+
+    def judged(
+        self, environment: Environment, records: Sequence[Record], *, reused: int = 0, problem: str = ""
+    ) -> Cell:
         """Return the cell with what came of it.
 
-        Without records it takes the environment's own outcome: it could not be installed, or is broken.
+        Without records it takes the environment's own outcome: it could not be installed, or is broken;
+        or `problem` says what kept it from running. A pass whose conditions were not met is vacuous.
         """
-        attempts = tuple(record.attempt for record in records)
+        attempts = tuple(record.attempt for record in judging(records))
         speaker = combine(attempts)
+        results: tuple[ConditionResult, ...] = ()
         if speaker is None:
             outcome = environment.outcome or Outcome.ERROR
-            signature, seconds, reason = None, 0.0, environment.reason
+            signature, seconds, reason = None, 0.0, environment.reason or problem or None
         else:
             outcome, seconds, reason = speaker.outcome, speaker.seconds, speaker.note or None
             signature = next(record.signature for record in records if record.attempt is speaker)
+            if outcome is Outcome.PASS:
+                results, instead = self._observed(records)
+                outcome = Outcome.PASS if all(result.met for result in results) else Outcome.VACUOUS
+                reason = instead or reason
         return Cell(
             environment=environment.id,
             scenario=self.scenario.name,
@@ -74,9 +112,26 @@ class PlannedCell:
             expected=self._is_expected(outcome, environment),
             seconds=seconds,
             attempts=attempts,
+            conditions=results,
             reused=reused,
             reason=reason,
         )
+
+    def _observed(self, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], str | None]:
+        """Return what became of the conditions, and in words what was not met or why it is not known."""
+        asked = conditions.declared(self.scenario, self.variant)
+        observing = [record.attempt for record in records if record.attempt.role is Role.OBSERVE]
+        if not asked or not observing:
+            return (), None
+        latest = observing[-1]
+        observation = latest.evidence.get(conditions.OBSERVED)
+        problem = conditions.problem_of(asked, observation)
+        if latest.outcome is not Outcome.PASS:
+            problem = f"the observed script ended in {latest.outcome}"
+        if problem is not None or observation is None:
+            return (), f"{UNOBSERVED}: {problem}"
+        results = conditions.check(asked, observation)
+        return results, conditions.unmet_reason(results)
 
     def _is_expected(self, outcome: Outcome, environment: Environment) -> bool:
         return scenarios.is_expected(
@@ -104,6 +159,11 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: Option
     ]
 
 
+def judging(records: Iterable[Record]) -> list[Record]:
+    """Return the records of attempts that judge a cell, without those that only observe it."""
+    return [record for record in records if record.attempt.role is Role.JUDGE]
+
+
 def decided(records: Sequence[Record]) -> int:
-    """Return how many of a cell's records need no longer look: all but the slow ones."""
-    return sum(record.attempt.outcome is not Outcome.SLOW for record in records)
+    """Return how many of a cell's records judge it and need no longer look: all but the slow ones."""
+    return sum(record.attempt.outcome is not Outcome.SLOW for record in judging(records))

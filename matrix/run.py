@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matrix.attempt import run_attempt
-from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, Interrupted
-from matrix.model import Cell, Environment, Outcome, Record, Request
-from matrix.plan import decided
+from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
+from matrix.model import Cell, Environment, Outcome, Record, Request, Role
+from matrix.native import NativeBuilds
+from matrix.plan import decided, judging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Emit
@@ -66,6 +68,9 @@ class MatrixRun:
     ) -> None:
         self._cache, self._executor, self._records, self._store = cache, executor, records, store
         self._emit = emit
+        self._native = NativeBuilds(
+            cache.home, executor, lambda label, stage: emit(EnvironmentStage(label=label, stage=stage))
+        )
         self._groups: dict[tuple[str, str], _Group] = {}
         for place, cell in enumerate(planned):
             key = (cell.request.install_key, cell.request.config.name)
@@ -169,8 +174,8 @@ class MatrixRun:
         rest = []
         for place, cell in planned:
             known = self._known_records(cell, environment)
-            if decided(known) >= cell.options.repeat:
-                self._finish(place, cell, environment, group, known, reused=len(known))
+            if cell.is_settled(known):
+                self._finish(place, cell, environment, group, known, reused=len(judging(known)))
             else:
                 rest.append((place, cell))
         return rest
@@ -211,14 +216,25 @@ class MatrixRun:
     def _run_cell(self, ready: _Ready) -> None:
         """Make the attempts that are still missing, then finish the cell."""
         planned, environment = ready.planned, ready.environment
-        done = self._known_records(planned, environment)
+        known = self._known_records(planned, environment)
+        done = judging(known)
+        observed = [record for record in known if record.attempt.role is Role.OBSERVE]
         reused = len(done)
-        while decided(done) < planned.options.repeat:
-            record = self._longer_look(ready, done[-1:]) or self._try(ready, done[-1:])
+        built = self._native.get(planned, environment)
+        if built is None:
+            return  # interrupted: the cell stays undone
+        while not built.problem and decided(done) < planned.options.repeat:
+            record = self._longer_look(ready, done[-1:]) or self._try(ready, done[-1:], built.module)
             if record is None:
-                return  # interrupted: the cell stays undone
+                return
             done.append(record)
-        self._finish(ready.place, planned, environment, ready.group, done, reused=reused)
+        if not built.problem and planned.wants_observation([*done, *observed]):
+            record = self._try(ready, [], built.module, Role.OBSERVE)
+            if record is None:
+                return
+            observed.append(record)
+        records = [*done, *observed]
+        self._finish(ready.place, planned, environment, ready.group, records, reused=reused, problem=built.problem)
         self._release_if_done(ready.group)
 
     def _longer_look(self, ready: _Ready, last: list[Record]) -> Record | None:
@@ -228,11 +244,15 @@ class MatrixRun:
         enough = SLOW_RERUN * last[0].attempt.limit
         return self._records.looked_at_for(ready.environment.id, ready.planned.scenario, ready.planned.variant, enough)
 
-    def _try(self, ready: _Ready, last: list[Record]) -> Record | None:
-        """Make one attempt and store its record; None where it was interrupted."""
+    def _try(self, ready: _Ready, last: list[Record], native: Path | None, role: Role = Role.JUDGE) -> Record | None:
+        """Make one attempt and store its record; None where it was interrupted.
+
+        An observed one is slower, so it gets all of the timeout.
+        """
         planned, environment = ready.planned, ready.environment
         is_rerun = _is_slow(last)
         limit = SLOW_RERUN * last[0].attempt.limit if is_rerun else self._limit(planned)
+        limit = planned.limits.timeout if role is Role.OBSERVE else limit
         name, label = planned.name, environment.label
         why = f"still moving after {last[0].attempt.seconds:.0f} s" if is_rerun else ""
         self._emit(AttemptStarted(environment=label, cell=name, limit=limit, why=why))
@@ -244,6 +264,8 @@ class MatrixRun:
             executor=self._executor,
             home=self._cache.home,
             folder=self._store.attempt_folder(),
+            role=role,
+            native=native,
         )
         if record is not None:
             self._store.add_record(record)
@@ -267,9 +289,10 @@ class MatrixRun:
         records: list[Record],
         *,
         reused: int = 0,
+        problem: str = "",
     ) -> None:
         """Store and tell what came of a cell."""
-        cell = planned.judged(environment, records, reused=reused)
+        cell = planned.judged(environment, records, reused=reused, problem=problem)
         with self._changed:
             self._cells.append((place, cell))
             self._store.add_cell(cell, [record.key for record in records])

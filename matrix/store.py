@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import ValidationError
 
 from matrix.errors import PreventedError
-from matrix.model import Cell, Environment, Outcome, Record, Run
+from matrix.model import Cell, Environment, Outcome, Record, Role, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,22 +81,24 @@ class Records:
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str]) -> float | None:
         """Return the seconds of a test's slowest pass in any environment, or None."""
-        passes = [record.attempt for record in self._of_test(scenario, variant)]
+        passes = [record.attempt for record in self._judging(scenario, variant)]
         return max((attempt.seconds for attempt in passes if attempt.outcome is Outcome.PASS), default=None)
 
     def looked_at_for(
         self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float
     ) -> Record | None:
         """Return a record of a test in an environment that decided it and was given `seconds` or more."""
-        for record in self._of_test(scenario, variant):
+        for record in self._judging(scenario, variant):
             attempt = record.attempt
             if record.environment == environment and attempt.limit >= seconds and attempt.outcome is not Outcome.SLOW:
                 return record
         return None
 
-    def _of_test(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
+    def _judging(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
+        """Return the records of a test in any environment, without the observing attempts."""
         with self._lock:
-            return list(self._by_test.get(_test(scenario.source_hash, variant), ()))
+            found = self._by_test.get(_test(scenario.source_hash, variant), ())
+            return [record for record in found if record.attempt.role is Role.JUDGE]
 
 
 def _test(source_hash: str, variant: dict[str, str]) -> str:

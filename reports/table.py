@@ -11,7 +11,6 @@ from tabulate import tabulate
 
 from matrix.diagnosis.same import different
 from matrix.model import Outcome
-from matrix.plan import decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,7 +122,7 @@ def legend_lines(result: Result) -> Iterator[str]:
 
 
 def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
-    """Yield for each red or prevented cell what it is, its signature, its log and the command that reruns it.
+    """Yield for each red, prevented or doubted cell what it is, its signature, its log and the command that reruns it.
 
     What nobody expected comes first. A whole environment that cannot be had is told once.
     """
@@ -137,7 +136,7 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
                 told.add(environment.id)
                 log = f"; log {short(environment.log)}" if environment.log else ""
                 yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
-        elif cell.outcome.is_red or cell.outcome.is_prevented or not cell.expected:
+        elif cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted or not cell.expected:
             log = short(home / cell.attempts[-1].stderr) if cell.attempts else "none"
             is_different = (cell.name, cell.environment) in others
             known = " (expected)" if cell.expected else ""
@@ -165,10 +164,9 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
             environments[key] = cache.known(cell.request)
         environment = environments[key]
         known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
-        is_known = environment is not None and decided(known) >= cell.options.repeat
-        judged = cell.judged(environment, known) if environment and is_known else None
+        judged = cell.judged(environment, known) if environment and cell.is_settled(known) else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
-        runs[cell.request.label] += not is_known
+        runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)
     labels = list(dict.fromkeys(cell.request.label for cell in planned))
 

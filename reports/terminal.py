@@ -82,6 +82,8 @@ class Progress:
             case EnvironmentStage():
                 new = self._stages.get(event.label) != event.stage and event.stage not in _SAID_OTHERWISE
                 self._stages[event.label] = event.stage
+                if event.stage == "ready":
+                    del self._stages[event.label]
                 return Text(f"{event.label}: {event.stage}", "dim") if new else None
             case EnvironmentReady():
                 self._stages.pop(event.environment.label, None)

@@ -102,7 +102,11 @@ def _split_variant(glob: str) -> tuple[str, dict[str, str]]:
 
 
 def _narrowed(scenario: Scenario, wanted: dict[str, str]) -> Scenario:
-    """Return the scenario with only the variants that are wanted."""
+    """Return the scenario with only the variants that are wanted.
+
+    Where one factor at a time differs from the base, naming another value than the base's leaves all
+    other factors at theirs.
+    """
     for name, value in wanted.items():
         if value not in scenario.variants.get(name, ()):
             known = "; ".join(f"{name} = {' | '.join(values)}" for name, values in scenario.variants.items())
@@ -110,7 +114,10 @@ def _narrowed(scenario: Scenario, wanted: dict[str, str]) -> Scenario:
                 f"{scenario.name} has no variant {name}={value}",
                 hint=f"its variants are {known}" if known else "it has no variants",
             )
-    narrower = {name: (wanted[name],) if name in wanted else values for name, values in scenario.variants.items()}
+    all_values = scenario.variants
+    if scenario.one_factor and any(value != all_values[name][0] for name, value in wanted.items()):
+        all_values = {name: values[:1] for name, values in all_values.items()}
+    narrower = {name: (wanted[name],) if name in wanted else values for name, values in all_values.items()}
     return scenario.model_copy(update={"variants": narrower})
 
 
@@ -174,8 +181,15 @@ def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
 
 
 def variants_of(scenario: Scenario) -> list[dict[str, str]]:
-    """Return every combination of the scenario's variants; one that is empty if it has none."""
+    """Return every combination of the scenario's variants; one that is empty if it has none.
+
+    With `one_factor`: the base, which is the first value of each, then the base with one other value in
+    place, for each other value.
+    """
     names = list(scenario.variants)
+    if scenario.one_factor:
+        base = {name: values[0] for name, values in scenario.variants.items()}
+        return [base, *(base | {name: value} for name, values in scenario.variants.items() for value in values[1:])]
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*scenario.variants.values())]
 
 

@@ -47,7 +47,13 @@ _GIVEN = {"name", "path", "source_hash", "in_suite"}  # follow from the file, no
 _KEYS = [name for name in Scenario.model_fields if name not in _GIVEN]
 _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Condition.model_fields)}
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_TAKEN_VARIANTS = {"attempt", "home", "hooks"}  # WHICHTORCH_<NAME> variables with a meaning of their own
+_TAKEN_VARIANTS = {
+    "attempt",
+    "home",
+    "hooks",
+    "native",
+    "observe",
+}  # WHICHTORCH_<NAME> variables with a meaning of their own
 
 _REMEDIES = {  # by pydantic's type of the mistake
     "missing": "is missing",
@@ -115,7 +121,7 @@ def read_scenario(path: Path, name: str | None = None) -> Scenario:
     identity = {
         "name": name,
         "path": str(path.absolute()),
-        "source_hash": hashlib.sha256(source).hexdigest()[:12],
+        "source_hash": "",
         "in_suite": in_suite,
     }
     # a script may be in another encoding, but its header is in UTF-8
@@ -137,6 +143,8 @@ def read_scenario(path: Path, name: str | None = None) -> Scenario:
             note(header.first + line, f"not TOML: {message}")
         else:
             _check(header, table, note)
+            source += b"".join(_native_sources(header, table, path.parent, note))
+    identity["source_hash"] = hashlib.sha256(source).hexdigest()[:12]
     scenario = None
     try:
         scenario = Scenario.model_validate_json(json.dumps(table | identity, default=str), strict=True)
@@ -195,10 +203,12 @@ def _check(header: _Header, table: dict[str, Any], note: Note) -> None:
             note(line, f"variants.{name}: has no values; list some or leave it out")
         elif isinstance(values, list) and len({str(value) for value in values}) < len(values):
             note(line, f"variants.{name}: has a value twice; leave one out")
-    for number, row in enumerate(_rows(table, "expect")):
-        _numbers_to_text(row.get("variant"))
-        for place, message in _wrong_in_expectation(row, variants):
-            note(header.line_of("expect", number, place), f"expect.{number}.{place}: {message}")
+    for key in ("expect", "conditions"):
+        for number, row in enumerate(_rows(table, key)):
+            _numbers_to_text(row.get("variant"))
+            wrong = _wrong_in_expectation(row, variants) if key == "expect" else _wrong_variant(row, variants)
+            for place, message in wrong:
+                note(header.line_of(key, number, place), f"{key}.{number}.{place}: {message}")
     timeout = table.get("timeout")
     if isinstance(timeout, float) and not math.isfinite(timeout):
         note(header.line_of("timeout"), "timeout: must be finite; a hang is a hang after minutes")
@@ -207,6 +217,18 @@ def _check(header: _Header, table: dict[str, Any], note: Note) -> None:
     for link in links if isinstance(links, list) else []:
         if isinstance(link, str) and not link.startswith(("https://", "http://")):
             note(header.line_of("links"), f"links: {link!r} is not a URL; write it out from https:// on")
+
+
+def _native_sources(header: _Header, table: dict[str, Any], folder: Path, note: Note) -> Iterator[bytes]:
+    """Yield what the native sources hold, for the hash of a scenario follows them too; say which are missing."""
+    names = table.get("native")
+    for name in names if isinstance(names, list) else []:
+        if not isinstance(name, str):
+            continue  # pydantic's to tell
+        try:
+            yield b"\0" + (folder / name).read_bytes()
+        except (OSError, ValueError):  # ValueError: a null byte in the name
+            note(header.line_of("native"), f"native: there is no file {name!r} beside the script")
 
 
 def _wrong_in_expectation(row: dict[str, Any], variants: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -218,6 +240,11 @@ def _wrong_in_expectation(row: dict[str, Any], variants: dict[str, Any]) -> Iter
                 SpecifierSet(value)
             except InvalidSpecifier:
                 yield key, f"{value!r} is not a specifier such as {example!r}"
+    yield from _wrong_variant(row, variants)
+
+
+def _wrong_variant(row: dict[str, Any], variants: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield key and message of a variant that is never run."""
     chosen = row.get("variant")
     for name, value in chosen.items() if isinstance(chosen, dict) else ():
         if name not in variants:
@@ -249,6 +276,8 @@ def _described(detail: ErrorDetails) -> str:
     message = _REMEDIES.get(detail["type"], detail["msg"])
     if detail["type"] == "extra_forbidden":
         message = f"unknown key; {_nearest(place[-1], _NESTED_KEYS.get(place[0], []))}"
+    elif detail["type"] == "literal_error":
+        message = f"must be {detail['ctx']['expected']}"
     elif detail["type"] == "enum":
         message = f"{detail['input']!r} is not an outcome; {_nearest(str(detail['input']), list(Outcome))}"
     return f"{'.'.join(place)}: {message}"

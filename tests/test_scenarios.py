@@ -58,6 +58,7 @@ def scenario(name: str, **fields: object) -> Scenario:
 
 def test_every_key_of_a_header_is_read(tmp_path: Path) -> None:
     """All that a header may say arrives in the scenario, numbers of variants as text."""
+    (tmp_path / "case.cpp").touch()
     path = script(
         tmp_path,
         """
@@ -67,7 +68,9 @@ timeout = 90
 memory_mb = 512
 on_request = true
 links = ["https://example.org/1"]
-conditions = [{ op = "aten::mm", under = "aten::matmul", keys = ["Meta"] }]
+conditions = [{ op = "aten::mm", under = "aten::matmul", keys = ["Meta"], variant = { threads = 2 } }]
+one_factor = true
+native = ["case.cpp"]
 expect = [{ torch = "<2.12", variant = { threads = 2 }, outcome = "hang", why = "it does" }]
 
 [variants]
@@ -84,7 +87,9 @@ grad = ["on", "off"]
         timeout=90,
         memory_mb=512,
         links=("https://example.org/1",),
-        conditions=(Condition(op="aten::mm", under="aten::matmul", keys=("Meta",)),),
+        conditions=(Condition(op="aten::mm", under="aten::matmul", keys=("Meta",), variant={"threads": "2"}),),
+        one_factor=True,
+        native=("case.cpp",),
         expect=(Expectation(outcome=Outcome.HANG, torch="<2.12", variant={"threads": "2"}, why="it does"),),
         variants={"threads": ("1", "2"), "grad": ("on", "off")},
         in_suite=False,
@@ -123,6 +128,16 @@ def test_the_hash_follows_the_bytes(tmp_path: Path) -> None:
         path.write_bytes(source)
         hashes.add(read_scenario(path).source_hash)
     assert len(hashes) == 4
+
+
+def test_the_hash_follows_the_native_sources(tmp_path: Path) -> None:
+    """Another byte in a source that is built with the script makes another source, too."""
+    path = script(tmp_path, 'native = ["case.cpp"]')
+    hashes = set()
+    for source in (b"", b"int x;", b"int y;"):
+        (tmp_path / "case.cpp").write_bytes(source)
+        hashes.add(read_scenario(path).source_hash)
+    assert len(hashes) == 3
 
 
 def test_a_script_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -262,7 +277,15 @@ threads = [1, 2]
         ("[variants]\nGrad = ['on']", "3: variants.Grad: names are lower-case letters, digits and _"),
         (
             "[variants]\nhooks = ['on']",
-            "3: variants.hooks: taken, as are attempt, home, hooks; choose another",
+            "3: variants.hooks: taken, as are attempt, home, hooks, ",
+        ),
+        ("native = ['none.cpp']", "2: native: there is no file 'none.cpp' beside the script"),
+        ("native = 'none.cpp'", "2: native: must be a list, in [brackets]"),
+        ("one_factor = 1", "2: one_factor: must be true or false, without quotes"),
+        ('conditions = [{ op = "a", thread = "ui" }]', "2: conditions.0.thread: must be 'main' or 'other'"),
+        (
+            "variants = {n = [1]}\nconditions = [{ op = 'a', variant = {n = 2} }]",
+            "3: conditions.0.variant: n is never '2'; known here: 1",
         ),
         (
             "[[expect]]\noutcome = 'fail'\n[[expect]]\noutcome = 'x'",
@@ -497,6 +520,33 @@ def test_variants_are_multiplied_in_the_header_s_order() -> None:
         {"op": "add", "grad": "on"},
         {"op": "add", "grad": "off"},
     ]
+
+
+FACTORS = scenario("s", one_factor=True, variants={"op": ("mm", "add", "empty"), "gil": ("held", "released")})
+
+
+def test_one_factor_at_a_time_differs_from_the_base() -> None:
+    """The first value of each variant is the base; the other cells are the base but for one value."""
+    assert scenarios.variants_of(FACTORS) == [
+        {"op": "mm", "gil": "held"},
+        {"op": "add", "gil": "held"},
+        {"op": "empty", "gil": "held"},
+        {"op": "mm", "gil": "released"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("brackets", "variants"),
+    [
+        ("op=add", [("add", "held")]),
+        ("op=mm", [("mm", "held"), ("mm", "released")]),
+        ("op=add,gil=released", [("add", "released")]),
+    ],
+)
+def test_brackets_narrow_one_factor_at_a_time(brackets: str, variants: list[tuple[str, str]]) -> None:
+    """A value other than the base's leaves the others at theirs; a whole variant is run as it is spelt."""
+    (narrowed,) = scenarios.select([FACTORS], [f"s[{brackets}]"])
+    assert [tuple(each.values()) for each in scenarios.variants_of(narrowed)] == variants
 
 
 def test_without_variants_there_is_one_cell() -> None:

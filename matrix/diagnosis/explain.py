@@ -16,7 +16,7 @@ from matrix.diagnosis.histories import History, histories
 from matrix.diagnosis.rules import Rule, smallest_rule
 from matrix.diagnosis.same import different, references
 from matrix.diagnosis.verdict import combine
-from matrix.model import Cell, Environment, Model, Outcome, Record
+from matrix.model import Cell, Environment, Model, Outcome, Record, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -131,7 +131,7 @@ def observe(
     """
     attempts: dict[str, list[Record]] = {}
     for record in records:
-        if getattr(record.attempt, "role", "judge") != "judge":
+        if record.attempt.role is not Role.JUDGE:
             continue  # an observing attempt is never evidence of how the test ends
         attempts.setdefault(record.environment, []).append(record)
     found = []

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.exception import read_exception
-from matrix.model import Outcome, StoppedBy
+from matrix.model import Outcome, Role, StoppedBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matrix.process.supervise import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
-BUSY = 0.5  # of a core: below it a process at its timeout was waiting, not working
+BUSY = 0.5  # of a core over the whole attempt: says that it worked, where its last seconds were not looked at
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
 SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
 
@@ -101,7 +101,7 @@ def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
 
 
 def _is_busy(ending: Ending) -> bool:
-    return ending.cpu_seconds > BUSY * ending.seconds
+    return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
 
 
 def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
@@ -163,10 +163,11 @@ def _frame_name(file: str, function: str) -> str:
 def combine(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt that speaks for a cell.
 
-    A `slow` one speaks only while nothing longer decided. Of several, the most frequent red outcome
-    speaks, since a pass does not take a hang back.
+    An observing one never does. A `slow` one speaks only while nothing longer decided. Of several, the most
+    frequent red outcome speaks, since a pass does not take a hang back.
     """
-    decided = [attempt for attempt in attempts if attempt.outcome is not Outcome.SLOW] or list(attempts)
+    attempts = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
+    decided = [attempt for attempt in attempts if attempt.outcome is not Outcome.SLOW] or attempts
     if not decided:
         return None
     counts = Counter(attempt.outcome for attempt in decided)

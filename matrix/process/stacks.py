@@ -23,7 +23,8 @@ SAMPLES = 4  # dumps; two would do to see that something moves
 SPAN = 3.0  # seconds before the deadline over which they are spread
 LEAD = 1.0  # seconds before that, over which it is told which process is busy
 LOOK = 0.1  # seconds between two looks while sampling
-BUSY = 0.5  # of a core, used or queued for by the whole tree: below, it is not burning CPU
+BUSY = 0.1  # of a core, used or queued for by the whole tree: below, it polls at most. A compile whose compiler
+# waits for a crowded machine's disk and cores was seen at a quarter
 BUSY_THREAD = 0.2  # of a core
 PATIENCE = 2.0  # seconds for one dump: the first reads the symbols of the interpreter
 DELAY = 1.5  # seconds past the deadline for which a dump under way is waited for
@@ -51,6 +52,7 @@ class Sampler:
         self._target = 0
         self._signatures: list[tuple[int, tuple[tuple[str, str], ...]]] = []
         self._failures: list[str] = []
+        self.busy: bool | None = None  # did the tree use or queue for a core at all; None: not looked at
         self.frames: list[list[str]] = []  # of each sample, innermost first: "function (file:line)"
 
     def is_done(self, now: float) -> bool:
@@ -73,7 +75,9 @@ class Sampler:
         spent = {pid: seconds - before.get(pid, 0.0) for pid, seconds in cpu.items()}
         self._since = (now, cpu)
         self._due.pop(0)
-        if not spent or sum(spent.values()) < BUSY * (now - since):
+        busy = sum(spent.values()) >= BUSY * (now - since)
+        self.busy = self.busy or busy
+        if not spent or not busy:
             return
         self._target = max(spent, key=lambda pid: spent[pid])
         if not self._threads:

@@ -60,6 +60,7 @@ class Ending:
     survivors: tuple[str, ...] = ()  # what was alive when the leader had ended: "name (pid): command line"
     stdout_bytes: int = 0  # as written
     stderr_bytes: int = 0
+    busy: bool | None = None  # at its timeout: did the tree use or queue for a core? None: not looked at
     moving: bool | None = None  # a busy process at its timeout: did its innermost frames change? None: not known
     note: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames

@@ -296,9 +296,9 @@ class Supervisor:
         ended_by = None
         if stopped_by in ("exit", "memory") and status is not None and os.WIFSIGNALED(status):
             ended_by = _signal_name(os.WTERMSIG(status)) if stopped_by == "exit" else None
-        moving = None
+        moving = busy = None
         if self.sampler is not None and stopped_by == "timeout":
-            moving = self.sampler.moving
+            moving, busy = self.sampler.moving, self.sampler.busy
             if self.sampler.note:
                 self.notes.append(self.sampler.note)
             if self.sampler.frames:
@@ -314,6 +314,7 @@ class Supervisor:
             "stdout_bytes": sizes[0],
             "stderr_bytes": sizes[1] if len(sizes) > 1 else 0,
             "moving": moving,
+            "busy": busy,
             "note": "; ".join(self.notes),
             "evidence": self.evidence,
         }

@@ -65,6 +65,8 @@ def ending(**fields: object) -> Ending:
         ({"stopped_by": "output"}, Outcome.ERROR),
         ({"stopped_by": "interrupt"}, Outcome.ERROR),
         ({"stopped_by": "timeout", "cpu_seconds": 0.1}, Outcome.HANG),
+        ({"stopped_by": "timeout", "cpu_seconds": 4, "busy": False}, Outcome.HANG),
+        ({"stopped_by": "timeout", "cpu_seconds": 0.1, "busy": True}, Outcome.SLOW),
         ({"stopped_by": "timeout", "cpu_seconds": 4, "moving": False}, Outcome.HANG),
         ({"stopped_by": "timeout", "cpu_seconds": 4, "moving": True}, Outcome.SLOW),
         ({"stopped_by": "timeout", "cpu_seconds": 4, "moving": None}, Outcome.SLOW),

@@ -48,7 +48,7 @@ def test_one_sample_tells_nothing() -> None:
 def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
     """Run the busy programs side by side."""
     folder: Path = tmp_path_factory.mktemp("busy")
-    names = ["spins", "spins_in_c", "moves_on", "ignores_sigterm"]
+    names = ["spins", "spins_in_c", "moves_on", "ignores_sigterm", "waits_for_busy_child"]
     started = {name: begin(folder / name, name, timeout=7.0, stall=True, sample=True) for name in names}
     started["blind"] = begin(folder / "blind", "spins", timeout=2.0, sample=True, py_spy="/no/such/py-spy")
     return {name: supervised.wait() for name, supervised in started.items()}
@@ -74,7 +74,15 @@ def test_work_is_moving(endings: dict[str, Ending]) -> None:
 def test_idle_is_not_sampled(endings: dict[str, Ending]) -> None:
     """What burns no CPU is not asked where it is."""
     ending = endings["ignores_sigterm"]
-    assert (ending.stopped_by, ending.moving, ending.evidence) == ("timeout", None, {})
+    assert (ending.stopped_by, ending.busy, ending.moving, ending.evidence) == ("timeout", False, None, {})
+
+
+@needs_py_spy
+def test_busy_child_without_python_is_busy(endings: dict[str, Ending]) -> None:
+    """A parent that waits for a compiler is not idle, though nobody can say whether the compiler gets on."""
+    ending = endings["waits_for_busy_child"]
+    assert (ending.stopped_by, ending.busy, ending.moving) == ("timeout", True, None)
+    assert "runs no Python" in ending.note or "py-spy" in ending.note
 
 
 @needs_py_spy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
+from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
 from reports.markdown import markdown_lines
 from reports.table import code, legend_lines, matrix_lines, red_lines
 
@@ -112,6 +112,22 @@ def test_red_cell_has_signature_log_and_rerun_command() -> None:
         "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "
         "log /state/runs/r/attempts/1/stderr.txt; "
         "rerun: whichtorch matrix --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh",
+    ]
+
+
+def test_a_doubted_pass_says_why() -> None:
+    """A vacuous cell is told though it is expected, and so is a pass whose conditions nobody could observe."""
+    passed = cell(NEW, Outcome.PASS).attempts
+    unobserved = f"{UNOBSERVED}: the observer wrote nothing"
+    cells = [
+        cell(NEW, Outcome.VACUOUS, reason="aten::mm was not dispatched", attempts=passed),
+        cell(NEW, Outcome.PASS, scenario="family/other", reason=unobserved),
+        cell(NEW, Outcome.PASS, scenario="family/third", reason="no /proc here"),
+    ]
+    lines = list(red_lines(result([NEW], cells), Path.cwd(), COMMAND))
+    assert [line.partition("; ")[0] for line in lines] == [
+        "vacuous (expected)  family/case[op=mm]  torch-2.12.1-pypi: aten::mm was not dispatched",
+        f"pass (expected)  family/other[op=mm]  torch-2.12.1-pypi: {unobserved}",
     ]
 
 

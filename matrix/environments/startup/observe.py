@@ -1,0 +1,228 @@
+"""Note which operators a script dispatches, under which others, with which keys: for an observing attempt.
+
+Exact: the operators, their nesting, thread, and the devices of their tensors, from the events of torch's
+profiler (in all threads, before torch 2.7 in the main one only). Exact, too: key sets, grad mode and
+dispatch modes at the calls that the script makes from Python, from a mode for torch functions; unlike a
+dispatch mode it adds no key to the dispatch. Inferred: that the operators a call leads to have the keys and
+the grad mode of that call, where their tensors are on its devices; else the keys follow from the device.
+Dynamo sees the mode, and may compile otherwise than without it.
+
+What it saw is written at the end of the process as JSON into the file that WHICHTORCH_OBSERVE names; children
+are not observed. What goes wrong is written there too, and the script goes on.
+"""
+# importing pathlib would take longer than all else here
+# ruff: noqa: PTH123
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import threading
+
+TYPE_CHECKING = False  # importing typing would slow every start
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable
+
+FILE = "WHICHTORCH_OBSERVE"
+MOST_ROWS = 2000  # different ones; a script that declares conditions is small
+_MARK = "whichtorch#"  # names the profiler's event around a call from Python
+_MAIN = "main"
+_BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
+
+
+def install(give_up: Callable[[object], object]) -> None:  # noqa: ARG001
+    """Start to observe as soon as torch has been imported."""
+    file = os.environ.pop(FILE, None)
+    if file:
+        sys.meta_path.insert(0, Watcher(Observer(file)))
+
+
+class Watcher:
+    """A finder that finds nothing itself, but has torch's loader start the observer at its end."""
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the spec that the other finders give for torch, its loader wrapped."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                self.wrap(spec.loader)
+                return spec
+        return None
+
+    def wrap(self, loader: Any) -> None:
+        """Replace `exec_module` on this one loader, for this one call: all else about it stays."""
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            self.observer.start()
+
+        loader.exec_module = exec_module
+
+
+class Observer:
+    """Watches this process from `start` to its end."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.pid = os.getpid()
+        self.calls: list[dict[str, Any]] = []
+        self.profiler: Any = None
+        self.all_threads = False
+        self.mode: Any = None
+
+    def start(self) -> None:
+        """Start the profiler and the mode, and plan to write what they see."""
+        try:
+            import torch
+
+            self.profiler, self.all_threads = started_profiler(torch)
+            with torch._C._profiler._RecordFunctionFast(_MARK + thread_name()):
+                pass  # tells the profiler's number of this thread
+            self.mode = noting_mode(torch, self.calls)
+            self.mode.__enter__()
+            atexit.register(self.finish)
+        except Exception as error:  # noqa: BLE001  # the script must not notice
+            self.write({"problem": described(error)})
+
+    def finish(self) -> None:
+        """Stop, and write what was seen; a forked child has nothing to write."""
+        if os.getpid() != self.pid:
+            return
+        try:
+            self.mode.__exit__(None, None, None)
+            self.profiler.__exit__(None, None, None)
+            roots = self.profiler.profiler.kineto_results.experimental_event_tree()
+            self.write({"operators": operators(roots, self.calls), "all_threads": self.all_threads})
+        except Exception as error:  # noqa: BLE001
+            self.write({"problem": described(error)})
+
+    def write(self, seen: dict[str, Any]) -> None:
+        """Write the file whole or not at all."""
+        with open(self.file + ".part", "w", encoding="utf-8") as file:
+            json.dump(seen, file)
+        os.replace(self.file + ".part", self.file)  # noqa: PTH105
+
+
+def described(error: BaseException) -> str:
+    """Return an error in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def thread_name() -> str:
+    """Return what a mark calls the running thread."""
+    return _MAIN if threading.current_thread() is threading.main_thread() else "other"
+
+
+def started_profiler(torch: Any) -> tuple[Any, bool]:
+    """Return a running profiler of CPU activity that keeps shapes, and whether it sees all threads."""
+    import warnings
+
+    from torch._C._profiler import _ExperimentalConfig
+
+    try:
+        config = _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:  # an older torch
+        config = None
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has much to say of cycles, which are none of the script's
+        profiler = torch.profiler.profile(activities=activities, record_shapes=True, experimental_config=config)
+        profiler.__enter__()
+    return profiler, config is not None
+
+
+def noting_mode(torch: Any, calls: list[dict[str, Any]]) -> Any:
+    """Return a mode that notes each outermost call from Python and marks it among the profiler's events."""
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._pytree import tree_flatten
+
+    mark = torch._C._profiler._RecordFunctionFast
+    count_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
+
+    class Noting(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+            keys: set[str] = set()
+            for tensor in tensors:
+                found = str(torch._C._dispatch_keys(tensor))  # DispatchKeySet(CPU, AutogradCPU)
+                keys.update(part.strip() for part in found.partition("(")[2].rstrip(")").split(","))
+            number = len(calls)
+            calls.append(
+                {
+                    "keys": sorted(keys - {""}),
+                    "devices": sorted({tensor.device.type for tensor in tensors}),
+                    "grad_mode": bool(torch.is_grad_enabled()),
+                    "python_key": "Python" in keys or count_modes() > 0,
+                }
+            )
+            with mark(_MARK + str(number)):
+                return function(*args, **kwargs)
+
+    return Noting()
+
+
+def operators(roots: list[Any], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the operators among the profiler's events, alike ones counted, the innermost enclosing one first."""
+    rows: dict[str, dict[str, Any]] = {}
+    main = next((root.start_tid for root in roots if str(root.name) == _MARK + _MAIN), None)
+    waiting: list[tuple[Any, tuple[str, ...], dict[str, Any] | None]] = [(root, (), None) for root in reversed(roots)]
+    while waiting:
+        event, under, call = waiting.pop()
+        name = str(event.name)
+        if name.startswith(_MARK):
+            number = name[len(_MARK) :]
+            call = calls[int(number)] if number.isdigit() else None
+        elif "::" in name and event.typed[0].name == "TorchOp":
+            row = row_of(event, under, call, main)
+            kept = rows.setdefault(json.dumps(row, sort_keys=True), row | {"count": 0})
+            kept["count"] += 1
+            under = (name, *under)
+        waiting += [(child, under, call) for child in reversed(event.children)]
+    return list(rows.values())[:MOST_ROWS]
+
+
+def row_of(event: Any, under: tuple[str, ...], call: dict[str, Any] | None, main: Any) -> dict[str, Any]:
+    """Return what is known of one dispatched operator."""
+    devices = sorted(devices_of(event.typed[1].inputs))
+    is_calls = call is not None and set(devices) <= set(call["devices"])
+    keys = call["keys"] if call is not None and is_calls else keys_by(devices)
+    return {
+        "op": str(event.name),
+        "under": list(under),
+        "devices": devices,
+        "keys": keys,
+        "keys_from": "call" if is_calls else "device",
+        "grad_mode": call["grad_mode"] if call is not None else None,
+        "python_key": call["python_key"] if call is not None else None,
+        "thread": None if main is None else "main" if event.start_tid == main else "other",
+    }
+
+
+def devices_of(inputs: Any) -> set[str]:
+    """Return the types of the devices that an event's tensors are on; lists of tensors are looked into."""
+    found: set[str] = set()
+    for value in inputs or ():
+        if isinstance(value, (list, tuple)):
+            found |= devices_of(value)
+        elif hasattr(value, "device"):
+            found.add(value.device.type)
+    return found
+
+
+def keys_by(devices: list[str]) -> list[str]:
+    """Return the keys that plain tensors on devices have."""
+    names = [_BACKENDS.get(device, device.upper()) for device in devices]
+    return sorted({*names, *("Autograd" + name for name in names), *(["ADInplaceOrView"] if names else [])})

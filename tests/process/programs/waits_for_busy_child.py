@@ -1,0 +1,3 @@
+import subprocess
+
+subprocess.run(["sh", "-c", "while :; do :; done"])

@@ -1,0 +1,61 @@
+"""Real torch wheels: the hang of a C++ thread with its cure, and what the observer sees of a pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 2400  # seconds; installs of torch on a slow network
+STALL_WAIT = 30.0  # seconds: half the scenario's timeout; the import of torch on a busy machine takes 10
+
+pytestmark = pytest.mark.torch
+
+
+def cells(tmp_path: Path, *scenarios: str) -> dict[str, dict[str, Any]]:
+    """Run scenarios in torch 2.11.0 and the project's own state; return their cells by name."""
+    path = tmp_path / "result.json"
+    options = [option for name in scenarios for option in ("--scenario", name)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "matrix", "matrix", "--build", "pypi", "--torch", "2.11.0", "--json", path, *options],
+        cwd=ROOT,
+        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads(path.read_text())["cells"]
+    return {",".join([cell["scenario"].rpartition("/")[2], *cell["variant"].values()]): cell for cell in found}
+
+
+def test_the_thread_hangs_until_the_gil_is_released(tmp_path: Path) -> None:
+    """A stall tells the deadlock of mm on meta tensors in a C++ thread; without the GIL held it passes."""
+    found = cells(
+        tmp_path,
+        "meta_mm/worker_thread[op=mm,guard=none,gil=held,device=meta]",
+        "meta_mm/worker_thread[gil=released]",
+    )
+    base, released = found["worker_thread,mm,none,held,meta"], found["worker_thread,mm,none,released,meta"]
+    assert (base["outcome"], base["attempts"][0]["stopped_by"]) == ("hang", "stall")
+    assert base["seconds"] < STALL_WAIT
+    assert base["conditions"] == []
+    assert released["outcome"] == "pass"
+    assert [result["met"] for result in released["conditions"]] == [True, True]
+
+
+def test_linear_with_a_bias_is_vacuous(tmp_path: Path) -> None:
+    """With a bias, mm is called by addmm; without one, by matmul as the condition asks."""
+    found = cells(tmp_path, "meta_mm/linear_bias[dims=3]", "meta_mm/linear[dims=3,grad=on]")
+    assert found["linear_bias,3"]["outcome"] == "vacuous"
+    assert found["linear_bias,3"]["expected"]
+    assert found["linear_bias,3"]["reason"] == "aten::mm was dispatched under aten::addmm, not under aten::matmul"
+    assert found["linear,3,on"]["outcome"] == "pass"
+    assert "aten::mm was dispatched under aten::matmul" in found["linear,3,on"]["conditions"][0]["seen"]
