@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.explain import Kind, verb
 from matrix.diagnosis.factors import AXES
 from matrix.diagnosis.histories import age
+from matrix.model import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -187,8 +189,8 @@ def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
 
 
 def _counted(observations: Sequence[Observation]) -> str:
-    outcomes = list(dict.fromkeys(one.cell.outcome for one in observations))
-    parts = [(outcome, sum(one.cell.outcome is outcome for one in observations)) for outcome in outcomes]
+    words = ["doubted pass" if one.cell.outcome is Outcome.PASS else str(one.cell.outcome) for one in observations]
+    parts = Counter(words).items()
     return ", ".join(f"{outcome} in {count} {_plural(count)}" for outcome, count in parts)
 
 

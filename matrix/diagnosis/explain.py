@@ -47,8 +47,8 @@ class Observation(Model):
 
     @property
     def is_pass(self) -> bool:
-        """True where it always passed."""
-        return self.cell.outcome is Outcome.PASS
+        """True where it always passed, and nobody doubts that it did what it declares."""
+        return self.cell.outcome is Outcome.PASS and not self.cell.is_doubted
 
     @property
     def is_vacuous(self) -> bool:
@@ -141,8 +141,8 @@ def observe(
         if speaker is None or not environment.is_usable:
             continue
         outcome, reason = speaker.outcome, speaker.note or None
-        if outcome is Outcome.PASS and id_ in cells and cells[id_].outcome is Outcome.VACUOUS:
-            outcome, reason = Outcome.VACUOUS, cells[id_].reason
+        if outcome is Outcome.PASS and id_ in cells and cells[id_].is_doubted:
+            outcome, reason = cells[id_].outcome, cells[id_].reason
         cell = Cell(
             environment=id_,
             scenario=test,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from matrix.diagnosis.explain import Explanation, Kind, explain, observe
 from matrix.diagnosis.rules import smallest_rule
-from matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
+from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
 from reports.explain import explanation_lines
 
 PASS, HANG, FAIL = Outcome.PASS, Outcome.HANG, Outcome.FAIL
@@ -176,6 +176,16 @@ def test_conditions_that_were_not_met_take_a_pass_back() -> None:
     assert kinds(found) == [Kind.CONDITIONS]
     assert found.is_answered
     assert "aten::mm was not called under aten::matmul, but under aten::addmm (torch-2.11.0-pypi)" in text(found)
+
+
+def test_pass_whose_conditions_nobody_could_observe_is_no_evidence() -> None:
+    """A doubted pass is counted apart, and no rule rests on it."""
+    one = environment(config="iomp")
+    fields = {"environment": one.id, "scenario": "family/case", "expected": True, "seconds": 1}
+    cell = Cell(**fields, outcome=PASS, reason=f"{UNOBSERVED}: it did not end")  # type: ignore[arg-type]
+    found = explained((environment(), HANG), (one, PASS), cells={one.id: cell})
+    assert found.answers == ()
+    assert "no evidence: doubted pass in 1 environment" in text(found)
 
 
 def test_it_does_hang_here() -> None:
