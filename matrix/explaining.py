@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import scenarios
 from matrix import config, store
 from matrix.diagnosis.explain import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.diagnosis.factors import AXES
-from matrix.errors import UsageError
+from matrix.errors import PreventedError, UsageError
 from matrix.lab import laboratory
 from matrix.model import Cell, Environment, Model, Request, variant_suffix
 from matrix.naming import EXISTING, axes_of, environment_named, request_for
@@ -121,9 +121,7 @@ class Explainer:
     ) -> Cell | None:
         """Run one cell, or take what is known of it; None where the run was cut short."""
         assert self.run is not None
-        options = Options(
-            timeout=self.options.timeout, repeat=self.options.repeat, fresh=fresh, stall=self.options.stall
-        )
+        options = replace(self.options, fresh=fresh)
         planned = PlannedCell(request=request, scenario=scenario, variant=variant, options=options)
         environments, cells = self.run([planned])
         for environment in environments:
@@ -143,7 +141,9 @@ class Explainer:
         assert self.run is not None
         tried: set[int] = set()
         if self.here is not None and self._ours(scenario, variant) is None:
-            self._try(self.here, scenario, variant)
+            cell = self._try(self.here, scenario, variant)
+            if cell is not None and cell.outcome.is_prevented:
+                raise PreventedError(f"{self.here.label} is {cell.outcome}: {cell.reason}")
         while True:
             seen = self._observed(scenario, variant)
             ours = self._ours(scenario, variant)
@@ -266,6 +266,8 @@ def answers(
     if question.here is not None and question.env is not None:
         raise UsageError("--here and --env name one environment each", hint="give one of them")
     if question.here is not None:
+        if not question.here.is_file():
+            raise UsageError(f"there is no interpreter {question.here}", hint="--here takes the path of a Python")
         plain = {"config": file.axes.config[0] if question.is_narrowed else "default"}
         here = request_for(file, home, plain, question.here)
     if question.env is not None:

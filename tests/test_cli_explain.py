@@ -88,6 +88,7 @@ def test_too_little_evidence_names_what_to_run(user: User) -> None:  # noqa: F81
         (["explain", "nowhere.py"], "no such script: nowhere.py"),
         (["explain", "control/pass", "--env", "torch-0"], "no known environment has the label or id 'torch-0'"),
         (["explain", "control/pass", "--here", "p", "--env", "q"], "name one environment each"),
+        (["explain", "control/pass", "--here", "nowhere/python"], "--here takes the path of a Python"),
         (["dispatch", "aten::mm", "torch-0"], "no known environment has the label or id 'torch-0'"),
         (["dispatch", "aten::mm", "a", "b", "c"], "3 environments cannot be compared"),
     ],
