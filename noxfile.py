@@ -55,6 +55,18 @@ def matrix(session: nox.Session) -> None:
     whichtorch(session, "matrix", *session.posargs)
 
 
+@nox.session
+def explain(session: nox.Session) -> None:
+    """Say why a test fails in some environments and not in others: `nox -s explain -- SCENARIO`."""
+    whichtorch(session, "explain", *session.posargs)
+
+
+@nox.session
+def doctor(session: nox.Session) -> None:
+    """Check tools and permissions, then that every control scenario gets its own outcome."""
+    whichtorch(session, "doctor", *session.posargs)
+
+
 def _environments() -> list[object]:
     """Return the environments of the default matrix file, for `nox -l` and `nox -s "env(...)"`.
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
 import time
 from contextlib import contextmanager
 from enum import IntEnum
-from pathlib import Path  # noqa: TC003  typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 import scenarios
-from matrix import config, plan, store
+from matrix import checkup, config, controls, explaining, plan, store, tables
 from matrix.asking import answering
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.releases import split_specs
@@ -25,15 +26,19 @@ from matrix.events import EnvironmentStage
 from matrix.examine import examine
 from matrix.executors.local import LocalExecutor, default_jobs
 from matrix.model import Cell, Result
+from matrix.naming import environment_named
 from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.run import MatrixRun
 from reports import markdown, table
+from reports.explain import explanation_lines
 from reports.terminal import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
+    from matrix.events import Emit
     from matrix.model import Scenario
 
 app = typer.Typer(
@@ -52,6 +57,7 @@ class Exit(IntEnum):
     RED = 1  # something hung, crashed, failed or ran out of memory that no scenario expects
     USAGE = 2
     PREVENTED = 3  # environments or the machine kept cells from running
+    UNANSWERED = 4  # `explain` has too little to go by
     INTERRUPTED = 130
 
 
@@ -194,6 +200,130 @@ def stacks(
     for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
     _print_lines([shown.json_text] if as_json else shown.lines)
+
+
+@app.command()
+def explain(  # one parameter per option
+    test: Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")],
+    here: Annotated[Path | None, typer.Option(metavar="PYTHON", help="Why not in the environment of this one?")] = None,
+    env: Annotated[str | None, typer.Option(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
+    matrix_file: Annotated[Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file.")] = None,
+    torch: Annotated[list[str] | None, typer.Option(metavar="SPEC[,SPEC]", help="Only these versions.")] = None,
+    python: Annotated[list[str] | None, typer.Option(metavar="3.11[,3.12]", help="Only these Pythons.")] = None,
+    build: Annotated[list[str] | None, typer.Option(metavar="NAME[,NAME]", help="Only these builds.")] = None,
+    config_names: Annotated[
+        list[str] | None, typer.Option("--config", metavar="NAME[,NAME]", help="Only these configs.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt.")] = None,
+    repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts per cell.")] = 1,
+    disk: Annotated[str | None, typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
+) -> None:
+    """Say why a test hangs or fails in some environments and not in others, from what is recorded.
+
+    The answer is an environment, a version, conditions that were not met, or that it does fail here; with --run
+    the cells that decide are run, as few as can be. Options that name environments leave the others out.
+    --json writes {"schema_version": 1, "explanations": [...]}: each with its test, reference outcome and
+    signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and what is
+    missing. Exit code: 0 answered; 4 not; 2 wrong usage; 130 interrupted.
+    """
+    home = store.state_folder()
+    axes = {"torch": tuple(split_specs(",".join(torch))) if torch else None, "python": _commas(python)}
+    axes |= {"build": _commas(build), "config": _commas(config_names)}
+    file = _with_axes(config.read_matrix_file(matrix_file or config.DEFAULT_FILE), **axes)
+    suite = [scenarios.script(test)] if test.partition("[")[0].endswith(".py") else _chosen_scenarios((test,), [])
+    console = Console()
+    question = explaining.Question(
+        home=home,
+        file=file,
+        is_narrowed=any(axes.values()),
+        here=here.absolute() if here else None,
+        env=env,
+        may_run=run,
+        options=plan.Options(timeout=timeout, repeat=repeat),
+    )
+    cache = EnvironmentCache(home, disk_budget_mb=_megabytes(disk))
+    with _terminating_like_interrupt():
+        explanations = explaining.answers(question, suite, cache, _progress_on(console))
+    again = "" if run else f"{_called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
+    for explanation in explanations:
+        _print_lines(explanation_lines(explanation, _called("matrix"), again))
+    if json_file:
+        written = explaining.Explanations(explanations=explanations)
+        json_file.write_text(written.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    raise typer.Exit(Exit.GOOD if explaining.is_answered(explanations) else Exit.UNANSWERED)
+
+
+@app.command()
+def dispatch(
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="For example aten::mm or aten::add.Tensor.")],
+    environments: Annotated[
+        list[str], typer.Argument(metavar="ENV [ENV]", help="Label or id of a known environment, or a Python's path.")
+    ],
+    matrix_file: Annotated[Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the tables as JSON.")] = None,
+) -> None:
+    """Compare by which kernels two environments dispatch an operator, or show those of one.
+
+    The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
+    """
+    file = config.read_matrix_file(matrix_file or config.DEFAULT_FILE)
+    comparison = tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
+    _print_lines(tables.comparison_lines(comparison))
+    if json_file:
+        json_file.write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+@app.command()
+def doctor(
+    interpreter: Annotated[
+        str | None, typer.Option(metavar="PATH|LABEL", help="Python, or known environment, that runs the controls.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Controls at once.")] = None,
+) -> None:
+    """Check tools and permissions, then run every control scenario: each must get its own outcome.
+
+    The controls need no torch; by default the Python of whichtorch runs them. They take about two minutes.
+    Exit code: 0 all is well; 1 not, each problem with its remedy; 2 wrong usage; 130 interrupted.
+    """
+    home = store.state_folder()
+    python = Path(sys.executable)
+    if interpreter is not None and not Path(interpreter).is_file():
+        python = environment_named(interpreter, store.read_environments(home)).interpreter or python
+    elif interpreter is not None:
+        python = Path(interpreter).absolute()
+    problems = 0
+    for check in checkup.check_up(home):
+        problems += check.state is checkup.State.PROBLEM
+        print(f"{check.state:<8} {check.name}: {check.found}", flush=True)
+        if check.remedy:
+            print(f"{'':<8} remedy: {check.remedy}")
+    print()
+    with _terminating_like_interrupt():
+        found = list(controls.run_controls(home, python, jobs or default_jobs(), _progress_on(Console())))
+    problems += sum(control.problem is not None for control in found)
+    print()
+    _print_lines(controls.control_lines(found))
+    print()
+    print("all is well" if not problems else f"{problems} {'problem' if problems == 1 else 'problems'}")
+    raise typer.Exit(Exit.RED if problems else Exit.GOOD)
+
+
+def _called(command: str) -> str:
+    """Return how the user calls a command: as they called this one."""
+    return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
+
+
+def _progress_on(console: Console) -> Callable[[EnvironmentCache, int], AbstractContextManager[Emit]]:
+    """Return what shows the progress of so many cells, and of the environments they need."""
+
+    def show(cache: EnvironmentCache, total: int) -> Progress:
+        progress = Progress(console, total)
+        cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
+        return progress
+
+    return show
 
 
 def exit_code(cells: Iterable[Cell]) -> Exit:

@@ -17,6 +17,7 @@ import secrets
 import tempfile
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -24,12 +25,12 @@ from typing import TYPE_CHECKING, Self
 from pydantic import ValidationError
 
 from matrix.errors import PreventedError
-from matrix.model import Outcome, Record, Role, Run
+from matrix.model import Cell, Environment, Outcome, Record, Role, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.model import Cell, Environment, Model, Scenario
+    from matrix.model import Model, Scenario
 
 
 def state_folder() -> Path:
@@ -72,6 +73,11 @@ class Records:
         """Return the records of a key, oldest first."""
         with self._lock:
             return list(self._by_key.get(key, ()))
+
+    def of_test(self, source_hash: str, variant: dict[str, str]) -> list[Record]:
+        """Return the records of a test in every environment and under all limits, oldest first."""
+        with self._lock:
+            return list(self._by_test.get(_test(source_hash, variant), ()))
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str]) -> float | None:
         """Return the seconds of a test's slowest pass in any environment, or None."""
@@ -179,16 +185,33 @@ def new_run(home: Path, command: tuple[str, ...]) -> RunStore:
 def read_records(home: Path) -> Records:
     """Return all records of all runs below `home`, oldest run first."""
     records = Records()
-    for path in sorted((home / "runs").glob("*/records.jsonl")):
-        for record in _read_lines(path):
-            records.add(record)
+    for line in _lines(home, "records"):
+        with suppress(ValidationError):
+            records.add(Record.model_validate_json(line))
     return records
 
 
-def _read_lines(path: Path) -> Iterator[Record]:
-    """Yield the records of a file; a line that is no record (torn by a kill, or a later schema) is left out."""
-    for line in path.read_bytes().splitlines():
-        try:
-            yield Record.model_validate_json(line)
-        except ValidationError:
-            continue
+def read_environments(home: Path) -> dict[str, Environment]:
+    """Return the environments of all runs below `home` by id, as the latest run names them."""
+    found: dict[str, Environment] = {}
+    for line in _lines(home, "environments"):
+        with suppress(ValidationError):
+            environment = Environment.model_validate_json(line)
+            found.pop(environment.id, None)  # the latest comes last
+            found[environment.id] = environment
+    return found
+
+
+def read_cells(home: Path) -> Iterator[tuple[Cell, tuple[str, ...]]]:
+    """Yield the cells of all runs below `home`, oldest run first, with the keys of the records they rest on."""
+    for line in _lines(home, "cells"):
+        with suppress(ValidationError, ValueError, AttributeError):
+            fields = json.loads(line)
+            keys = tuple(fields.pop("records"))
+            yield Cell.model_validate(fields), keys
+
+
+def _lines(home: Path, name: str) -> Iterator[bytes]:
+    """Yield the lines of one file of each run; their readers leave out those torn by a kill or of a later schema."""
+    for path in sorted((home / "runs").glob(f"*/{name}.jsonl")):
+        yield from path.read_bytes().splitlines()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from matrix.diagnosis.same import different
 from matrix.model import Outcome
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ LEGEND = {
 _NO_CELL = "-"
 
 
-def code(cell: Cell) -> str:
-    """Return a cell in one word: capitals where it is red, `!` where nobody expects it."""
+def code(cell: Cell, *, is_different: bool = False) -> str:
+    """Return a cell in one word: capitals where red, `~` for another failure, `!` where nobody expects it."""
     word = cell.outcome.upper() if cell.outcome.is_red else str(cell.outcome)
+    word += "~" if is_different else ""
     word += "" if cell.expected or cell.outcome.is_prevented else "!"
     return f"{word} {cell.flaky.replace(' of ', '/')}" if cell.flaky else word
 
@@ -46,13 +48,17 @@ def matrix_lines(result: Result, width: int, tablefmt: str = "simple") -> Iterat
     """Yield the table; more environments than fit in `width` columns continue in a table below."""
     cells = {(cell.name, cell.environment): cell for cell in result.cells}
     names = list(dict.fromkeys(cell.name for cell in result.cells))
+    others = different(result.cells)
     shared, heads = _heads(result.environments)
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
     columns = {
         environment.id: [
-            code(cells[name, environment.id]) if (name, environment.id) in cells else _NO_CELL for name in names
+            code(cell, is_different=(name, environment.id) in others)
+            if (cell := cells.get((name, environment.id)))
+            else _NO_CELL
+            for name in names
         ]
         for environment in result.environments
     }
@@ -108,6 +114,8 @@ def legend_lines(result: Result) -> Iterator[str]:
         if counts[outcome]:
             word = outcome.upper() if outcome.is_red else str(outcome)
             yield f"{counts[outcome]:5d}  {word:<11}  {LEGEND[outcome]}"
+    if others := different(result.cells):
+        yield f"{len(others):5d}  ~            another failure than the most common one of its row"
     unexpected = sum(not cell.expected for cell in result.cells)
     if any(not cell.expected and not cell.outcome.is_prevented for cell in result.cells):
         yield f"{unexpected:5d}  !            not what the scenario's header expects"
@@ -120,6 +128,7 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
     """
     environments = {environment.id: environment for environment in result.environments}
     told: set[str] = set()
+    others = different(result.cells)
     for cell in sorted(result.cells, key=lambda cell: cell.expected):
         environment = environments[cell.environment]
         if not environment.is_usable:
@@ -129,13 +138,15 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
                 yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
         elif cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted or not cell.expected:
             log = short(home / cell.attempts[-1].stderr) if cell.attempts else "none"
+            is_different = (cell.name, cell.environment) in others
             known = " (expected)" if cell.expected else ""
+            known += " (different)" if is_different else ""
             what = cell.what or cell.reason or "-"
             stacks = next((attempt.stacks for attempt in reversed(cell.attempts) if attempt.diagnosis), "")
             log += f"; stacks {short(home / stacks)}" if stacks else ""
             place = f"{cell.name}  {environment.label}"
             again = rerun(cell, environment, command)
-            yield f"{code(cell)}{known}  {place}: {what}; log {log}; rerun: {again}"
+            yield f"{code(cell, is_different=is_different)}{known}  {place}: {what}; log {log}; rerun: {again}"
 
 
 def rerun(cell: Cell, environment: Environment, command: str) -> str:
@@ -147,7 +158,7 @@ def rerun(cell: Cell, environment: Environment, command: str) -> str:
 def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     environments: dict[tuple[str, str], Environment | None] = {}
-    rows: dict[str, dict[str, str]] = {}
+    rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
     for cell in planned:
         key = (cell.request.install_key, cell.request.config.name)
@@ -155,12 +166,19 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
             environments[key] = cache.known(cell.request)
         environment = environments[key]
         known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
-        is_known = environment is not None and cell.is_settled(known)
-        word = code(cell.judged(environment, known)) if environment and is_known else "run"
-        rows.setdefault(cell.name, {})[cell.request.label] = word
-        runs[cell.request.label] += not is_known
+        judged = cell.judged(environment, known) if environment and cell.is_settled(known) else None
+        rows.setdefault(cell.name, {})[cell.request.label] = judged
+        runs[cell.request.label] += judged is None
+    others = different(cell for row in rows.values() for cell in row.values() if cell)
     labels = list(dict.fromkeys(cell.request.label for cell in planned))
-    body = [[name, *(row.get(label, _NO_CELL) for label in labels)] for name, row in rows.items()]
+
+    def word(name: str, label: str) -> str:
+        cell = rows[name].get(label)
+        if cell is None:
+            return "run" if label in rows[name] else _NO_CELL
+        return code(cell, is_different=(name, cell.environment) in others)
+
+    body = [[name, *(word(name, label) for label in labels)] for name in rows]
     heads = [label.replace("-", "\n", 1) for label in labels]
     yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
     yield ""

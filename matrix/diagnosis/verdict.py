@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.exception import read_exception
 from matrix.model import Outcome, Role, StoppedBy
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it w
 SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
 
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
-_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _SEVERITY = (Outcome.HANG, Outcome.CRASH, Outcome.OOM, Outcome.FAIL)
 
@@ -119,18 +119,9 @@ def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
 
 
 def _exception_signature(stderr: str) -> str | None:
-    """Return type and innermost frames of the last traceback in `stderr`."""
-    lines = stderr.splitlines()
-    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    if not starts:
-        return None
-    frames: list[str] = []
-    for line in lines[starts[-1] + 1 :]:
-        if frame := _FRAME.match(line):
-            frames.append(_frame_name(frame["file"], frame["function"]))
-        elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
-            return _located(exception["type"].rpartition(".")[2], frames[::-1])
-    return None
+    """Return type and place of the last exception in `stderr`."""
+    raised = read_exception(stderr)
+    return _located(raised.type, raised.place) if raised else None
 
 
 def _crash_frames(stderr: str) -> list[str]:

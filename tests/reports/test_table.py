@@ -54,7 +54,7 @@ def test_table_has_scenarios_down_and_environments_across() -> None:
         "",
         "scenario            2.11.0    2.12.1",
         "------------------  --------  --------",
-        "family/case[op=mm]  FAIL      HANG!",
+        "family/case[op=mm]  FAIL      HANG~!",
         "family/other        pass      pass",
         "",
     ]
@@ -88,11 +88,25 @@ def test_legend_counts_what_occurs() -> None:
     assert "crash" not in text.lower()
 
 
+def test_another_failure_is_told_from_the_most_common_one() -> None:
+    """A cell that fails otherwise than most of its row is marked in the table, its legend, below it and in Markdown."""
+    third = environment("2.15.0")
+    gone = "AttributeError in <module> (case.py)"
+    cells = [cell(one, Outcome.FAIL, signature="AssertionError in f (x.py)") for one in (OLD, NEW)]
+    mixed = result([OLD, NEW, third], [*cells, cell(third, Outcome.FAIL, signature=gone)])
+    row = next(line for line in matrix_lines(mixed, 100) if "family/case" in line)
+    assert row.split() == ["family/case[op=mm]", "FAIL", "FAIL", "FAIL~"]
+    assert "    1  ~            another failure than the most common one of its row" in list(legend_lines(mixed))
+    lines = [line for line in red_lines(mixed, Path("/state"), COMMAND) if gone in line]
+    assert [line.split("  ")[0] for line in lines] == ["FAIL~ (expected) (different)"]
+    assert "| FAIL~" in "\n".join(markdown_lines(mixed, Path("/state"), COMMAND))
+
+
 def test_red_cell_has_signature_log_and_rerun_command() -> None:
     """One line per red cell says what, where to read on, and how to run just that again."""
     lines = list(red_lines(MIXED, Path("/state"), COMMAND))
     assert lines == [
-        "HANG!  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
+        "HANG~! (different)  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
         "log /state/runs/r/attempts/1/stderr.txt; "
         "rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh",
         "FAIL (expected)  family/case[op=mm]  torch-2.11.0-pypi: RuntimeError in merge_devices (fake_tensor.py); "

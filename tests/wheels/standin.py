@@ -69,7 +69,8 @@ class cuda:
 class _C:
     @staticmethod
     def _dispatch_dump_table(name):
-        rows = ["CPU: registered at /w/RegisterCPU.cpp:1", "Meta: registered at /w/RegisterMeta.cpp:7"]
+        meta = "_meta_registrations.py" if behaviour == "Python meta kernels" else "RegisterMeta.cpp"
+        rows = ["CPU: registered at /w/RegisterCPU.cpp:1", "Meta: registered at /w/" + meta + ":7"]
         return "\\n".join(row + " [kernel]" for row in rows)
 '''
 _VERSION = '__version__ = {version!r}\ngit_version = "0" * 40\ndebug = False\ncuda = None\nhip = None\n'
@@ -88,7 +89,8 @@ def build_wheel(
     """Build a torch wheel of a version in `folder`, and return its path.
 
     `behaviour` becomes torch.behaviour; "fails to import", "dies on import", "hangs on import" and
-    "miscalculates" do what they say. `claims` is the version its metadata gives, where that differs from
+    "miscalculates" do what they say; "Python meta kernels" moves the Meta row of every
+    dispatch table. `claims` is the version its metadata gives, where that differs from
     the file's name; `padding` adds so many bytes to its size.
     """
     files = {

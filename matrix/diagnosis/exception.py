@@ -1,0 +1,120 @@
+"""Read the exception that ended a script from what it wrote to stderr: what was raised, and where.
+
+The same failure is worded differently from release to release and from layer to layer, so the words are left out:
+
+    torch._dynamo.exc.BackendCompilerFailed: backend='aot_eager' raised:
+    RuntimeError: Unhandled FakeTensor Device Propagation for aten.add.Tensor, found two different devices cpu, meta
+
+is a RuntimeError, raised in `merge_devices` of torch, on behalf of the script's `add`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
+_RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
+_PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Failed))(?::|$)")
+_GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\(")
+_RAISED = re.compile(r"^backend=.* raised:$")
+
+# raised by torch's compiler around what went wrong below it
+_WRAPPERS = {
+    "BackendCompilerFailed",
+    "InductorError",
+    "InternalTorchDynamoError",
+    "LoweringException",
+    "TorchRuntimeError",
+}
+# raise, or call, for others: their names tell nothing
+_HELPERS = re.compile(r"<lambda>|_fn|fn|inner|wrapper\w*|wrapped\w*|_wrap\w*|unimplemented\w*|raise_\w+|__call__")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One line of a traceback: a function of a file, without folder and line number, which move."""
+
+    file: str
+    function: str
+
+    @property
+    def name(self) -> str:
+        """As a signature shows it: `merge_devices (fake_tensor.py)`."""
+        return f"{self.function} ({PurePath(self.file).name})"
+
+    @property
+    def is_helper(self) -> bool:
+        """True for what only raises or calls on behalf of others."""
+        return _HELPERS.fullmatch(self.function) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """What ended a script."""
+
+    type: str  # of the cause, where the traceback shows what a compiler's exception was raised for
+    frames: tuple[Frame, ...]  # innermost first
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The innermost frame that means something, and the innermost one of the script that led there."""
+        telling = [frame for frame in self.frames if not frame.is_helper] or list(self.frames)
+        if not telling:
+            return ()
+        script = self.frames[-1].file  # the outermost frame is the script's own
+        inner, rest = telling[0], telling[1:]
+        if inner.file != script:
+            rest = [frame for frame in self.frames if frame.file == script]
+        return tuple(frame.name for frame in (inner, *rest[:1]))
+
+
+def read_exception(stderr: str) -> Raised | None:
+    """Return the last traceback's exception, None where there is none.
+
+    A chained cause comes before the last traceback and does not count.
+    """
+    lines = stderr.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if not starts:
+        return None
+    frames: list[Frame] = []
+    raises: str | None = None  # the type that the innermost frame's source line raises
+    for number in range(starts[-1] + 1, len(lines)):
+        line = lines[number]
+        if frame := _FRAME.match(line):
+            frames.append(Frame(file=frame["file"], function=frame["function"]))
+            raises = None
+        elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
+            wrapper = exception["type"].rpartition(".")[2]
+            message = [line[exception.end() :].strip(), *lines[number + 1 :]]
+            cause = _cause(wrapper, message, raises)
+            return Raised(type=cause or wrapper, frames=tuple(reversed(frames)))
+        elif found := _RAISES.match(line):
+            raises = found["type"]
+    return None
+
+
+def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> str | None:
+    """Return the type that a compiler's exception was raised for, None where nothing shows it."""
+    if wrapper not in _WRAPPERS:
+        return None
+    # "backend='inductor' raised:" stands alone on its line, the cause on the next
+    text = message[1] if len(message) > 1 and _RAISED.match(message[0]) else message[0]
+    shown = None
+    while found := _PREFIX.match(text):
+        shown, text = found["type"], text[found.end() :]
+        if shown not in _WRAPPERS:
+            return shown
+    for line in message:
+        if not line.strip():
+            break
+        if got := _GOT.search(line):
+            return got["type"]
+    return raises if raises and raises != "Unsupported" else shown

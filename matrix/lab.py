@@ -1,0 +1,79 @@
+"""Run a few cells at a time, through the same pipeline as `matrix`, and keep them in one run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from matrix import store
+from matrix.asking import answering
+from matrix.executors.local import LocalExecutor
+from matrix.process.marks import owner_is_dead, state_id, sweep
+from matrix.run import MatrixRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.events import Emit
+    from matrix.model import Cell, Environment
+    from matrix.plan import PlannedCell
+    from matrix.store import Records, RunStore
+
+
+class Lab:
+    """One run, made of as many steps as it takes."""
+
+    def __init__(
+        self,
+        cache: EnvironmentCache,
+        records: Records,
+        run_store: RunStore,
+        show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+    ) -> None:
+        self._cache, self._records, self._store, self._show = cache, records, run_store, show
+
+    def __call__(self, planned: Sequence[PlannedCell], jobs: int = 1) -> tuple[Sequence[Environment], Sequence[Cell]]:
+        """Run cells to their end; raises KeyboardInterrupt where the user stopped them, with what is done kept."""
+        with self._show(self._cache, len(planned)) as emit:
+            executor = LocalExecutor()
+            step = MatrixRun(
+                planned,
+                cache=self._cache,
+                executor=executor,
+                records=self._records,
+                store=self._store,
+                emit=emit,
+            )
+            with answering(executor, emit):
+                step.run(jobs)
+        if step.interrupted:
+            raise KeyboardInterrupt
+        return step.environments, step.cells
+
+
+@contextmanager
+def laboratory(
+    home: Path,
+    cache: EnvironmentCache,
+    records: Records,
+    show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+) -> Iterator[Lab]:
+    """Open a run of its own, after ending what a killed tool has left behind."""
+    started = time.monotonic()
+    ours = state_id(home)
+    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
+    with store.new_run(home, tuple(sys.argv[1:])) as run_store:
+        interrupted = False
+        try:
+            yield Lab(cache, records, run_store, show)
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
+        finally:
+            seconds = round(time.monotonic() - started, 3)
+            run_store.finish(run_store.run.model_copy(update={"seconds": seconds, "interrupted": interrupted}))

@@ -1,0 +1,136 @@
+"""What real releases write when the same thing goes wrong, shortened, and what is made of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from matrix.diagnosis.exception import read_exception
+from matrix.diagnosis.same import is_same_failure
+from matrix.diagnosis.verdict import judge
+from matrix.process.supervise import Ending
+
+TORCH = "/e/lib/python3.11/site-packages/torch"
+EAGER_2_11 = f"""\
+Traceback (most recent call last):
+  File "/s/fake_tensor/add_meta.py", line 44, in <module>
+    result = add(torch.ones(3, 4), torch.ones(3, 4, device="meta"))
+             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/s/fake_tensor/add_meta.py", line 33, in add
+    return target.add_(other)
+  File "{TORCH}/utils/_stats.py", line 29, in wrapper
+    return fn(*args, **kwargs)
+  File "{TORCH}/_subclasses/fake_tensor.py", line 1017, in _find_common_device
+    merge_devices(arg)
+  File "{TORCH}/_subclasses/fake_tensor.py", line 1012, in merge_devices
+    raise RuntimeError(
+RuntimeError: Unhandled FakeTensor Device Propagation for aten.add_.Tensor, found two different devices cpu, meta
+"""
+COMPILED_2_11 = f"""\
+Traceback (most recent call last):
+  File "/s/fake_tensor/add_meta.py", line 52, in <module>
+    result = compiled(torch.ones(3, 4), torch.ones(3, 4, device="meta"))
+  File "{TORCH}/_dynamo/utils.py", line 3818, in _get_fake_value_impl
+    _wrap_graph_break_with_torch_runtime_err(
+  File "{TORCH}/_dynamo/utils.py", line 3616, in _wrap_graph_break_with_torch_runtime_err
+    raise exc.with_traceback(e.__traceback__) from None
+  File "{TORCH}/_dynamo/utils.py", line 3819, in <lambda>
+    lambda: unimplemented(
+  File "{TORCH}/_dynamo/exc.py", line 631, in unimplemented
+    raise Unsupported(
+torch._dynamo.exc.TorchRuntimeError: RuntimeError when making fake tensor call
+  Explanation: Dynamo failed to run FX node with fake tensors: call_method add_(*(FakeTensor(..., size=(3, 4)), \
+FakeTensor(..., device='meta', size=(3, 4))), **{{}}): got RuntimeError('Unhandled FakeTensor Device Propagation')
+  Developer debug context:
+
+from user code:
+   File "/s/fake_tensor/add_meta.py", line 33, in add
+    return target.add_(other)
+"""
+BACKEND_2_12 = f"""\
+Traceback (most recent call last):
+  File "/s/fake_tensor/add_meta.py", line 52, in <module>
+    result = compiled(torch.ones(3, 4), torch.ones(3, 4, device="meta"))
+  File "{TORCH}/_dynamo/output_graph.py", line 2978, in _call_user_compiler
+    raise BackendCompilerFailed(
+  File "{TORCH}/_subclasses/fake_tensor.py", line 1050, in merge_devices
+    raise RuntimeError(
+torch._dynamo.exc.BackendCompilerFailed: backend='aot_eager' raised:
+RuntimeError: Unhandled FakeTensor Device Propagation for aten.add.Tensor, found two different devices cpu, meta
+
+While executing %add_ : [num_users=1] = call_method[target=add_](args = (%l_target_, %l_other_), kwargs = {{}})
+Original traceback:
+  File "/s/fake_tensor/add_meta.py", line 33, in add
+    return target.add_(other)
+"""
+BACKEND_2_15 = (
+    BACKEND_2_12.replace("raise RuntimeError(", "raise FakeTensorDeviceMismatchError(")
+    .replace("\nRuntimeError: ", "\nFakeTensorDeviceMismatchError: ")
+    .replace("line 1050", "line 1131")
+)
+CAUGHT_2_12 = COMPILED_2_11.replace("fake_tensor/add_meta.py", "dynamo/op_error_caught.py").replace("3818", "3870")
+INDUCTOR = f"""\
+Traceback (most recent call last):
+  File "/s/mine.py", line 5, in <module>
+    f(x)
+  File "{TORCH}/_inductor/graph.py", line 1200, in call_function
+    raise LoweringException(e, target, args, kwargs).with_traceback(
+torch._inductor.exc.InductorError: LoweringException: AssertionError: no such layout
+  target: aten.index_put.default
+"""
+OWN = """\
+Traceback (most recent call last):
+  File "/s/mine.py", line 9, in <module>
+    check()
+  File "/s/mine.py", line 4, in check
+    assert a == b
+AssertionError
+"""
+
+
+def signature(stderr: str) -> str | None:
+    ending = Ending(stopped_by="exit", exit_code=1, signal=None, seconds=1)
+    return judge(ending, stderr, 1000).signature
+
+
+@pytest.mark.parametrize(
+    ("stderr", "expected"),
+    [
+        (EAGER_2_11, "RuntimeError in merge_devices (fake_tensor.py) < add (add_meta.py)"),
+        (COMPILED_2_11, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (add_meta.py)"),
+        (BACKEND_2_12, "RuntimeError in merge_devices (fake_tensor.py) < <module> (add_meta.py)"),
+        (BACKEND_2_15, "FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < <module> (add_meta.py)"),
+        (CAUGHT_2_12, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (op_error_caught.py)"),
+        (INDUCTOR, "AssertionError in call_function (graph.py) < <module> (mine.py)"),
+        (OWN, "AssertionError in check (mine.py) < <module> (mine.py)"),
+    ],
+)
+def test_failure_is_named_by_its_cause_and_place(stderr: str, expected: str) -> None:
+    """Neither a compiler's wrapping nor who raises for others hides what went wrong where."""
+    assert signature(stderr) == expected
+
+
+def test_text_without_a_traceback_holds_no_exception() -> None:
+    """A warning is no exception, and neither is a traceback that was cut off."""
+    assert read_exception("UserWarning: something\n") is None
+    assert read_exception(EAGER_2_11.rpartition("RuntimeError: ")[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (signature(BACKEND_2_12), signature(BACKEND_2_15), True),
+        (signature(COMPILED_2_11), signature(BACKEND_2_12), False),
+        ("AssertionError in f (x.py) < <module> (m.py)", "AttributeError in f (x.py) < <module> (m.py)", False),
+        ("MyError in f (m.py) < <module> (m.py)", "ValueError in f (m.py) < <module> (m.py)", False),
+        ("stuck: child, 2 x futex", "stuck: 3 x futex, child", True),
+        ("stuck: child, futex", "stuck: pipe", False),
+        ("stuck: child, futex", "idle", True),
+        ("spins in f (m.py:N)", "spins in g (m.py:N)", False),
+        ("exit code 3", "exit code 4", False),
+        (None, "exit code 4", True),
+    ],
+)
+def test_same_failure_is_told_from_another(first: str | None, second: str | None, same: bool) -> None:
+    """Another release's own type at the same place is the same failure; another place or built-in type is not."""
+    assert is_same_failure(first, second) is same
+    assert is_same_failure(second, first) is same
