@@ -115,7 +115,10 @@ def matrix(  # one parameter per option
     ] = None,
     repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Attempts per cell.")] = 1,
     jobs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Attempts at once. [default: cores, memory permitting]")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Attempts at once. [default: cores, memory permitting; twice that for hangs]"
+        ),
     ] = None,
     disk: Annotated[
         str | None,
@@ -177,7 +180,7 @@ def matrix(  # one parameter per option
             executor = LocalExecutor()
             run = MatrixRun(planned, cache=cache, executor=executor, records=records, store=run_store, emit=progress)
             with answering(executor, progress):
-                run.run(options.jobs)
+                run.run(options.jobs, waiting=0 if jobs else options.jobs)
         code = Exit.INTERRUPTED if run.interrupted else exit_code(run.cells)
         seconds = round(time.monotonic() - started, 3)
         ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}

@@ -96,13 +96,15 @@ class MatrixRun:
         """The cells that are done, in the order of the plan."""
         return tuple(cell for _, cell in sorted(self._cells, key=lambda pair: pair[0]))
 
-    def run(self, jobs: int) -> None:
-        """Run to the end, `jobs` attempts at once.
+    def run(self, jobs: int, waiting: int = 0) -> None:
+        """Run to the end, `jobs` attempts at once, and `waiting` more of those that are expected to hang.
 
+        Most of these wait rather than work, so they leave the cores to others.
         KeyboardInterrupt stops what runs and keeps what is done; a second one passes through.
         """
         installers = ThreadPoolExecutor(INSTALLS_AT_ONCE, thread_name_prefix="install")
-        workers = [threading.Thread(target=self._work, daemon=True) for _ in range(jobs)]
+        kinds = [False] * jobs + [True] * waiting
+        workers = [threading.Thread(target=self._work, args=(only_hangs,), daemon=True) for only_hangs in kinds]
         try:
             for group in self._groups.values():
                 installers.submit(self._guarded, self._prepare, group)
@@ -181,7 +183,9 @@ class MatrixRun:
         return rest
 
     def _known_records(self, planned: PlannedCell, environment: Environment) -> list[Record]:
-        return [] if planned.options.fresh else self._records.of(planned.key(environment))
+        """Return what earlier runs have of a cell. Seen afresh or not, it dispatches what it was seen to."""
+        known = self._records.of(planned.key(environment))
+        return [one for one in known if one.attempt.role is Role.OBSERVE] if planned.options.fresh else known
 
     def _queue(self, environment: Environment, group: _Group, rest: list[tuple[int, PlannedCell]]) -> None:
         with self._changed:
@@ -199,16 +203,22 @@ class MatrixRun:
 
     # cells
 
-    def _work(self) -> None:
-        while (ready := self._next()) is not None:
+    def _work(self, only_hangs: bool) -> None:
+        while (ready := self._next(only_hangs)) is not None:
             self._guarded(self._run_cell, ready)
 
-    def _next(self) -> _Ready | None:
-        """Return the next cell to run; None when there will be none."""
+    def _next(self, only_hangs: bool) -> _Ready | None:
+        """Return the next cell to run; None when there will be none.
+
+        Expected hangs are the last in the queue: who takes only these begins when nothing else is left in it.
+        """
         with self._changed:
-            while not self._ready and self._undone and not self._is_over():
+            while self._undone and not self._is_over():
+                if self._ready and (not only_hangs or self._ready[0].expects_hang):
+                    self._changed.notify_all()  # what is first now may be for others
+                    return heapq.heappop(self._ready)
                 self._changed.wait()
-            return heapq.heappop(self._ready) if self._ready and not self._is_over() else None
+            return None
 
     def _is_over(self) -> bool:
         return self._cancelled.is_set() or self._failure is not None

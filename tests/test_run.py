@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -58,6 +59,7 @@ def run(
     missing: frozenset[str] = frozenset(),
     knows: bool = True,
     jobs: int = 2,
+    waiting: int = 0,
 ) -> Outcomes:
     cache, executor, events = FakeCache(tmp_path, missing, knows), FakeExecutor(behave), list[Event]()
     with new_run(tmp_path, ()) as store:
@@ -69,7 +71,7 @@ def run(
             store=store,
             emit=events.append,
         )
-        matrix_run.run(jobs)
+        matrix_run.run(jobs, waiting)
     return Outcomes(matrix_run, cache, executor, events)
 
 
@@ -179,6 +181,30 @@ def test_expected_hangs_run_last(tmp_path: Path) -> None:
     ]
     ended = run(tmp_path, plan.plan(requests("2.0.0"), suite, plan.Options()), jobs=1)
     assert [task.argv[1].rpartition("/")[2] for task in ended.executor.tasks] == ["passes.py", "hangs.py"]
+
+
+def test_expected_hangs_wait_beside_what_works(tmp_path: Path) -> None:
+    """Beyond the jobs only expected hangs run, and only when nothing else is left to begin."""
+    suite = [scenario(tmp_path, f"hangs{n}", expect=({"outcome": "hang"},)) for n in range(3)]
+    suite += [scenario(tmp_path, f"passes{n}") for n in range(4)]
+    lock, together = threading.Lock(), threading.Barrier(3)
+    working, most = 0, 0
+
+    def behave(task: Task) -> Ending:
+        nonlocal working, most
+        if "hangs" in task.argv[1]:
+            together.wait(30)  # all three at once, though there is one job
+            return PASSED
+        with lock:
+            working += 1
+            most = max(most, working)
+        with lock:
+            working -= 1
+        return PASSED
+
+    ended = run(tmp_path, plan.plan(requests("2.0.0"), suite, plan.Options()), behave, jobs=1, waiting=2)
+    assert len(ended.run.cells) == 7
+    assert most == 1
 
 
 def test_error_of_a_thread_reaches_the_caller(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 # tags = ["meta", "seed"]
 # timeout = 60
 # conditions = [{ op = "aten::mm", under = "aten::matmul", keys = ["Meta", "AutogradMeta"] }]
+# one_factor = true
 # [variants]
 # dims = [2, 3, 4]
 # grad = ["on", "off"]
