@@ -57,7 +57,7 @@ def widen_towards(view: View, outward: int) -> Probe | None:
 
 
 def _probe(view: View, position: int, purpose: Purpose) -> Probe:
-    """A good bound is run once, a bad one several times: were it flaky, it would show here first."""
+    """Return a probe that runs a good bound once, a bad one several times: a flaky one would show here first."""
     return Probe(position=position, runs=view.search.options.bound_runs, until=Verdict.GOOD, purpose=purpose)
 
 

@@ -1,12 +1,13 @@
 """Where to probe inside a bracket, with untestable blocks in the way.
 
 A bracket is a pair of positions (before, after) with different labels; "dead" positions between them were tried
-and say nothing. Jumping away from a block by doubling and then searching its edge: ANCHORS of the design measure
-14.7 probes on average for a block of 32 in 128, against 21.7 for git bisect, which tries near neighbours.
+and say nothing. Jumping away from a block by doubling and then searching its edge: 13.1 probes on average
+(`nox -s bench -- search-block`) for a block of 32 in 128, against 21.7 for git bisect, which skips at random.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from matrix.search.batches import entropy
@@ -79,7 +80,7 @@ def next_probe(before: int, after: int, dead: Sequence[int], share: float = 0.5)
     return min(open_ones, key=lambda x: abs(x - middle)) if open_ones else None
 
 
-def next_check(before: int, after: int, dead: Sequence[int]) -> int | None:
+def next_check(dead: Sequence[int]) -> int | None:
     """Return the middle of the widest gap in a block that is wide for its block, or None.
 
     Without these a hole or two, each alone, could pass for a block with testable versions inside.
@@ -87,7 +88,7 @@ def next_check(before: int, after: int, dead: Sequence[int]) -> int | None:
     widest: tuple[int, int] | None = None
     for first, last in blocks(dead):
         inside = [position for position in dead if first <= position <= last]
-        for one, other in zip(inside, inside[1:], strict=False):
+        for one, other in pairwise(inside):
             gap = other - one - 1
             if gap > (last - first + 1) / COARSENESS and (widest is None or gap > widest[0]):
                 widest = gap, (one + other) // 2
@@ -97,7 +98,7 @@ def next_check(before: int, after: int, dead: Sequence[int]) -> int | None:
 def widest_gap(positions: Sequence[int], low: int, high: int) -> int | None:
     """Return the middle of the widest gap between tried positions within low..high, or None."""
     edges = [low - 1, *(p for p in positions if low <= p <= high), high + 1]
-    gap, middle = max(((b - a, (a + b) // 2) for a, b in zip(edges, edges[1:], strict=False)), key=lambda pair: pair[0])
+    gap, middle = max(((b - a, (a + b) // 2) for a, b in pairwise(edges)), key=lambda pair: pair[0])
     return middle if gap > 1 else None
 
 

@@ -30,6 +30,10 @@ def decide(view: View) -> Probe | Answer:
             return probe
         wanted = view.steps
         reasons += [f"no {find} was found; the bounds show a {step.change} instead" for step in wanted[:1]]
+    if not wanted and not view.steps:
+        probe = _both_good(view, checked)
+        if probe:
+            return probe
     if not wanted or find is Find.ALL:
         probe = _sample(view)
         if probe:
@@ -75,6 +79,15 @@ def _surroundings(view: View, step: Step) -> tuple[int, int]:
     return low, high
 
 
+def _both_good(view: View, pair: tuple[int, int]) -> Probe | None:
+    """Return a rerun of a bound where none was bad: a flaky failure would have to show at one of them."""
+    for bound in pair:
+        missing = view.search.options.bound_runs - view.at(bound).good
+        if view.label(bound) is Verdict.GOOD and missing > 0:
+            return _again(view, bound, missing)
+    return None
+
+
 def _sample(view: View) -> Probe | None:
     """Return the widest untried gap's middle until enough were tried."""
     low, high = view.reaches
@@ -99,7 +112,7 @@ def _doubtful(view: View) -> Probe | None:
 
 
 def _again(view: View, position: int, runs: int) -> Probe:
-    """A rerun ends as soon as it contradicts: that alone switches to the flaky model."""
+    """Return a rerun that ends as soon as it contradicts: that alone switches to the flaky model."""
     other = Verdict.GOOD if view.label(position) is Verdict.BAD else Verdict.BAD
     return Probe(position=position, runs=runs, until=other, purpose=Purpose.CONFIRM)
 
@@ -114,7 +127,7 @@ def _narrow(view: View, step: Step) -> Probe | Boundary:
     dead = view.dead(step.before, step.after)
     position = bracket.next_probe(step.before, step.after, dead, share)
     if position is None:
-        position = bracket.next_check(step.before, step.after, dead)
+        position = bracket.next_check(dead)
     if position is not None:
         return Probe(position=position, purpose=Purpose.NARROW)
     pair = (step.before, step.after)

@@ -60,8 +60,7 @@ def _expectations(rates: tuple[float, ...]) -> tuple[list[list[float]], list[lis
     """Return P(all good) and the expected number of good runs, by run count and failure rate."""
     all_good = [[(1 - rate) ** runs for rate in rates] for runs in RUN_COUNTS]
     good_runs = [
-        [(1 - rate) * (1 - (1 - rate) ** runs) / rate if rate else float(runs) for rate in rates]
-        for runs in RUN_COUNTS
+        [(1 - rate) * (1 - (1 - rate) ** runs) / rate if rate else float(runs) for rate in rates] for runs in RUN_COUNTS
     ]
     return all_good, good_runs
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import replace
 
 from matrix.search import certain, flaky
-from matrix.search.evidence import Answer, Observation, Probe, Search, Verdict
+from matrix.search.evidence import Answer, Kind, Observation, Probe, Search, Verdict
 from matrix.search.view import View
 
 
@@ -20,11 +20,13 @@ def decide(search: Search) -> Probe | Answer:
     Outcomes are taken as certain until some position has passed and failed; from then on the flaky model decides,
     over the same evidence.
     """
+    if search.size < 2:
+        return Answer(kind=Kind.INCONCLUSIVE, reasons=("there are not two positions to tell apart",))
     view = View.of(search)
-    mode = flaky if search.options.flaky or view.is_mixed else certain
-    step = mode.decide(view)
+    is_flaky = search.options.flaky or view.is_mixed
+    step = flaky.decide(view) if is_flaky else certain.decide(view)
     if isinstance(step, Probe) and view.is_spent:
-        return mode.partial(view)
+        return flaky.partial(view) if is_flaky else certain.partial(view)
     return step
 
 

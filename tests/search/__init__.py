@@ -1,0 +1,1 @@
+"""Tests of matrix.search, over synthetic histories."""

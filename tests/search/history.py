@@ -59,7 +59,7 @@ class Trace:
         return self.answer.boundaries[0].after if self.answer.kind == "boundary" else None
 
     def seconds(self, costs: Costs) -> float:
-        """What it all cost."""
+        """Return what it all cost."""
         verdicts = [one.verdict for one in self.search.observations]
         runs = verdicts.count(Verdict.GOOD) * costs.good + verdicts.count(Verdict.BAD) * costs.bad
         return runs + sum(costs.install_at(position) for position in {probe.position for probe in self.probes})
