@@ -34,6 +34,17 @@ def check_bounds(view: View) -> Probe | tuple[int, int] | None:
     return (found[0], found[1]) if found[0] < found[1] else None
 
 
+def find_edge(view: View) -> Probe | None:
+    """Return a probe between the outermost testable position and the untestable ones beyond it."""
+    first, last = view.labelled[0], view.labelled[-1]
+    before = max((position for position in view.tallies if position < first), default=first)
+    after = min((position for position in view.tallies if position > last), default=last)
+    for one, other in ((before, first), (last, after)):
+        if other - one > 1:
+            return _probe(view, (one + other) // 2, Purpose.WIDEN)
+    return None
+
+
 def widen(view: View) -> Probe | None:
     """Return a probe further out, by doubling, where the bounds do not show what is asked; None at the ends."""
     low, high = view.search.bounds
@@ -62,15 +73,20 @@ def _probe(view: View, position: int, purpose: Purpose) -> Probe:
 
 
 def _nearest(bound: int, outward: int, end: int, size: int) -> Iterator[int]:
-    """Yield the bound, then others ever farther from it: outwards by doubling, then inwards up to `end`."""
+    """Yield the bound, then others ever farther from it: outwards by doubling, then inwards, short of `end`."""
     yield bound
     for direction in (outward, -outward):
         position, jump = bound + direction, 2
         stop = end if direction == -outward else (0 if outward < 0 else size - 1)
+        last = bound
         while 0 <= position < size and (position - stop) * direction <= 0 and position != end:
             yield position
+            last = position
             position += direction * jump
             jump *= 2
+    while abs(end - last) > 1:  # the last jump went too far: what is left is halved
+        last = (last + end) // 2 if outward < 0 else -(-(last + end) // 2)
+        yield last
 
 
 def _directions(view: View) -> list[int]:

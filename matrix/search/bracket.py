@@ -7,6 +7,7 @@ and say nothing. Jumping away from a block by doubling and then searching its ed
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LOPSIDED = 2.0  # how much dearer a bad probe must be than a good one before the midpoint is given up
+SHORT = 128  # brackets up to this long are split by dynamic programming, longer ones by the limit of it
 COARSENESS = 5  # a gap in a block is tried where it is more than this part of the block
 
 
@@ -35,14 +37,16 @@ def blocks(dead: Sequence[int]) -> list[tuple[int, int]]:
     return merged
 
 
-def bad_share(cost_good: float, cost_bad: float) -> float:
-    """Return the probability of a bad result to aim for: below a half where a bad probe is dear.
+def bad_share(cost_good: float, cost_bad: float, length: int) -> float:
+    """Return the part of a bracket of `length` to stake on a bad result: below a half where that is dear.
 
-    With p for that share, bits per second are h(p) / (p bad + (1 - p) good), at its largest where
+    In the limit, with p for that part, bits per second are h(p) / (p bad + (1 - p) good), most where
     p = x^bad and 1 - p = x^good for some x (a code for letters of unequal cost, Krause 1962).
     """
     if cost_good <= 0 or cost_bad < LOPSIDED * cost_good:
         return 0.5
+    if length <= SHORT:
+        return _stakes(cost_bad / cost_good)[length] / length
     low, high = 0.0, 0.5
     for _ in range(40):
         share = (low + high) / 2
@@ -53,6 +57,20 @@ def bad_share(cost_good: float, cost_bad: float) -> float:
     return low
 
 
+@lru_cache(maxsize=32)
+def _stakes(ratio: float) -> list[int]:
+    """Return, by length, how many of a bracket's culprits to stake on a bad result that costs `ratio` good ones."""
+    costs, stakes = [0.0, 0.0], [0, 0]
+    for length in range(2, SHORT + 1):
+        cost, stake = min(
+            ((bad * (ratio + costs[bad]) + (length - bad) * (1 + costs[length - bad])) / length, bad)
+            for bad in range(1, length // 2 + 1)
+        )
+        costs.append(cost)
+        stakes.append(stake)
+    return stakes
+
+
 def next_probe(before: int, after: int, dead: Sequence[int], share: float = 0.5) -> int | None:
     """Return the position to probe next, or None where all of the bracket is tried or inside a block.
 
@@ -61,7 +79,7 @@ def next_probe(before: int, after: int, dead: Sequence[int], share: float = 0.5)
     if after - before < 2:
         return None
     # rounding down keeps bisection within ceil(log2) probes and leaves neither side empty
-    middle = min(max(before + int((after - before) * share), before + 1), after - 1)
+    middle = min(max(before + int((after - before) * share + 1e-9), before + 1), after - 1)
     walls = blocks(dead)
     index = next((i for i, (first, last) in enumerate(walls) if first <= middle <= last), None)
     if index is None:

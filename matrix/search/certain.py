@@ -25,7 +25,7 @@ def decide(view: View) -> Probe | Answer:
     wanted = [step for step in view.steps if find.wants(step.change)]
     reasons: list[str] = []
     if not wanted:
-        probe = bounds.widen(view)
+        probe = bounds.widen(view) or bounds.find_edge(view)
         if probe:
             return probe
         wanted = view.steps
@@ -122,7 +122,7 @@ def _narrow(view: View, step: Step) -> Probe | Boundary:
     costs = view.search.costs
     middle = (step.before + step.after) // 2
     install = costs.install_at(middle)
-    share = bracket.bad_share(install + costs.good, install + costs.bad)
+    share = bracket.bad_share(install + costs.good, install + costs.bad, step.after - step.before)
     share = share if view.label(step.after) is Verdict.BAD else 1 - share
     dead = view.dead(step.before, step.after)
     position = bracket.next_probe(step.before, step.after, dead, share)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matrix.search.posterior import Posterior
     from matrix.search.view import View
 
+MISFIT = 1e-4  # of passes: less likely than that, and the model of a single change is wrong
 DECISIVE = 3.0  # how much likelier, in nats, the other direction must be before the one asked for is given up
 
 
@@ -31,6 +32,10 @@ def decide(view: View) -> Probe | Answer:
         return bounds.widen_towards(view, side) or _none(posterior)
     closed = _closed(view)
     step, confidence = _likeliest(view, change, posterior, closed)
+    refuted = _passes_too_often(view, step, change) if step else []
+    if step and confidence >= options.confidence and refuted:
+        reason = f"not a single change: {refuted} passed too often for versions that are bad now and then"
+        return Answer(kind=Kind.INCONCLUSIVE, boundaries=(view.boundary(step, confidence),), reasons=(reason,))
     if step and confidence >= options.confidence:
         return _confirm(view, step) or Answer(
             kind=Kind.BOUNDARY, boundaries=(view.boundary(step, confidence),), reasons=_reasons(view, change)
@@ -120,6 +125,16 @@ def _confirm(view: View, step: Step) -> Probe | None:
         if missing > 0:
             return Probe(position=end, runs=missing, purpose=Purpose.CONFIRM)
     return None
+
+
+def _passes_too_often(view: View, step: Step, change: Change) -> list[int]:
+    """Return positions on the bad side whose runs all passed, which the others' failure rate cannot explain."""
+    start = max(view.mirror(step.before, change), view.mirror(step.after, change))
+    bad_side = {p: seen for p, seen in view.tallies.items() if view.mirror(p, change) >= start}
+    fails = sum(seen.bad for seen in bad_side.values())
+    passes = sum(seen.good for seen in bad_side.values() if seen.bad)
+    rest = (passes + 1) / (fails + passes + 2)  # one more of each: a rate of 1 is never certain
+    return [p for p, seen in bad_side.items() if not seen.bad and rest**seen.good < MISFIT]
 
 
 def _none(posterior: Posterior) -> Answer:

@@ -39,7 +39,8 @@ def test_a_block_is_left_by_doubling() -> None:
 @pytest.mark.parametrize(("good", "bad", "share"), [(1, 1, 0.5), (1, 1.9, 0.5), (1, 2, 0.382), (1, 10, 0.165)])
 def test_the_share_staked_on_a_bad_result(good: float, bad: float, share: float) -> None:
     """The dearer a bad run, the less of the bracket is staked on it; at 2 to 1 it is the golden section."""
-    assert bad_share(good, bad) == pytest.approx(share, abs=1e-3)
+    assert bad_share(good, bad, 1000) == pytest.approx(share, abs=1e-3)
+    assert bad_share(good, bad, 50) == pytest.approx(share, abs=0.05)
 
 
 def test_wide_gaps_in_a_block_are_checked() -> None:

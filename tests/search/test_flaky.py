@@ -117,6 +117,21 @@ def test_the_budget_gives_the_best_bracket_with_its_probability() -> None:
     assert "the confidence asked for was not reached" in trace.answer.reasons[0]
 
 
+def test_a_second_change_is_not_taken_for_luck() -> None:
+    """Where a later version passes far too often for a flaky one, nothing is blamed and the version is named."""
+    runs = {0: (20, 0), 9: (20, 0), 10: (2, 9), 20: (30, 0), 31: (1, 9)}
+    seen = [
+        Observation(position=position, verdict=verdict)
+        for position, counts in runs.items()
+        for verdict, count in zip((Verdict.GOOD, Verdict.BAD), counts, strict=True)
+        for _ in range(count)
+    ]
+    answer = decide(Search(size=SIZE, observations=tuple(seen), options=FLAKY))
+    assert not isinstance(answer, Probe)
+    assert answer.kind is Kind.INCONCLUSIVE
+    assert answer.reasons == ("not a single change: [20] passed too often for versions that are bad now and then",)
+
+
 def test_a_flaky_search_jumps_untestable_blocks() -> None:
     """With a block in the way the culprit stays in the bracket and the block is not tried one by one."""
     for trial in range(6):
