@@ -39,6 +39,10 @@ def best_batch(
     linear in the position within a piece, so that a choice costs O(positions x run counts).
     """
     best: Batch | None = None
+    installs = [
+        -1.0 if position in closed else install(position) for position in range(posterior.low, posterior.high + 1)
+    ]
+    installs.append(-1.0)  # the last hypothesis, "none is bad", has no position
     best_rate = 1e-9  # bits per second: below that it is rounding
     for number, runs in enumerate(RUN_COUNTS):
         pieces = [
@@ -67,8 +71,9 @@ def best_batch(
                 all_good += all_good_step
                 known += known_step
                 good_runs += good_runs_step
-                if position <= posterior.high and position not in closed:
-                    seconds = install(position) + good_runs * good + (1 - all_good) * bad
+                install_here = installs[position - posterior.low]
+                if install_here >= 0:
+                    seconds = install_here + good_runs * good + (1 - all_good) * bad
                     rate = (entropy(all_good) - known) / max(seconds, 1e-9)
                     if rate > best_rate:
                         best, best_rate = Batch(position=position, runs=runs), rate

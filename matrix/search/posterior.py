@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ class _Rates:
         weights = [math.exp(value - peak) for value in logs] if peak > _NEVER else [1.0 / len(logs)] * len(logs)
         total = sum(weights)
         all_good, good_runs = (
-            tuple(sum(map(float.__mul__, row, weights)) / total for row in table)
-            for table in _expectations(self._rates)
+            tuple(sum(map(mul, row, weights)) / total for row in table) for table in _expectations(self._rates)
         )
         return peak + math.log(total), Batches(all_good=all_good, good_runs=good_runs)
 
