@@ -113,11 +113,11 @@ def next_check(dead: Sequence[int]) -> int | None:
     return widest[1] if widest else None
 
 
-def widest_gap(positions: Sequence[int], low: int, high: int) -> int | None:
+def widest_gap(positions: Sequence[int], low: int, high: int, wider_than: int = 1) -> int | None:
     """Return the middle of the widest gap between tried positions within low..high, or None."""
     edges = [low - 1, *(p for p in positions if low <= p <= high), high + 1]
     gap, middle = max(((b - a, (a + b) // 2) for a, b in pairwise(edges)), key=lambda pair: pair[0])
-    return middle if gap > 1 else None
+    return middle if gap > wider_than else None
 
 
 def step_away(position: int, before: int, after: int, dead: Sequence[int]) -> int:

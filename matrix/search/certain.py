@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -92,7 +93,9 @@ def _sample(view: View) -> Probe | None:
     """Return the widest untried gap's middle until enough were tried."""
     low, high = view.reaches
     tried = [position for position in view.tallies if low <= position <= high]
-    middle = bracket.widest_gap(tried, low, high) if len(tried) - 2 < view.samples else None
+    # what was known before may lie close together, so its number alone does not say that the range was looked at
+    as_wide = math.ceil((high - low) / 2 ** int(math.log2(view.samples + 1)))
+    middle = bracket.widest_gap(tried, low, high, wider_than=1 if len(tried) - 2 < view.samples else as_wide)
     return None if middle is None else Probe(position=middle, purpose=Purpose.SAMPLE)
 
 

@@ -160,6 +160,13 @@ def test_two_boundaries_are_found_between_bounds_that_agree() -> None:
     assert answer.reasons == ("more than one change: a regression between 3 and 4, a fix between 15 and 16",)
 
 
+def test_known_positions_close_together_do_not_pass_for_samples() -> None:
+    """Where a dozen neighbours are known, the rest of the range is sampled all the same."""
+    known = tuple(Observation(position=position, verdict=GOOD) for position in [*range(12), 59] * 3)
+    step = decide(Search(size=60, observations=known))
+    assert step == Probe(position=35, purpose=Purpose.SAMPLE)
+
+
 def test_only_the_change_asked_for_is_narrowed() -> None:
     """With a question the other boundaries are named as contradictions, not searched."""
     answer = follow(History(size=30, bad=range(4, 16)), Options(find=Find.FIX)).answer
