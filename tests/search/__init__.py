@@ -1,1 +1,1 @@
-"""What is shown."""
+"""Tests of matrix.search, over synthetic histories."""

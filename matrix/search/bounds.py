@@ -1,0 +1,100 @@
+"""The bounds: check them, replace those that cannot be tested, and look further out where they do not differ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matrix.search.evidence import Change, Find, Probe, Purpose, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.search.view import View
+
+
+def check_bounds(view: View) -> Probe | tuple[int, int] | None:
+    """Return the next probe that the bounds need, or the two testable ones; None where there are not two."""
+    found: list[int] = []
+    low, high = view.search.bounds
+    for bound, outward, end in ((low, -1, high), (high, 1, low)):
+        for position in _nearest(bound, outward, end, view.search.size):
+            if view.label(position) is None:
+                purpose = Purpose.BOUND if position == bound else Purpose.WIDEN
+                return _probe(view, position, purpose)
+            if view.is_labelled(position):
+                found.append(position)
+                break
+        else:
+            return None
+    for position in found:
+        seen = view.at(position)
+        missing = view.search.options.bound_runs - seen.bad
+        if seen.bad and not seen.good and missing > 0:  # known from elsewhere, but not how reliably
+            return Probe(position=position, runs=missing, until=Verdict.GOOD, purpose=Purpose.BOUND)
+    return (found[0], found[1]) if found[0] < found[1] else None
+
+
+def find_edge(view: View) -> Probe | None:
+    """Return a probe between the outermost testable position and the untestable ones beyond it."""
+    first, last = view.labelled[0], view.labelled[-1]
+    before = max((position for position in view.tallies if position < first), default=first)
+    after = min((position for position in view.tallies if position > last), default=last)
+    for one, other in ((before, first), (last, after)):
+        if other - one > 1:
+            return _probe(view, (one + other) // 2, Purpose.WIDEN)
+    return None
+
+
+def widen(view: View) -> Probe | None:
+    """Return a probe further out, by doubling, where the bounds do not show what is asked; None at the ends."""
+    low, high = view.search.bounds
+    for outward in _directions(view):
+        edge = low if outward < 0 else high
+        width = max(1, high - low)
+        while (outward < 0 and edge > 0) or (outward > 0 and edge < view.search.size - 1):
+            edge = min(max(edge + outward * width, 0), view.search.size - 1)
+            width *= 2
+            if view.label(edge) is None:
+                return _probe(view, edge, Purpose.WIDEN)
+    return None
+
+
+def widen_towards(view: View, outward: int) -> Probe | None:
+    """Return a probe beyond all that was tried on one side, twice as far out; None at the end of the range."""
+    low, high = view.reaches
+    edge = low if outward < 0 else high
+    further = min(max(edge + outward * max(1, high - low), 0), view.search.size - 1)
+    return _probe(view, further, Purpose.WIDEN) if view.label(further) is None else None
+
+
+def _probe(view: View, position: int, purpose: Purpose) -> Probe:
+    """Return a probe that runs a good bound once, a bad one several times: a flaky one would show here first."""
+    return Probe(position=position, runs=view.search.options.bound_runs, until=Verdict.GOOD, purpose=purpose)
+
+
+def _nearest(bound: int, outward: int, end: int, size: int) -> Iterator[int]:
+    """Yield the bound, then others ever farther from it: outwards by doubling, then inwards, short of `end`."""
+    yield bound
+    for direction in (outward, -outward):
+        position, jump = bound + direction, 2
+        stop = end if direction == -outward else (0 if outward < 0 else size - 1)
+        last = bound
+        while 0 <= position < size and (position - stop) * direction <= 0 and position != end:
+            yield position
+            last = position
+            position += direction * jump
+            jump *= 2
+    while abs(end - last) > 1:  # the last jump went too far: what is left is halved
+        last = (last + end) // 2 if outward < 0 else -(-(last + end) // 2)
+        yield last
+
+
+def _directions(view: View) -> list[int]:
+    """Return on which sides, -1 old and 1 new, what is asked for may yet be found."""
+    find = view.search.options.find
+    labelled = view.labelled
+    oldest, newest = view.label(labelled[0]), view.label(labelled[-1])
+    if find in {Find.ANY, Find.ALL}:
+        return [1, -1]  # newer first: whoever has a failure now hopes for a fix
+    before, after = Change(find.value).sides
+    return [side for side, label, wanted in ((-1, oldest, before), (1, newest, after)) if label is not wanted]

@@ -1,0 +1,164 @@
+"""The deterministic search: every outcome is taken as certain, and every position is probed once."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from matrix.search import bounds, bracket
+from matrix.search.batches import best_batch
+from matrix.search.evidence import Answer, Find, Kind, Probe, Purpose, Verdict
+
+if TYPE_CHECKING:
+    from matrix.search.evidence import Boundary
+    from matrix.search.view import Step, View
+
+
+def decide(view: View) -> Probe | Answer:
+    """Return the next probe or the answer."""
+    checked = bounds.check_bounds(view)
+    if isinstance(checked, Probe):
+        return checked
+    if checked is None:
+        return Answer(kind=Kind.INCONCLUSIVE, reasons=("no two positions could be tested",))
+    find = view.search.options.find
+    wanted = [step for step in view.steps if find.wants(step.change)]
+    reasons: list[str] = []
+    if not wanted:
+        probe = bounds.widen(view) or bounds.find_edge(view)
+        if probe:
+            return probe
+        wanted = view.steps
+        reasons += [f"no {find} was found; the bounds show a {step.change} instead" for step in wanted[:1]]
+    if not wanted and not view.steps:
+        probe = _both_good(view, checked)
+        if probe:
+            return probe
+    if not wanted or find is Find.ALL:
+        probe = _sample(view)
+        if probe:
+            return probe
+    if not wanted:
+        return _none(view)
+    probe = _doubtful(view)
+    if probe:
+        return probe
+    boundaries = []
+    for step in reversed(wanted):  # the newest first: it is nearest to what is in use
+        result = _narrow(view, step)
+        if isinstance(result, Probe):
+            return result
+        boundaries.append(result)
+    if len(view.steps) > 1:
+        reasons.append(f"more than one change: {', '.join(_describe(view))}")
+    sure = all(one.confidence >= view.search.options.confidence for one in boundaries)
+    if not sure:
+        reasons.append("no version is blamed: the confidence asked for was not reached")
+    kind = Kind.BOUNDARY if sure else Kind.INCONCLUSIVE
+    return Answer(kind=kind, boundaries=tuple(reversed(boundaries)), reasons=tuple(reasons))
+
+
+def partial(view: View) -> Answer:
+    """Return what is known when the budget is used up."""
+    find = view.search.options.find
+    steps = [step for step in view.steps if find.wants(step.change)] or view.steps
+    brackets = tuple(view.boundary(step, confidence_of(view, step)) for step in steps)
+    return Answer(kind=Kind.INCONCLUSIVE, boundaries=brackets, reasons=("the budget was used up",))
+
+
+def confidence_of(view: View, step: Step) -> float:
+    """Return the probability that a step is where it seems, given the runs of the labels on its two sides."""
+    return view.confidence(step, view.posterior(step.change, *_surroundings(view, step), flaky=False))
+
+
+def _surroundings(view: View, step: Step) -> tuple[int, int]:
+    """Return the outermost positions around a step before the next change."""
+    low, high = view.reaches
+    low = max([low, *(other.after for other in view.steps if other.after <= step.before)])
+    high = min([high, *(other.before for other in view.steps if other.before >= step.after)])
+    return low, high
+
+
+def _both_good(view: View, pair: tuple[int, int]) -> Probe | None:
+    """Return a rerun of a bound where none was bad: a flaky failure would have to show at one of them."""
+    for bound in pair:
+        missing = view.search.options.bound_runs - view.at(bound).good
+        if view.label(bound) is Verdict.GOOD and missing > 0:
+            return _again(view, bound, missing)
+    return None
+
+
+def _sample(view: View) -> Probe | None:
+    """Return the widest untried gap's middle until enough were tried."""
+    low, high = view.reaches
+    tried = [position for position in view.tallies if low <= position <= high]
+    # what was known before may lie close together, so its number alone does not say that the range was looked at
+    as_wide = math.ceil((high - low) / 2 ** int(math.log2(view.samples + 1)))
+    middle = bracket.widest_gap(tried, low, high, wider_than=1 if len(tried) - 2 < view.samples else as_wide)
+    return None if middle is None else Probe(position=middle, purpose=Purpose.SAMPLE)
+
+
+def _doubtful(view: View) -> Probe | None:
+    """Return a rerun where several changes hang on few runs: one of them may be a flake."""
+    steps = view.steps
+    if len(steps) < 2:
+        return None
+    labelled = view.labelled
+    edges = [labelled[0], *(step.after for step in steps), view.search.size]
+    for first, after in pairwise(edges):
+        alike = [position for position in labelled if first <= position < after]
+        missing = view.search.options.bound_runs - sum(view.at(p).good + view.at(p).bad for p in alike)
+        if missing > 0:
+            return _again(view, alike[len(alike) // 2], missing)
+    return None
+
+
+def _again(view: View, position: int, runs: int) -> Probe:
+    """Return a rerun that ends as soon as it contradicts: that alone switches to the flaky model."""
+    other = Verdict.GOOD if view.label(position) is Verdict.BAD else Verdict.BAD
+    return Probe(position=position, runs=runs, until=other, purpose=Purpose.CONFIRM)
+
+
+def _narrow(view: View, step: Step) -> Probe | Boundary:
+    """Return the next probe inside a step, or the boundary once nothing is left to try."""
+    costs = view.search.costs
+    middle = (step.before + step.after) // 2
+    install = costs.install_at(middle)
+    share = bracket.bad_share(install + costs.good, install + costs.bad, step.after - step.before)
+    share = share if view.label(step.after) is Verdict.BAD else 1 - share
+    dead = view.dead(step.before, step.after)
+    position = bracket.next_probe(step.before, step.after, dead, share)
+    if position is None:
+        position = bracket.next_check(dead)
+    if position is not None:
+        return Probe(position=position, purpose=Purpose.NARROW)
+    pair = (step.before, step.after)
+    for end in pair:
+        if view.at(end).provisional:
+            return Probe(position=end, purpose=Purpose.SETTLE, firm=True)
+    for end in pair:
+        missing = view.search.options.confirm_runs - view.at(end).good - view.at(end).bad
+        if missing > 0:
+            return _again(view, end, missing)
+    posterior = view.posterior(step.change, *_surroundings(view, step), flaky=False)
+    confidence = view.confidence(step, posterior)
+    if confidence < view.search.options.confidence:
+        mirrored = {view.mirror(end, step.change) for end in pair}
+        others = set(range(posterior.low, posterior.high + 1)) - mirrored
+        batch = best_batch(posterior, install=lambda _: 0.0, good=costs.good, bad=costs.bad, closed=others)
+        if batch:
+            return _again(view, view.mirror(batch.position, step.change), batch.runs)
+    return view.boundary(step, confidence)
+
+
+def _none(view: View) -> Answer:
+    labels = {view.label(position) for position in view.labelled}
+    seen = "bad" if Verdict.BAD in labels else "good"
+    reason = f"{len(view.labelled)} positions were tested, both bounds among them: all are {seen}"
+    hint = () if seen == "bad" else ("a failure that shows rarely may have been missed: search for a flaky one",)
+    return Answer(kind=Kind.NONE, reasons=(reason, *hint))
+
+
+def _describe(view: View) -> list[str]:
+    return [f"a {step.change} between {step.before} and {step.after}" for step in view.steps]

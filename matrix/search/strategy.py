@@ -1,0 +1,57 @@
+"""The search, pure: evidence in, the next probe or the answer out; no clock, no I/O.
+
+A decision depends on the observations alone, not on their order, so that a search that was killed goes on from its
+records, and what a matrix has run already counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+from matrix.search import certain, flaky
+from matrix.search.evidence import Answer, Kind, Observation, Probe, Search, Verdict
+from matrix.search.view import View
+
+
+def decide(search: Search) -> Probe | Answer:
+    """Return what to run next, or the answer.
+
+    Outcomes are taken as certain until some position has passed and failed; from then on the flaky model decides,
+    over the same evidence.
+    """
+    if search.size < 2:
+        return Answer(kind=Kind.INCONCLUSIVE, reasons=("there are not two positions to tell apart",))
+    view = View.of(search)
+    is_flaky = search.options.flaky or view.is_mixed
+    step = flaky.decide(view) if is_flaky else certain.decide(view)
+    if isinstance(step, Probe) and view.is_spent:
+        return flaky.partial(view) if is_flaky else certain.partial(view)
+    return step
+
+
+def decide_parallel(search: Search, jobs: int) -> tuple[Probe, ...] | Answer:
+    """Return up to `jobs` probes at different positions, the most useful first, or the answer.
+
+    The others are what would be asked next if the first were all good or all bad: for a bracket its midpoint,
+    then the midpoints of both halves, and so on. Drop those that a result makes useless.
+    """
+    first = decide(search)
+    if isinstance(first, Answer):
+        return first
+    probes = {first.position: first}
+    ahead = deque([(search, first)])
+    looked = 0
+    while ahead and len(probes) < jobs and looked < 4 * jobs:
+        state, probe = ahead.popleft()
+        looked += 1
+        for verdict in (Verdict.BAD, Verdict.GOOD):
+            runs = 1 if probe.until is verdict else probe.runs
+            supposed = (Observation(position=probe.position, verdict=verdict),) * runs
+            after = replace(state, observations=state.observations + supposed)
+            step = decide(after)
+            if isinstance(step, Probe):
+                ahead.append((after, step))
+                if len(probes) < jobs:
+                    probes.setdefault(step.position, step)
+    return tuple(probes.values())
