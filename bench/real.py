@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -67,7 +68,12 @@ def shell_loop(_: Path) -> Figure:
             script = SUITE / f"{scenario.partition('[')[0]}.py"
             words = ["uv", "run", "--no-project", "--python", sys.executable, "--with", f"torch=={version}"]
             command = ["timeout", "-s", "KILL", str(LOOP_TIMEOUT), *words, "--with", "numpy", "python", str(script)]
-            subprocess.run(command, env=environ, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            ended = subprocess.run(
+                command, env=environ, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            hung = ended.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
+            if hung != scenario.startswith("threads/"):
+                raise RuntimeError(f"the loop did not run {scenario} in {version}: {ended.stderr[-500:]}")
     loop = time.monotonic() - begin
     return Figure(text=f"{seconds / loop:.2f} x ({seconds:.0f} s against {loop:.0f} s)", met=seconds <= 0.25 * loop)
 
