@@ -58,7 +58,7 @@ def run_attempt(
     try:
         ending = executor.run(task)
     finally:
-        shutil.rmtree(folder / "tmp", ignore_errors=True)
+        _remove(folder / "tmp")
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
     stderr = _end_of(Path(task.stderr))
@@ -104,7 +104,7 @@ def _diagnosed(
     Whatever happens here, the outcome stays.
     """
     if ending.stopped_by not in {StoppedBy.STALL, StoppedBy.TIMEOUT}:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         return verdict, None
     try:
         diagnosis = collected.diagnose_folder(folder, collected.tables_of(environment), stderr)
@@ -171,3 +171,11 @@ def _end_of(path: Path) -> str:
             return file.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, most often an empty one: looking into it costs ten times as much."""
+    try:
+        folder.rmdir()
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
