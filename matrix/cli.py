@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 import scenarios
-from matrix import checkup, config, controls, explaining, plan, store, tables
+from matrix import config, plan, store
 from matrix.asking import answering
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.releases import split_specs
@@ -30,7 +30,6 @@ from matrix.naming import environment_named
 from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.run import MatrixRun
 from reports import markdown, table
-from reports.explain import explanation_lines
 from reports.terminal import Progress
 
 if TYPE_CHECKING:
@@ -231,6 +230,10 @@ def explain(  # one parameter per option
     signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and what is
     missing. Exit code: 0 answered; 4 not; 2 wrong usage; 130 interrupted.
     """
+    # imported here: `matrix` answers from its records in less time than these take
+    from matrix import explaining
+    from reports.explain import explanation_lines
+
     home = store.state_folder()
     axes = {"torch": tuple(split_specs(",".join(torch))) if torch else None, "python": _commas(python)}
     axes |= {"build": _commas(build), "config": _commas(config_names)}
@@ -271,6 +274,8 @@ def dispatch(
 
     The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
     """
+    from matrix import tables
+
     file = config.read_matrix_file(matrix_file or config.DEFAULT_FILE)
     comparison = tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
     _print_lines(tables.comparison_lines(comparison))
@@ -290,6 +295,8 @@ def doctor(
     The controls need no torch; by default the Python of whichtorch runs them. They take about two minutes.
     Exit code: 0 all is well; 1 not, each problem with its remedy; 2 wrong usage; 130 interrupted.
     """
+    from matrix import checkup, controls
+
     home = store.state_folder()
     python = Path(sys.executable)
     if interpreter is not None and not Path(interpreter).is_file():
