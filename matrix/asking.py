@@ -11,18 +11,18 @@ from matrix.events import Asked
 from matrix.process import peek
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
     from matrix.events import Emit
-    from matrix.executors.local import LocalExecutor
+    from matrix.process.supervise import Supervised
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
 
 
 @contextmanager
-def answering(executor: LocalExecutor, emit: Emit) -> Iterator[None]:
-    """Emit `Asked` whenever one of SIGNALS comes.
+def answering(running: Callable[[], Iterable[Supervised]], emit: Emit) -> Iterator[None]:
+    """Emit `Asked` whenever one of SIGNALS comes, with what runs then.
 
     A thread of its own does it: the handler runs between any two instructions of the main one, which may hold locks.
     """
@@ -30,7 +30,7 @@ def answering(executor: LocalExecutor, emit: Emit) -> Iterator[None]:
 
     def answer() -> None:
         with one_at_a_time:
-            emit(Asked(lines=tuple(peek.running_lines(executor.running))))
+            emit(Asked(lines=tuple(peek.running_lines(tuple(running())))))
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         threading.Thread(target=answer, name="asked", daemon=True).start()

@@ -90,6 +90,7 @@ def run_attempt(
             stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
             diagnosis=diagnosis,
             note=verdict.note,
+            message=verdict.message,
             evidence=ending.evidence | ({OBSERVED: _observation(folder)} if role is Role.OBSERVE else {}),
         ),
         signature=verdict.signature,

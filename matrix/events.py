@@ -55,6 +55,18 @@ class CellDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeChosen:
+    """A search is about to try a value."""
+
+    number: int  # of values tried so far, this one included
+    value: str
+    purpose: str
+    runs: int  # at most
+    between: tuple[str | None, str | None]  # the nearest values that are known, with their outcomes
+    left: int  # values between those two
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
     """Ctrl-C: nothing new starts."""
 
@@ -66,6 +78,6 @@ class Asked:
     lines: tuple[str, ...]  # one per running cell: what, how long, where
 
 
-Event = EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | Interrupted | Asked
+Event = EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | ProbeChosen | Interrupted | Asked
 if TYPE_CHECKING:
     Emit = Callable[[Event], None]

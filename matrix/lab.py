@@ -49,7 +49,7 @@ class Lab:
                 store=self._store,
                 emit=emit,
             )
-            with answering(executor, emit):
+            with answering(lambda: executor.running, emit):
                 step.run(jobs)
         if step.interrupted:
             raise KeyboardInterrupt
@@ -63,14 +63,21 @@ def laboratory(
     records: Records,
     show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
 ) -> Iterator[Lab]:
-    """Open a run of its own, after ending what a killed tool has left behind."""
+    """Open a run of its own for a lab."""
+    with opened_run(home) as run_store:
+        yield Lab(cache, records, run_store, show)
+
+
+@contextmanager
+def opened_run(home: Path) -> Iterator[RunStore]:
+    """Open a run, after ending what a killed tool has left behind; at the end it knows how long it took."""
     started = time.monotonic()
     ours = state_id(home)
     sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
     with store.new_run(home, tuple(sys.argv[1:])) as run_store:
         interrupted = False
         try:
-            yield Lab(cache, records, run_store, show)
+            yield run_store
         except KeyboardInterrupt:
             interrupted = True
             raise

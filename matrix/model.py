@@ -253,6 +253,7 @@ class Attempt(Model):
     stacks: str = ""  # folder of the raw stacks taken before it was stopped; a path as stdout's
     diagnosis: dict[str, Any] | None = None  # what they show: kind, summary, stage, operator, key, cycle, stuck, …
     note: str = ""  # why this outcome, where that is not obvious
+    message: str = ""  # first line of the exception of a `fail`, for people: no part of the signature
     # of a stall or of a busy timeout: kernel waits, sampled frames; of an observing attempt: "observed"
     evidence: dict[str, Any] = {}
 

@@ -37,6 +37,8 @@ class Options:
     jobs: int = 1  # attempts at once
     fresh: bool = False  # records of earlier runs do not count
     stall: bool = True  # stop early on evidence of a deadlock
+    until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
+    provisional: bool = False  # what was slow is left at that, instead of getting a longer look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,19 @@ class PlannedCell:
 
     def is_settled(self, records: Sequence[Record]) -> bool:
         """Return True where records leave nothing to run."""
-        return decided(records) >= self.options.repeat and not self.wants_observation(records)
+        return not self.wants_attempt(records) and not self.wants_observation(records)
+
+    def wants_attempt(self, known: Sequence[Record], new: Sequence[Record] = ()) -> bool:
+        """Return True while attempts are missing: `known` were made before, `new` since this was asked for."""
+        if any(record.attempt.outcome in self.options.until for record in new):
+            return False
+        return self.decided([*known, *new]) < self.options.repeat
+
+    def decided(self, records: Sequence[Record]) -> int:
+        """Return how many records judge it and need no longer look: all but the slow ones, unless those will do."""
+        made = judging(records)
+        slow = sum(record.attempt.outcome is Outcome.SLOW for record in made)
+        return len(made) if self.options.provisional else len(made) - slow
 
     def wants_observation(self, records: Sequence[Record]) -> bool:
         """Return True for a pass whose conditions no attempt has looked for yet.
@@ -163,7 +177,3 @@ def judging(records: Iterable[Record]) -> list[Record]:
     """Return the records of attempts that judge a cell, without those that only observe it."""
     return [record for record in records if record.attempt.role is Role.JUDGE]
 
-
-def decided(records: Sequence[Record]) -> int:
-    """Return how many of a cell's records judge it and need no longer look: all but the slow ones."""
-    return sum(record.attempt.outcome is not Outcome.SLOW for record in judging(records))

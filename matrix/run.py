@@ -12,7 +12,7 @@ from matrix.attempt import run_attempt
 from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
 from matrix.model import Cell, Environment, Outcome, Record, Request, Role
 from matrix.native import NativeBuilds
-from matrix.plan import decided, judging
+from matrix.plan import judging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,21 +111,25 @@ class MatrixRun:
             for worker in workers:
                 worker.start()
             with self._changed:
-                while self._undone and self._failure is None:
+                while self._undone and not self._is_over():
                     self._changed.wait(SIGNAL_CHECK)
         except KeyboardInterrupt:
             self.interrupted = True
             self._emit(Interrupted())
         finally:
-            self._cancelled.set()
-            self._executor.interrupt()
-            with self._changed:
-                self._changed.notify_all()
+            self.cancel()
             installers.shutdown(wait=True, cancel_futures=True)
             for worker in workers:
                 worker.join()
         if self._failure is not None:
             raise self._failure
+
+    def cancel(self) -> None:
+        """Have `run`, in another thread, stop what runs and return; what is done is kept."""
+        self._cancelled.set()
+        self._executor.interrupt()
+        with self._changed:
+            self._changed.notify_all()
 
     def _guarded(self, action: object, *arguments: object) -> None:
         """Call `action` in a thread; its error ends the run, and is raised there."""
@@ -233,8 +237,9 @@ class MatrixRun:
         built = self._native.get(planned, environment)
         if built is None:
             return  # interrupted: the cell stays undone
-        while not built.problem and decided(done) < planned.options.repeat:
-            record = self._longer_look(ready, done[-1:]) or self._try(ready, done[-1:], built.module)
+        while not built.problem and planned.wants_attempt(done[:reused], done[reused:]):
+            last = [] if planned.options.provisional else done[-1:]
+            record = self._longer_look(ready, last) or self._try(ready, last, built.module)
             if record is None:
                 return
             done.append(record)

@@ -12,7 +12,6 @@ from rich.console import Console
 
 from matrix.asking import SIGNALS, answering
 from matrix.events import Asked, EnvironmentStage, Event
-from matrix.executors.local import LocalExecutor
 from reports.terminal import Progress
 
 
@@ -27,7 +26,7 @@ def test_asked_while_nothing_runs(number: int) -> None:
         answered.set()
 
     before = signal.getsignal(number)
-    with answering(LocalExecutor(), emit):
+    with answering(tuple, emit):
         os.kill(os.getpid(), number)
         assert answered.wait(30)
     assert events == [Asked(lines=())]

@@ -61,6 +61,7 @@ class Raised:
 
     type: str  # of the cause, where the traceback shows what a compiler's exception was raised for
     frames: tuple[Frame, ...]  # innermost first
+    message: str = ""  # first line of what it says; worded differently from release to release
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -95,7 +96,7 @@ def read_exception(stderr: str) -> Raised | None:
             wrapper = exception["type"].rpartition(".")[2]
             message = [line[exception.end() :].strip(), *lines[number + 1 :]]
             cause = _cause(wrapper, message, raises)
-            return Raised(type=cause or wrapper, frames=tuple(reversed(frames)))
+            return Raised(type=cause or wrapper, frames=tuple(reversed(frames)), message=message[0])
         elif found := _RAISES.match(line):
             raises = found["type"]
     return None

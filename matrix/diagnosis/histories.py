@@ -44,10 +44,7 @@ class Change(Model):
     @property
     def commits(self) -> str | None:
         """Where the commits between them can be read."""
-        first, last = self.before.commit, self.after.commit
-        if first is None or last is None or first == last:
-            return None
-        return COMPARE.format(first, last)
+        return compare_link(self.before.commit, self.after.commit)
 
 
 class History(Model):
@@ -89,7 +86,7 @@ def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ..
                 torch=torch,
                 red=sum(is_red for _, is_red in tried),
                 of=len(tried),
-                commit=next((commit for one, _ in tried if (commit := _commit(one))), None),
+                commit=next((commit for one, _ in tried if (commit := commit_of(one))), None),
             )
             for torch, tried in sorted(versions.items(), key=lambda pair: age(pair[0]))
         ]
@@ -106,6 +103,14 @@ def age(torch: str) -> tuple[bool, Version, str]:
         return True, Version("0"), torch
 
 
-def _commit(environment: Environment) -> str | None:
+def commit_of(environment: Environment) -> str | None:
+    """Return the commit that an environment's torch says it was built from."""
     commit = str(environment.fingerprint.get("git_version"))
     return commit if _COMMIT.fullmatch(commit) else None
+
+
+def compare_link(first: str | None, last: str | None) -> str | None:
+    """Return where the commits between two builds can be read, None where they are not known or the same."""
+    if first is None or last is None or first == last:
+        return None
+    return COMPARE.format(first, last)

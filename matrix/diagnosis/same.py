@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matrix.model import Cell, Outcome
 
 _COUNT = re.compile(r"\b\d+ x ")
+_GLUE = re.compile(r"at::wrapper_\w+|c10::impl::\w+(?:::\w+)*|c10::Dispatcher::\w+")  # frames named anew by releases
 _UNLOCATED = {"", "idle", "spins", "spins, moving"}  # say that it hangs, not where: no evidence of another hang
 
 
@@ -64,9 +65,16 @@ def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
 
 
 def _essence(signature: str | None) -> str:
-    """Return a signature without what differs from run to run: how many threads wait."""
+    """Return a signature without what differs from run to run or release to release.
+
+    That is how many threads wait, and the glue between the dispatcher and its kernels: `at::wrapper_mul_Tensor`
+    of 1.13 is `at::wrapper_CPU_mul_Tensor` from 2.0 on, while `at::_ops::mul_Tensor` beside it stays.
+    """
     if signature is None:
         return ""
+    what, stuck, frames = signature.partition("stuck in ")
+    if stuck and not what:
+        return stuck + " < ".join(frame for frame in frames.split(" < ") if not _GLUE.fullmatch(frame))
     kind, colon, waits = signature.partition(": ")
     if not colon or " in " in kind:
         return signature

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
 BUSY = 0.5  # of a core over the whole attempt: says that it worked, where its last seconds were not looked at
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
+MESSAGE_LENGTH = 500  # characters: more is somebody's data
 SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
 
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
@@ -38,6 +39,7 @@ class Verdict:
     outcome: Outcome
     signature: str | None = None
     note: str = ""
+    message: str = ""  # of the exception of a `fail`
 
 
 def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False) -> Verdict:
@@ -49,7 +51,10 @@ def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False
     if is_rerun and outcome is Outcome.SLOW:
         outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
     note = "; ".join(part for part in (note, ending.note) if part)
-    return Verdict(outcome=outcome, signature=_signature(outcome, ending, stderr), note=note)
+    raised = read_exception(stderr) if outcome is Outcome.FAIL else None
+    signature = _located(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)
+    message = raised.message[:MESSAGE_LENGTH] if raised else ""
+    return Verdict(outcome=outcome, signature=signature, note=note, message=message)
 
 
 def _outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
@@ -107,7 +112,7 @@ def _is_busy(ending: Ending) -> bool:
 def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
     match outcome:
         case Outcome.FAIL:
-            return _exception_signature(stderr) or f"exit code {ending.exit_code}"
+            return f"exit code {ending.exit_code}"
         case Outcome.CRASH:
             return _located(ending.signal or "signal", _crash_frames(stderr))
         case Outcome.OOM:
@@ -116,12 +121,6 @@ def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
             return _hang_signature(ending)
         case _:
             return None
-
-
-def _exception_signature(stderr: str) -> str | None:
-    """Return type and place of the last exception in `stderr`."""
-    raised = read_exception(stderr)
-    return _located(raised.type, raised.place) if raised else None
 
 
 def _crash_frames(stderr: str) -> list[str]:

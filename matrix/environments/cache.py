@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 QUESTIONS = digest(Path(__file__).with_name("probe.py").read_text(encoding="utf-8"))  # what a probe asks
+UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
 INSTALL_TIMEOUT = 900.0  # seconds for one step of an install: 3 GB over a slow line
 
 
@@ -83,6 +86,12 @@ class EnvironmentCache:
     def is_installed(self, request: Request) -> bool:
         """Return whether using it needs no install."""
         return request.interpreter is not None or self._disk.is_complete(request.install_key)
+
+    def typical_install(self) -> float:
+        """Return the seconds that an install takes here, by those that were made; a guess where none was."""
+        kept = (_read(file) for file in self._disk.folder.glob("*/installation.json"))
+        seconds = [float(one["seconds"]) for one in kept if one and "seconds" in one]
+        return statistics.median(seconds) if seconds else UNMEASURED_INSTALL
 
     def acquire(self, request: Request, cancelled: threading.Event | None = None) -> Environment:
         """Return the environment, installed, probed and kept from eviction until `release`.
@@ -175,6 +184,7 @@ class EnvironmentCache:
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(lock.read_text(encoding="utf-8"), request.build.name, size)
         self._disk.reserve(key, need, cancelled, lambda stage: self._stage(request, stage))
+        started = time.monotonic()
         try:
             self._stage(request, "installing")
             create(venv, lock, interpreter, request.build, logs, self._commander, cancelled)
@@ -187,6 +197,7 @@ class EnvironmentCache:
                 "packages": [asdict(package) for package in packages],
                 "notes": notes,
                 "watched": _stamps(wheels),
+                "seconds": round(time.monotonic() - started, 1),
             }
             _write(folder / "installation.json", json.dumps(installation))
             (folder / "complete").touch()

@@ -14,7 +14,7 @@ from matrix.search.evidence import (
     Search,
     Verdict,
 )
-from matrix.search.strategy import decide, decide_parallel
+from matrix.search.strategy import decide, decide_parallel, partial
 
 __all__ = [
     "Answer",
@@ -31,4 +31,5 @@ __all__ = [
     "Verdict",
     "decide",
     "decide_parallel",
+    "partial",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from matrix.search import bracket
 from matrix.search.evidence import Change, Find, Probe, Purpose, Verdict
 
 if TYPE_CHECKING:
@@ -13,25 +14,48 @@ if TYPE_CHECKING:
 
 
 def check_bounds(view: View) -> Probe | tuple[int, int] | None:
-    """Return the next probe that the bounds need, or the two testable ones; None where there are not two."""
-    found: list[int] = []
+    """Return the next probe that the bounds need, or the two testable ones; None where there are not two.
+
+    A bound that cannot be tested is replaced by one further out. Where there is none, the range is halved as
+    if the bound were unlike the other one: if it is, that costs nothing, and if not, its edge is found.
+    """
     low, high = view.search.bounds
-    for bound, outward, end in ((low, -1, high), (high, 1, low)):
-        for position in _nearest(bound, outward, end, view.search.size):
+    ends: list[int] = []
+    for bound, outward in ((low, -1), (high, 1)):
+        for position in _outward(bound, outward, view.search.size):
             if view.label(position) is None:
-                purpose = Purpose.BOUND if position == bound else Purpose.WIDEN
-                return _probe(view, position, purpose)
+                return _probe(view, position, Purpose.BOUND if position == bound else Purpose.WIDEN)
             if view.is_labelled(position):
-                found.append(position)
+                ends.append(position)
                 break
         else:
-            return None
-    for position in found:
+            ends.append(bound)
+    if not view.steps:
+        probe = _towards_dead_bound(view, *ends)
+        if probe:
+            return probe
+    tested = [position for position in view.labelled if ends[0] <= position <= ends[1]]
+    if len(tested) < 2:
+        return None
+    for position in (tested[0], tested[-1]):
         seen = view.at(position)
         missing = view.search.options.bound_runs - seen.bad
         if seen.bad and not seen.good and missing > 0:  # known from elsewhere, but not how reliably
             return Probe(position=position, runs=missing, until=Verdict.GOOD, purpose=Purpose.BOUND)
-    return (found[0], found[1]) if found[0] < found[1] else None
+    return tested[0], tested[-1]
+
+
+def _towards_dead_bound(view: View, low: int, high: int) -> Probe | None:
+    """Return a probe between a bound that cannot be tested and the nearest position that can; None at the edge."""
+    tested = [position for position in view.labelled if low <= position <= high]
+    pairs = [(low, tested[0]), (tested[-1], high)] if tested else [(low, high)]
+    for before, after in pairs:
+        is_dead = not (view.is_labelled(before) and view.is_labelled(after))
+        dead = [position for position in view.tallies if before <= position <= after and not view.is_labelled(position)]
+        position = bracket.next_probe(before, after, dead) if is_dead else None
+        if position is not None:
+            return _probe(view, position, Purpose.WIDEN)
+    return None
 
 
 def find_edge(view: View) -> Probe | None:
@@ -72,21 +96,13 @@ def _probe(view: View, position: int, purpose: Purpose) -> Probe:
     return Probe(position=position, runs=view.search.options.bound_runs, until=Verdict.GOOD, purpose=purpose)
 
 
-def _nearest(bound: int, outward: int, end: int, size: int) -> Iterator[int]:
-    """Yield the bound, then others ever farther from it: outwards by doubling, then inwards, short of `end`."""
-    yield bound
-    for direction in (outward, -outward):
-        position, jump = bound + direction, 2
-        stop = end if direction == -outward else (0 if outward < 0 else size - 1)
-        last = bound
-        while 0 <= position < size and (position - stop) * direction <= 0 and position != end:
-            yield position
-            last = position
-            position += direction * jump
-            jump *= 2
-    while abs(end - last) > 1:  # the last jump went too far: what is left is halved
-        last = (last + end) // 2 if outward < 0 else -(-(last + end) // 2)
-        yield last
+def _outward(bound: int, direction: int, size: int) -> Iterator[int]:
+    """Yield the bound, then others beyond it, by doubling, to the end of the range."""
+    position, jump = bound, 1
+    while 0 <= position < size:
+        yield position
+        position += direction * jump
+        jump *= 2
 
 
 def _directions(view: View) -> list[int]:

@@ -123,8 +123,7 @@ def _again(view: View, position: int, runs: int) -> Probe:
 def _narrow(view: View, step: Step) -> Probe | Boundary:
     """Return the next probe inside a step, or the boundary once nothing is left to try."""
     costs = view.search.costs
-    middle = (step.before + step.after) // 2
-    install = costs.install_at(middle)
+    install = max(costs.install, default=0.0)  # of any: which ones happen to be installed must not move the probe
     share = bracket.bad_share(install + costs.good, install + costs.bad, step.after - step.before)
     share = share if view.label(step.after) is Verdict.BAD else 1 - share
     dead = view.dead(step.before, step.after)
@@ -161,4 +160,4 @@ def _none(view: View) -> Answer:
 
 
 def _describe(view: View) -> list[str]:
-    return [f"a {step.change} between {step.before} and {step.after}" for step in view.steps]
+    return [f"a {step.change} between {view.name(step.before)} and {view.name(step.after)}" for step in view.steps]

@@ -111,6 +111,7 @@ class Search:
     observations: tuple[Observation, ...] = ()
     options: Options = field(default_factory=Options)
     costs: Costs = field(default_factory=Costs)
+    names: tuple[str, ...] = ()  # what positions are called in reasons
 
     @property
     def bounds(self) -> tuple[int, int]:

@@ -34,7 +34,8 @@ def decide(view: View) -> Probe | Answer:
     step, confidence = _likeliest(view, change, posterior, closed)
     refuted = _passes_too_often(view, step, change) if step else []
     if step and confidence >= options.confidence and refuted:
-        reason = f"not a single change: {refuted} passed too often for versions that are bad now and then"
+        names = ", ".join(map(view.name, refuted))
+        reason = f"not a single change: {names} passed too often for versions that are bad now and then"
         return Answer(kind=Kind.INCONCLUSIVE, boundaries=(view.boundary(step, confidence),), reasons=(reason,))
     if step and confidence >= options.confidence:
         return _confirm(view, step) or Answer(

@@ -23,11 +23,22 @@ def decide(search: Search) -> Probe | Answer:
     if search.size < 2:
         return Answer(kind=Kind.INCONCLUSIVE, reasons=("there are not two positions to tell apart",))
     view = View.of(search)
-    is_flaky = search.options.flaky or view.is_mixed
-    step = flaky.decide(view) if is_flaky else certain.decide(view)
-    if isinstance(step, Probe) and view.is_spent:
-        return flaky.partial(view) if is_flaky else certain.partial(view)
-    return step
+    step = flaky.decide(view) if _is_flaky(view) else certain.decide(view)
+    return _partial(view) if isinstance(step, Probe) and view.is_spent else step
+
+
+def partial(search: Search) -> Answer:
+    """Return what is known so far, where nothing more may be run: a bracket, blaming nobody, or the answer."""
+    step = decide(search)
+    return _partial(View.of(search)) if isinstance(step, Probe) else step
+
+
+def _partial(view: View) -> Answer:
+    return flaky.partial(view) if _is_flaky(view) else certain.partial(view)
+
+
+def _is_flaky(view: View) -> bool:
+    return view.search.options.flaky or view.is_mixed
 
 
 def decide_parallel(search: Search, jobs: int) -> tuple[Probe, ...] | Answer:

@@ -42,6 +42,10 @@ class View:
         """Positions known good or bad, in order."""
         return [p for p, seen in self.tallies.items() if seen.label in {Verdict.GOOD, Verdict.BAD}]
 
+    def name(self, position: int) -> str:
+        """Return what people call a position."""
+        return self.search.names[position] if self.search.names else str(position)
+
     def label(self, position: int) -> Verdict | None:
         """Return what is known of a position; None where it was not tried."""
         seen = self.tallies.get(position)

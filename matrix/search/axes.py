@@ -1,0 +1,66 @@
+"""What is searched: values in order, and the environment that each of them means."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from packaging.version import InvalidVersion, Version
+
+from matrix.errors import UsageError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from matrix.model import Request
+
+
+class Axis(Protocol):
+    """An ordered range of environments, oldest first."""
+
+    name: str  # "version" or "date"
+    values: Sequence[str]
+
+    def request(self, position: int, cancelled: threading.Event | None = None) -> Request:
+        """Return what asks for the environment at a position; may ask an index, and tells its refusal as a problem."""
+
+    def known_request(self, position: int) -> Request | None:
+        """Return the same where nothing has to be asked for it."""
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a value, or of the nearest one that exists; raises UsageError for no value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Releases or nightlies of torch, from one build, for one Python and config."""
+
+    requests: Sequence[Request]
+    name: str = "version"
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The versions."""
+        return tuple(request.torch for request in self.requests)
+
+    def request(self, position: int, cancelled: threading.Event | None = None) -> Request:  # noqa: ARG002
+        """Return the request for a version."""
+        return self.requests[position]
+
+    def known_request(self, position: int) -> Request:
+        """Return the request for a version."""
+        return self.requests[position]
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a version; of one that does not exist, that of the next newer one."""
+        try:
+            wanted = Version(value)
+        except InvalidVersion:
+            raise UsageError(f"{value!r} is no version", hint=f"write it as {self.values[0]}") from None
+        versions = [Version(one) for one in self.values]
+        for position, version in enumerate(versions):
+            if version == wanted or version.public == value:
+                return position
+        return min(bisect_left(versions, wanted), len(versions) - 1)

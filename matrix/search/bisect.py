@@ -1,0 +1,316 @@
+"""Search an axis for the change: ask the strategy, run what it wants, until it has the answer.
+
+All that a decision rests on is in the records, so whatever is interrupted goes on from there, and what a matrix has
+run already counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.verdict import combine
+from matrix.errors import PreventedError, UsageError
+from matrix.events import ProbeChosen
+from matrix.model import Outcome, variant_suffix
+from matrix.plan import PlannedCell
+from matrix.search import evidence as pure
+from matrix.search.bisection import Bisection, Boundary, Probe, Searched, described_boundary
+from matrix.search.evidence import Answer, Costs, Kind, Purpose, Search, Verdict
+from matrix.search.sightings import Failure, Sighting, judging_records, observations_of, reference_of
+from matrix.search.strategy import decide_parallel, partial
+from matrix.search.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.events import Emit
+    from matrix.model import Cell, Environment, Request, Scenario
+    from matrix.plan import Options
+    from matrix.search.axes import Axis
+    from matrix.search.probing import Prober
+    from matrix.store import Records
+
+UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)
+RED = frozenset(outcome for outcome in Outcome if outcome.is_red)
+STOPS = {Verdict.GOOD: frozenset({Outcome.PASS}), Verdict.BAD: RED, None: frozenset[Outcome]()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a search may use; None for no bound."""
+
+    seconds: float | None = None
+    installs: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Bisector:
+    """One search of one test along one axis. Call `run` once."""
+
+    axis: Axis
+    scenario: Scenario
+    variant: dict[str, str]
+    options: Options  # of each attempt
+    asked: pure.Options
+    cache: EnvironmentCache
+    records: Records
+    prober: Prober
+    emit: Emit
+    jobs: int = 1
+    any_failure: bool = False
+    budget: Budget = field(default_factory=Budget)
+    installs: Callable[[], int] = lambda: 0  # how many were made so far
+    clock: Callable[[], float] = time.monotonic
+    _sightings: dict[int, Sighting] = field(default_factory=dict)
+    _purposes: dict[int, Purpose] = field(default_factory=dict)  # why each position was first tried, in order
+    _reused: dict[int, int] = field(default_factory=dict)  # records that were there before, by position
+    _started: float = 0.0
+
+    def run(self) -> Bisection:
+        """Search to the end of the question or of the budget.
+
+        KeyboardInterrupt passes through; the same search goes on from the records.
+        """
+        self._started = self.clock()
+        self._recall()
+        try:
+            answer = self._searched()
+        finally:
+            self.prober.close()
+        return self._bisection(answer)
+
+    def _searched(self) -> Answer:
+        while True:
+            search = self._search()
+            step = decide_parallel(search, self.jobs)
+            if isinstance(step, Answer):
+                return step
+            if over := self._spent(step):
+                return _cut_short(partial(search), over)
+            wanted = {probe.position: probe for probe in step}
+            for position in self.prober.positions - wanted.keys():
+                self.prober.cancel(position)
+            for position in wanted.keys() - self.prober.positions:
+                self._start(wanted[position], search)
+            left = None if self.budget.seconds is None else self.budget.seconds - (self.clock() - self._started)
+            for probed in self.prober.wait(left):
+                if probed.environment is not None and probed.cell is not None:
+                    planned = self._planned(self.axis.request(probed.position))
+                    self._see(probed.position, planned, probed.environment, probed.cell)
+
+    def _spent(self, step: tuple[pure.Probe, ...]) -> str | None:
+        """Return which part of the budget is used up."""
+        budget = self.budget
+        if budget.seconds is not None and self.clock() - self._started >= budget.seconds:
+            return f"the {budget.seconds:g} s that it may take are over"
+        needs_install = any(self._is_to_install(probe.position) for probe in step)
+        if budget.installs is not None and needs_install and self.installs() >= budget.installs:
+            return f"the {budget.installs} installs that it may make are made"
+        return None
+
+    # evidence
+
+    def _recall(self) -> None:
+        """Take in what earlier runs have recorded."""
+        for position in range(len(self.axis.values)):
+            request = self.axis.known_request(position)
+            known = self.cache.known(request) if request is not None else None
+            if request is None or known is None:
+                continue
+            planned = self._planned(request)
+            records = self.records.of(planned.key(known))
+            self._reused[position] = len(judging_records(records))
+            if self._reused[position] and not planned.wants_observation(records):
+                self._see(position, planned, known)
+
+    def _see(
+        self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None
+    ) -> None:
+        """Take in all that is recorded of a position; `cell` says why where nothing could be."""
+        records = self.records.of(planned.key(environment)) if environment.is_usable else []
+        self._sightings[position] = Sighting(
+            position=position,
+            environment=environment,
+            cell=planned.judged(environment, records) if records or cell is None else cell,
+            records=judging_records(records),
+            reused=self._reused.get(position, 0),
+        )
+
+    @property
+    def _seen(self) -> list[Sighting]:
+        return [self._sightings[position] for position in sorted(self._sightings)]
+
+    def _reference(self) -> Failure | None:
+        size = len(self.axis.values)
+        bounds = Search(size=size, options=self.asked).bounds
+        return reference_of(self._seen, bounds, self.asked.find, any_failure=self.any_failure)
+
+    def _search(self) -> Search:
+        reference = self._reference()
+        seen = observations_of(self._seen, reference, any_failure=self.any_failure)
+        return Search(
+            size=len(self.axis.values),
+            observations=seen,
+            options=self.asked,
+            costs=self._costs(),
+            names=tuple(self.axis.values),
+        )
+
+    def _costs(self) -> Costs:
+        """Return what probes cost, by what was measured so far."""
+        telling = [record.attempt for one in self._seen for record in one.telling]
+        good = [attempt.seconds for attempt in telling if attempt.outcome is Outcome.PASS]
+        bad = [attempt.seconds for attempt in telling if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
+        install = self.cache.typical_install()
+        return Costs(
+            install=tuple(install * self._is_to_install(position) for position in range(len(self.axis.values))),
+            good=statistics.median(good) if good else UNMEASURED_GOOD,
+            bad=statistics.median(bad) if bad else UNMEASURED_GOOD,
+        )
+
+    def _is_to_install(self, position: int) -> bool:
+        request = self.axis.known_request(position)
+        return request is None or not self.cache.is_installed(request)
+
+    # probes
+
+    def _planned(self, request: Request, **options: object) -> PlannedCell:
+        return PlannedCell(
+            request=request,
+            scenario=self.scenario,
+            variant=self.variant,
+            options=replace(self.options, **options),  # type: ignore[arg-type]
+        )
+
+    def _start(self, probe: pure.Probe, search: Search) -> None:
+        """Begin what the strategy wants."""
+        self._purposes.setdefault(probe.position, probe.purpose)
+        request = self.axis.request(probe.position)
+        reference = self._reference()
+        # only a hang may be taken for one while it moves: any other failure would have come by then
+        may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
+        planned = self._planned(request, provisional=may_be_slow, until=STOPS[probe.until])
+        seen = self._sightings.get(probe.position)
+        done = planned.decided(seen.records) if seen else 0
+        self._say(probe, search)
+        self.prober.start(probe.position, replace(planned, options=replace(planned.options, repeat=done + probe.runs)))
+
+    def _say(self, probe: pure.Probe, search: Search) -> None:
+        view = View.of(search)
+        before = max((position for position in view.labelled if position < probe.position), default=None)
+        after = min((position for position in view.labelled if position > probe.position), default=None)
+        self.emit(
+            ProbeChosen(
+                number=len(self._sightings) + 1,
+                value=self.axis.values[probe.position],
+                purpose=probe.purpose,
+                runs=probe.runs,
+                between=(self._word(before), self._word(after)),
+                left=(after - before - 1) if before is not None and after is not None else len(self.axis.values),
+            )
+        )
+
+    def _word(self, position: int | None) -> str | None:
+        if position is None:
+            return None
+        return f"{self.axis.values[position]} ({self._sightings[position].cell.outcome})"
+
+    # the answer
+
+    def _bisection(self, answer: Answer) -> Bisection:
+        view = View.of(self._search())
+        reference = self._reference()
+        probes = [self._probe(one, view) for one in self._seen]
+        boundaries = tuple(self._boundary(one) for one in answer.boundaries)
+        order = [position for position in self._purposes if position in self._sightings]
+        known = [position for position in sorted(self._sightings) if position not in self._purposes]
+        return Bisection(
+            scenario=self.scenario.name + variant_suffix(self.variant),
+            question=self.asked.find,
+            axis=Searched(self.axis.name),
+            values=tuple(self.axis.values),
+            reference=(reference.outcome, reference.signature) if reference else None,
+            boundaries=boundaries,
+            probes=tuple(probes),
+            order=tuple(self.axis.values[position] for position in (*known, *order)),
+            installs=self.installs(),
+            runs=sum(len(one.records) - one.reused for one in self._seen),
+            seconds=round(self.clock() - self._started, 1),
+            answer=answer.kind,
+            reasons=(*answer.reasons, *self._bound_reasons(answer)),
+        )
+
+    def _probe(self, one: Sighting, view: View) -> Probe:
+        speaker = combine([record.attempt for record in one.records])
+        outcome = one.cell.outcome
+        ended_so = sum(record.attempt.outcome is (speaker.outcome if speaker else None) for record in one.telling)
+        label = view.label(one.position)
+        return Probe(
+            value=self.axis.values[one.position],
+            outcome=outcome,
+            signature=one.cell.signature,
+            k=ended_so,
+            n=len(one.telling),
+            reused=one.reused,
+            verdict=label if label is not None else Verdict.UNTESTABLE,
+            purpose=self._purposes.get(one.position),
+            message=speaker.message if speaker and speaker.message else one.cell.reason or "",
+            seconds=one.cell.seconds,
+            environment=one.environment,
+            cell=one.cell,
+        )
+
+    def _boundary(self, one: pure.Boundary) -> Boundary:
+        values = self.axis.values
+        sides = self._sightings[one.before].environment, self._sightings[one.after].environment
+        return described_boundary(
+            *sides,
+            one.change,
+            one.confidence,
+            **{
+                "from": values[one.before],
+                "to": values[one.after],
+                "untestable_between": tuple(values[position] for position in one.untestable_between),
+                "different_between": tuple(values[position] for position in one.different_between),
+                "untried_between": tuple(values[position] for position in one.untried_between),
+            },
+        )
+
+    def _bound_reasons(self, answer: Answer) -> list[str]:
+        """Return what each bound showed, where the bounds are the reason that there is no answer."""
+        if answer.kind is Kind.BOUNDARY:
+            return []
+        bounds = dict.fromkeys(Search(size=len(self.axis.values), options=self.asked).bounds)
+        view = View.of(self._search())
+        found = []
+        for bound in bounds:
+            one = self._sightings.get(bound)
+            if one is None:
+                continue
+            probe = self._probe(one, view)
+            what = probe.signature or probe.message
+            found.append(f"{probe.value}: {probe.outcome}, {probe.k} of {probe.n} runs" + (f": {what}" if what else ""))
+        return found
+
+
+def _cut_short(answer: Answer, why: str) -> Answer:
+    """Return a partial answer that says which budget ended it."""
+    if answer.kind is not Kind.INCONCLUSIVE:
+        return answer
+    kept = tuple(reason for reason in answer.reasons if reason != "the budget was used up")
+    return replace(answer, reasons=(why, *kept))
+
+
+def check_range(axis: Axis, requests: tuple[Request, ...] = ()) -> None:
+    """Raise where there is nothing to search between."""
+    problems = [request.problem for request in requests if request.problem]
+    if len(axis.values) - len(problems) >= 2:
+        return
+    if problems:
+        raise PreventedError(str(problems[0]))
+    named = f"only {axis.values[0]}" if axis.values else "nothing"
+    raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")

@@ -1,0 +1,116 @@
+"""What a bisection comes to: the form of `bisect --json`, and what reports are made from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import ConfigDict, Field
+
+from matrix.diagnosis.histories import commit_of, compare_link
+from matrix.model import Cell, Environment, Model, Outcome
+from matrix.search.evidence import Change, Find, Kind, Purpose, Verdict
+
+SCHEMA = 1
+
+
+class Probe(Model):
+    """A value that was tried, and what came of it."""
+
+    value: str
+    outcome: Outcome
+    signature: str | None = None
+    k: int  # runs that ended so
+    n: int  # runs in all
+    reused: int  # of them, those that an earlier run had made
+    verdict: Verdict  # what it says about the failure that is searched
+    purpose: Purpose | None = None  # None for what was known before
+    message: str = ""  # first line of the exception, or why the environment cannot be had
+    seconds: float = 0  # of the run that gave the outcome
+    environment: Environment = Field(exclude=True)
+    cell: Cell = Field(exclude=True)
+
+
+class Boundary(Model):
+    """Two values between which the outcome changes."""
+
+    from_: str = Field(alias="from")
+    to: str
+    change: Change
+    confidence: float
+    untestable_between: tuple[str, ...] = ()
+    different_between: tuple[str, ...] = ()
+    untried_between: tuple[str, ...] = ()
+    commits: str | None = None  # link to the commits between the two
+    same_commit: bool = False  # both were built from one
+    packages: dict[str, tuple[str | None, str | None]] = {}  # that differ but for torch: versions before and after
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @property
+    def is_exact(self) -> bool:
+        """True where no value lies between the two."""
+        return not (self.untestable_between or self.different_between or self.untried_between)
+
+
+class Searched(StrEnum):
+    """What was searched."""
+
+    VERSION = "version"
+    DATE = "date"
+    COMMIT = "commit"
+    LOCK = "lock"
+    CONFIG = "config"
+    PYTHON = "python"
+    BUILD = "build"
+
+
+class Bisection(Model):
+    """All that is known at the end of a search."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    scenario: str
+    question: Find
+    axis: Searched
+    values: tuple[str, ...]  # all there were, in order
+    common: dict[str, str] = {}  # what all environments share: build, Python, config, torch
+    reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
+    boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
+    probes: tuple[Probe, ...] = ()  # in the order of the values
+    order: tuple[str, ...] = ()  # values in the order in which they were tried
+    installs: int = 0
+    runs: int = 0  # attempts made now
+    seconds: float = 0
+    answer: Kind
+    reasons: tuple[str, ...] = ()
+    command: str = ""  # that repeats it
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    def probe_at(self, value: str) -> Probe | None:
+        """Return what is known of a value."""
+        return next((probe for probe in self.probes if probe.value == value), None)
+
+
+def changed_packages(before: Environment, after: Environment) -> dict[str, tuple[str | None, str | None]]:
+    """Return the packages in which two environments differ, with the version in each, None where it is missing."""
+    names = sorted(before.packages.keys() | after.packages.keys())
+    pairs = {name: (before.packages.get(name), after.packages.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def described_boundary(
+    before: Environment, after: Environment, change: Change, confidence: float, **between: tuple[str, ...] | str
+) -> Boundary:
+    """Return a boundary with what is known of the builds on its two sides."""
+    first, last = commit_of(before), commit_of(after)
+    packages = {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"}
+    return Boundary.model_validate(
+        {
+            "change": change,
+            "confidence": round(confidence, 4),
+            "commits": compare_link(first, last),
+            "same_commit": first is not None and first == last,
+            "packages": packages,
+            **between,
+        }
+    )
