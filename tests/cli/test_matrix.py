@@ -1,126 +1,29 @@
-"""The command as a user gives it, on stand-in wheels: exit codes, messages, interrupts, what is kept."""
+"""`whichtorch matrix`, on stand-in wheels: exit codes, messages, interrupts, what is kept."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import jsonschema
-import psutil
 import pytest
 
+from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.test_schema import generated
-from tests.wheels import build_companion, build_wheel, serve
-
-PATIENCE = 60  # seconds; a condition that has not come true by then never will
-
-
-@dataclass
-class User:
-    """Somebody at a shell in an empty folder, with an index of stand-in wheels in their settings."""
-
-    folder: Path
-    environ: dict[str, str]
-
-    def command(self, *options: str) -> list[str]:
-        return [sys.executable, "-m", "matrix", "matrix", *options]
-
-    def matrix(self, *options: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*options),
-            cwd=self.folder,
-            env=self.environ | (environ or {}),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
-        with (self.folder / "output.txt").open("wb") as output:
-            return subprocess.Popen(
-                self.command(*options), cwd=self.folder, env=self.environ, stdout=output, stderr=output
-            )
-
-    def script(self, name: str, source: str) -> str:
-        """Write a script that notes each of its runs in a file beside it."""
-        path = self.folder / name
-        noting = f"with open({str(path) + '.runs'!r}, 'a') as file: file.write('run\\n')\n"
-        path.write_text(source.replace("NOTE\n", noting))
-        return name
-
-    def runs(self, name: str) -> int:
-        path = self.folder / f"{name}.runs"
-        return len(path.read_text().splitlines()) if path.exists() else 0
-
-    def records(self) -> list[dict[str, object]]:
-        files = sorted((self.folder / ".whichtorch" / "runs").glob("*/records.jsonl"))
-        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-@pytest.fixture
-def wheels(tmp_path: Path) -> Path:
-    folder = tmp_path / "wheels"
-    build_companion(folder, "numpy", "2.2.0")
-    build_wheel(folder, "9.1.0", behaviour="old")
-    build_wheel(folder, "9.2.0", behaviour="new")
-    return folder
-
-
-@pytest.fixture
-def user(tmp_path: Path, wheels: Path) -> Iterator[User]:
-    folder = tmp_path / "user"
-    folder.mkdir()
-    with serve(wheels) as index:
-        root = str(Path(__file__).parent.parent)
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "WHICHTORCH_"))
-        }
-        yield User(
-            folder,
-            kept
-            | {
-                "HOME": str(tmp_path / "empty"),
-                "PYTHONPATH": root,
-                "UV_DEFAULT_INDEX": index.url,
-                "WHICHTORCH_PYTORCH_INDEX": "http://127.0.0.1:9/whl",
-                "COLUMNS": "160",
-            },
-        )
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
-
-
-def alive_in(folder: Path) -> list[str]:
-    """Return the command lines of processes that name a folder."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if any(str(folder) in word for word in words):
-            found.append(" ".join(words))
-    return found
-
-
-FAILS_IN_OLD = "NOTE\nimport torch\nassert torch.behaviour == 'new', 'as it was'\n"
+from tests.wheels import build_wheel
 
 
 def test_matrix_from_nothing_to_a_table(user: User) -> None:
     """Two versions are installed, a script is run in both, and table, legend, red line and JSON agree."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.matrix("--torch", "9.1.0,9.2.0", "--script", script, "--json", "result.json", "--markdown", "r.md")
+    ended = user.run(
+        "matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--json", "result.json", "--markdown", "r.md"
+    )
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "repro.py    FAIL!    pass" in ended.stdout
     assert "AssertionError in <module> (repro.py)" in ended.stdout
@@ -139,8 +42,8 @@ def test_matrix_from_nothing_to_a_table(user: User) -> None:
 def test_second_run_costs_no_install_and_no_attempt(user: User, wheels: Path) -> None:
     """What is known is told at once, even with the index gone and the environments evicted."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    first = user.matrix("--torch", "9.1.0,9.2.0", "--script", script)
-    again = user.matrix("--torch", "9.1.0,9.2.0", "--script", script)
+    first = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
+    again = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script)
     assert user.runs("repro.py") == 2
     assert "2 of 2 cells known from earlier runs" in again.stdout
     assert again.returncode == first.returncode == 1
@@ -150,8 +53,8 @@ def test_second_run_costs_no_install_and_no_attempt(user: User, wheels: Path) ->
 def test_list_runs_nothing_and_shows_what_is_known(user: User) -> None:
     """--list is a look: known outcomes, what would run, what would be installed."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    user.matrix("--torch", "9.2.0", "--script", script)
-    listed = user.matrix("--torch", "9.1.0,9.2.0", "--script", script, "--list")
+    user.run("matrix", "--torch", "9.2.0", "--script", script)
+    listed = user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", script, "--list")
     assert listed.returncode == 0
     assert "torch-9.1.0-pypi: to be installed; 1 of 1 cells to run" in listed.stdout
     assert "torch-9.2.0-pypi: installed; 0 of 1 cells to run" in listed.stdout
@@ -162,10 +65,10 @@ def test_rerun_command_of_a_red_cell_reruns_just_that(user: User) -> None:
     """The command printed for a red cell, given as it stands, runs that one variant again."""
     header = "# /// scenario\n# [variants]\n# case = ['good', 'bad']\n# ///\nimport os\n"
     script = user.script("repro.py", header + "NOTE\nassert os.environ['WHICHTORCH_CASE'] == 'good'\n")
-    ended = user.matrix("--torch", "9.2.0", "--script", script)
+    ended = user.run("matrix", "--torch", "9.2.0", "--script", script)
     (command,) = (line.rpartition("rerun: ")[2] for line in ended.stdout.splitlines() if "rerun: " in line)
     assert user.runs("repro.py") == 2
-    again = user.matrix(*shlex.split(command)[2:])
+    again = user.run(*shlex.split(command)[1:])
     assert user.runs("repro.py") == 3
     assert "repro.py[case=bad]  FAIL!" in again.stdout
 
@@ -173,44 +76,19 @@ def test_rerun_command_of_a_red_cell_reruns_just_that(user: User) -> None:
 def test_existing_environment_is_taken_as_it_is(user: User, tmp_path: Path) -> None:
     """--interpreter runs in an environment that whichtorch did not make, and changes nothing in it."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    user.matrix("--torch", "9.2.0", "--script", script)
+    user.run("matrix", "--torch", "9.2.0", "--script", script)
     (python,) = (user.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
-    ended = user.matrix("--interpreter", str(python), "--script", script)
+    ended = user.run("matrix", "--interpreter", str(python), "--script", script)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "python-venv" in ended.stdout
     assert user.runs("repro.py") == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--torch", "9.9.9"], "9.2.0"),
-        (["--torch", "two"], "'two' names no torch version"),
-        (["--scenario", "fake_tensr/*"], "fake_tensor/*"),
-        (["--scenario", "fake_tensor/add_meta[level=none]"], "level = "),
-        (["--script", "nowhere.py"], "no such script: nowhere.py"),
-        (["--matrix", "nowhere.toml"], "no such matrix file"),
-        (["--config", "singel-thread"], "single-thread"),
-        (["--build", "pipy"], "pypi"),
-        (["--python", "eleven"], "eleven"),
-        (["--disk", "much"], "is not a size"),
-        (["--json", "nowhere/result.json"], "no folder nowhere"),
-        (["--torhc", "9.2.0"], "--torhc"),
-    ],
-)
-def test_mistake_gives_one_clear_message(user: User, options: list[str], message: str) -> None:
-    """A user's mistake ends with exit code 2 and what to write instead, never with a traceback."""
-    ended = user.matrix(*options)
-    assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert message in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
 def test_dead_index_prevents_and_says_so(user: User) -> None:
     """Without network the cells are unbuildable with the index named, and the exit code is 3."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.matrix(
-        "--torch", "9.2.0", "--script", script, environ={"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
+    ended = user.run(
+        "matrix", "--torch", "9.2.0", "--script", script, environ={"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple"}
     )
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "unbuildable" in ended.stdout
@@ -221,7 +99,7 @@ def test_dead_index_prevents_and_says_so(user: User) -> None:
 def test_no_room_prevents_and_says_so(user: User) -> None:
     """A budget that no environment fits is told with its figures, and the exit code is 3."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.matrix("--torch", "9.2.0", "--script", script, "--disk", "0.001MB")
+    ended = user.run("matrix", "--torch", "9.2.0", "--script", script, "--disk", "0.001MB")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "room" in ended.stdout or "disk" in ended.stdout
 
@@ -229,7 +107,7 @@ def test_no_room_prevents_and_says_so(user: User) -> None:
 def test_unwritable_state_prevents_and_says_so(user: User) -> None:
     """Where no state can be kept nothing is run, and the way out is named."""
     (user.folder / "file").write_text("")
-    ended = user.matrix("--torch", "9.2.0", environ={"WHICHTORCH_HOME": str(user.folder / "file" / "state")})
+    ended = user.run("matrix", "--torch", "9.2.0", environ={"WHICHTORCH_HOME": str(user.folder / "file" / "state")})
     assert ended.returncode == 3
     assert "cannot write to" in ended.stderr
     assert "WHICHTORCH_HOME" in ended.stderr
@@ -239,10 +117,10 @@ def test_broken_environment_costs_only_its_own_cells(user: User, wheels: Path) -
     """An environment whose canary fails is told with its log; the others run, and a red cell still means 1."""
     build_wheel(wheels, "9.3.0", behaviour="fails to import")
     script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.matrix("--torch", "9.2.0,9.3.0", "--script", script)
+    ended = user.run("matrix", "--torch", "9.2.0,9.3.0", "--script", script)
     assert ended.returncode == 3
     assert "broken  torch-9.3.0-pypi" in ended.stdout
-    assert user.matrix("--torch", "9.1.0,9.3.0", "--script", script).returncode == 1
+    assert user.run("matrix", "--torch", "9.1.0,9.3.0", "--script", script).returncode == 1
 
 
 def test_matrix_larger_than_the_disk_completes(user: User, wheels: Path) -> None:
@@ -253,7 +131,7 @@ def test_matrix_larger_than_the_disk_completes(user: User, wheels: Path) -> None
     (user.folder / "matrix.toml").write_text(
         f'[axes]\ntorch = [">=9.4"]\nbuild = ["mine"]\n[build.mine]\nfind-links = "{wheels}"\n'
     )
-    ended = user.matrix("--matrix", "matrix.toml", "--script", script, "--disk", "30MB")
+    ended = user.run("matrix", "--matrix", "matrix.toml", "--script", script, "--disk", "30MB")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert user.runs("repro.py") == 3
     assert len(list((user.folder / ".whichtorch" / "envs").glob("*/venv"))) < 3
@@ -266,7 +144,7 @@ def test_interrupt_keeps_what_is_done_and_leaves_nothing(user: User) -> None:
     """Ctrl-C once: running cells are stopped, finished ones are kept, and the exit code is 130."""
     quick, endless = user.script("quick.py", "NOTE\n"), user.script("endless.py", SLEEPS)
     options = ["--torch", "9.2.0", "--script", quick, "--script", endless, "--jobs", "2"]
-    process = user.start(*options)
+    process = user.start("matrix", *options)
     wait_for(lambda: user.runs(endless) == 1 and len(user.records()) == 1)
     process.send_signal(signal.SIGINT)
     begin = time.monotonic()
@@ -285,7 +163,7 @@ def test_a_signal_tells_what_runs_and_the_run_goes_on(user: User, number: int) -
     """Every running cell is told with its time and its Python line; what runs is not stopped."""
     waits = f"NOTE\nimport os, time\nwhile not os.path.exists({str(user.folder / 'go')!r}):\n    time.sleep(0.05)\n"
     script = user.script("repro.py", waits)
-    process = user.start("--torch", "9.2.0", "--script", script)
+    process = user.start("matrix", "--torch", "9.2.0", "--script", script)
     output = user.folder / "output.txt"
     wait_for(lambda: user.runs(script) == 1)
     process.send_signal(number)
@@ -310,7 +188,7 @@ take_twice()
 def test_a_hang_is_shown_with_its_place(user: User) -> None:
     """The stacks of a hung cell are kept, and its place is on its line, in its signature and in the JSON."""
     script = user.script("repro.py", STUCK)
-    ended = user.matrix("--torch", "9.2.0", "--script", script, "--json", "result.json")
+    ended = user.run("matrix", "--torch", "9.2.0", "--script", script, "--json", "result.json")
     assert ended.returncode == 1
     assert ended.stdout.count("in take_twice (repro.py:") == 2  # as it ends, and below the table
     result = json.loads((user.folder / "result.json").read_text())
@@ -331,12 +209,12 @@ def test_killed_tool_loses_nothing_and_leaves_nothing(user: User, times: int) ->
     first, second = user.script("first.py", "NOTE\n"), user.script("second.py", "NOTE\nimport time\ntime.sleep(1)\n")
     options = ["--torch", "9.2.0", "--script", first, "--script", second, "--jobs", "1"]
     for _ in range(times):
-        process = user.start(*options)
+        process = user.start("matrix", *options)
         wait_for(lambda: user.runs(first) == 1 and user.runs(second) >= 1)
         process.kill()
         process.wait(PATIENCE)
     killed = user.runs(second)
-    ended = user.matrix(*options)
+    ended = user.run("matrix", *options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert user.runs(first) == 1
     assert user.runs(second) == killed + 1
@@ -347,7 +225,7 @@ def test_killed_tool_loses_nothing_and_leaves_nothing(user: User, times: int) ->
 def test_output_that_nobody_reads_is_no_error(user: User) -> None:
     """`whichtorch matrix | head -1` ends quietly."""
     script = user.script("repro.py", "NOTE\n")
-    command = shlex.join(user.command("--torch", "9.2.0", "--script", script)) + " | head -1"
+    command = shlex.join(user.command("matrix", "--torch", "9.2.0", "--script", script)) + " | head -1"
     ended = subprocess.run(  # noqa: S602  a shell's pipe is what this is about
         command,
         shell=True,

@@ -1,0 +1,49 @@
+"""The command line: its commands in the order of its help, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from matrix.cli.dispatch import dispatch
+from matrix.cli.doctor import doctor
+from matrix.cli.exits import Exit
+from matrix.cli.explain import explain
+from matrix.cli.matrix import matrix
+from matrix.cli.stacks import stacks
+from matrix.errors import WhichtorchError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def whichtorch() -> None:
+    """Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."""
+
+
+for _command in (matrix, stacks, explain, dispatch, doctor):
+    app.command()(_command)
+
+
+def main() -> NoReturn:
+    """Run the command line; a user's mistake ends in a message, not in a traceback."""
+    try:
+        app(standalone_mode=True)
+    except WhichtorchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+        os._exit(Exit.INTERRUPTED)  # a second Ctrl-C: wait for no thread
+    except BrokenPipeError:
+        os._exit(Exit.GOOD)
+    sys.exit(Exit.GOOD)

@@ -1,0 +1,32 @@
+"""`whichtorch dispatch`: by which kernels environments dispatch an operator."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from matrix import store
+from matrix.cli import axes
+from matrix.cli.output import print_lines, write_json
+from matrix.environments.cache import EnvironmentCache
+
+
+def dispatch(
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="For example aten::mm or aten::add.Tensor.")],
+    environments: Annotated[
+        list[str], typer.Argument(metavar="ENV [ENV]", help="Label or id of a known environment, or a Python's path.")
+    ],
+    matrix_file: axes.MatrixFile = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the tables as JSON.")] = None,
+) -> None:
+    """Compare by which kernels two environments dispatch an operator, or show those of one.
+
+    The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
+    """
+    from matrix import tables  # here: `matrix` starts without it
+
+    file = axes.read_matrix(matrix_file)
+    comparison = tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
+    print_lines(tables.comparison_lines(comparison))
+    if json_file:
+        write_json(json_file, comparison)

@@ -1,0 +1,66 @@
+"""`whichtorch explain`: why a test fails in some environments and not in others."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from matrix import plan, store
+from matrix.cli import axes, options
+from matrix.cli.exits import Exit
+from matrix.cli.output import print_lines, write_json
+from matrix.cli.session import called, progress_on, terminating_like_interrupt
+from matrix.environments.cache import EnvironmentCache
+
+
+def explain(  # one parameter per option
+    test: options.Test,
+    here: Annotated[Path | None, typer.Option(metavar="PYTHON", help="Why not in the environment of this one?")] = None,
+    env: Annotated[str | None, typer.Option(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
+    matrix_file: axes.MatrixFile = None,
+    torch: axes.OnlyTorch = None,
+    python: axes.OnlyPython = None,
+    build: axes.OnlyBuild = None,
+    config_names: axes.OnlyConfig = None,
+    timeout: options.Timeout = None,
+    repeat: options.Repeat = 1,
+    disk: options.Disk = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
+) -> None:
+    """Say why a test hangs or fails in some environments and not in others, from what is recorded.
+
+    The answer is an environment, a version, conditions that were not met, or that it does fail here; with --run
+    the cells that decide are run, as few as can be. Options that name environments leave the others out.
+    --json writes {"schema_version": 1, "explanations": [...]}: each with its test, reference outcome and
+    signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and what is
+    missing. Exit code: 0 answered; 4 not; 2 wrong usage; 130 interrupted.
+    """
+    # imported here: `matrix` answers from its records in less time than these take
+    from matrix import explaining
+    from reports.explain import explanation_lines
+
+    home = store.state_folder()
+    named = axes.named_axes(torch, python, build, config_names)
+    question = explaining.Question(
+        home=home,
+        file=axes.read_matrix(matrix_file, named),
+        is_narrowed=bool(named),
+        here=here.absolute() if here else None,
+        env=env,
+        may_run=run,
+        options=plan.Options(timeout=timeout, repeat=repeat),
+    )
+    suite = options.scenarios_of(test)
+    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
+    with terminating_like_interrupt():
+        explanations = explaining.answers(question, suite, cache, progress_on(Console()))
+    again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
+    for explanation in explanations:
+        print_lines(explanation_lines(explanation, called("matrix"), again))
+    if json_file:
+        write_json(json_file, explaining.Explanations(explanations=explanations))
+    raise typer.Exit(Exit.GOOD if explaining.is_answered(explanations) else Exit.UNANSWERED)

@@ -1,0 +1,171 @@
+"""`whichtorch matrix`: scenarios in every environment of a matrix."""
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import scenarios
+from matrix import config, plan, store
+from matrix.asking import answering
+from matrix.cli import axes, options
+from matrix.cli.exits import Exit, exit_code
+from matrix.cli.output import print_lines
+from matrix.cli.session import called, progress_on, terminating_like_interrupt
+from matrix.environments.cache import EnvironmentCache
+from matrix.errors import UsageError
+from matrix.executors.local import LocalExecutor, default_jobs
+from matrix.model import Result, Scenario
+from matrix.process.marks import owner_is_dead, state_id, sweep
+from matrix.run import MatrixRun
+from reports import markdown, table
+
+
+def matrix(  # one parameter per option
+    matrix_file: Annotated[
+        Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file, instead of the default one.")
+    ] = None,
+    torch: axes.Torch = None,
+    python: axes.Python = None,
+    build: axes.Build = None,
+    config_names: axes.Config = None,
+    interpreter: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Python of an existing environment, used as it is. Repeatable."),
+    ] = None,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."),
+    ] = None,
+    script: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Any script of your own. Repeatable.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt, instead of the scenarios' own.")
+    ] = None,
+    repeat: options.Repeat = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Attempts at once. [default: cores, memory permitting; twice that for hangs]"
+        ),
+    ] = None,
+    disk: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB. [default: 80 % of what is free]"),
+    ] = None,
+    install_timeout: Annotated[
+        float, typer.Option(metavar="S", min=1, help="Seconds after which an install is given up.")
+    ] = 1800,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
+    no_stall: Annotated[
+        bool, typer.Option("--no-stall", help="Wait out every timeout, even on evidence of a deadlock.")
+    ] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="Show what would run and what is already known, and run nothing.")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")] = None,
+    markdown_file: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")
+    ] = None,
+) -> None:
+    """Run scenarios in every environment of a matrix and show what passed, hung, crashed or failed.
+
+    Exit code: 0 all as expected; 1 something hung, crashed, failed or ran out of memory that no scenario
+    expects; 2 wrong usage or matrix file; 3 environments or the machine kept cells from running;
+    130 interrupted.
+    """
+    started = time.monotonic()
+    home = store.state_folder()
+    console = Console()
+    file = axes.read_matrix(matrix_file, axes.named_axes(torch, python, build, config_names))
+    suite = _chosen_scenarios(file, scenario or [], script or [])
+    how = plan.Options(timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall)
+    _check_folders_of(json_file, markdown_file)
+    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
+    given = tuple(interpreter or ())
+    expansion = config.expand(file, interpreters_given=given, cache=home / "cache", product=bool(torch) or not given)
+    for note in expansion.notes:
+        console.print(note, style="dim", highlight=False, soft_wrap=True)
+    planned = plan.plan(expansion.requests, suite, how)
+    records = store.read_records(home)
+    if list_only:
+        print_lines(table.plan_lines(planned, cache, records))
+        return
+    result = _run(planned, cache, records, console, started=started, jobs=how.jobs, waiting=0 if jobs else how.jobs)
+    written = _written(result, json_file, markdown_file)
+    print_lines(_report_lines(result, console))
+    print_lines(f"wrote {table.short(path)}" for path in written)
+    raise typer.Exit(result.run.exit_code)
+
+
+def _chosen_scenarios(file: config.MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> list[Scenario]:
+    """Return the scenarios that globs choose, then the user's scripts; those of the matrix file if none is named."""
+    chosen = tuple(globs) or (() if scripts else file.suite.scenarios)
+    suite = scenarios.select(scenarios.suite(), chosen) if chosen else []
+    return suite + [scenarios.script(text) for text in scripts]
+
+
+def _check_folders_of(*paths: Path | None) -> None:
+    """Raise UsageError, before hours of work, where a report could not be written."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(f"no folder {path.parent} to write {path.name} into")
+
+
+def _run(
+    planned: Sequence[plan.PlannedCell],
+    cache: EnvironmentCache,
+    records: store.Records,
+    console: Console,
+    *,
+    started: float,  # by the monotonic clock
+    jobs: int,
+    waiting: int,
+) -> Result:
+    """Run what is not known yet, in a run of its own, after sweeping away what a killed run left."""
+    ours = state_id(cache.home)
+    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
+    with store.new_run(cache.home, tuple(sys.argv[1:])) as run_store:
+        with terminating_like_interrupt(), progress_on(console)(cache, len(planned)) as progress:
+            executor = LocalExecutor()
+            run = MatrixRun(planned, cache=cache, executor=executor, records=records, store=run_store, emit=progress)
+            with answering(executor, progress):
+                run.run(jobs, waiting=waiting)
+        code = Exit.INTERRUPTED if run.interrupted else exit_code(run.cells)
+        seconds = round(time.monotonic() - started, 3)
+        ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}
+        run_store.finish(run_store.run.model_copy(update=ended))
+    return Result(run=run_store.run, environments=run.environments, cells=run.cells)
+
+
+def _written(result: Result, json_file: Path | None, markdown_file: Path | None) -> list[Path]:
+    """Write the result into the run's folder and where options name a file; return the files."""
+    home = Path(result.run.home)
+    text = result.model_dump_json(by_alias=True, indent=1) + "\n"
+    texts = {home / "runs" / result.run.id / "result.json": text}
+    if json_file:
+        texts[json_file] = text
+    if markdown_file:
+        texts[markdown_file] = "\n".join(markdown.markdown_lines(result, home, called("matrix"))) + "\n"
+    for path, content in texts.items():
+        path.write_text(content, encoding="utf-8")
+    return list(texts)
+
+
+def _report_lines(result: Result, console: Console) -> Iterator[str]:
+    """Yield the table, the legend and the red cells, with blank lines around."""
+    width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
+    yield ""
+    yield from table.matrix_lines(result, width)
+    yield from table.legend_lines(result)
+    red = list(table.red_lines(result, Path(result.run.home), called("matrix")))
+    if red:
+        yield ""
+        yield from red
+    yield ""

@@ -1,0 +1,42 @@
+"""Other options and arguments that commands share, and how their values are read."""
+
+from typing import Annotated
+
+import typer
+
+import scenarios
+from matrix.errors import UsageError
+from matrix.model import Scenario
+
+Test = Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")]
+Timeout = Annotated[float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt.")]
+Repeat = Annotated[int, typer.Option(metavar="N", min=1, help="Attempts per cell.")]
+Disk = Annotated[str | None, typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB.")]
+
+
+def commas(values: list[str] | None) -> tuple[str, ...]:
+    """Split "a,b" and repeated options alike."""
+    return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
+
+
+def scenarios_of(test: str) -> list[Scenario]:
+    """Return what a Test names: a script of the user's, or of the suite."""
+    if test.partition("[")[0].endswith(".py"):
+        return [scenarios.script(test)]
+    return scenarios.select(scenarios.suite(), (test,))
+
+
+_UNITS = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
+
+
+def megabytes(text: str | None) -> float | None:
+    """Return "60GB" as 60000; a plain number is gigabytes."""
+    if text is None:
+        return None
+    number = text.strip().upper().rstrip("BIMGT")
+    unit = text.strip().upper()[len(number) :].strip() or "GB"
+    unit = unit if unit.endswith("B") else unit + "B"
+    try:
+        return float(number) * _UNITS[unit]
+    except (KeyError, ValueError):
+        raise UsageError(f"--disk {text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None

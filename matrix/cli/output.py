@@ -1,0 +1,22 @@
+"""Where answers go: lines to standard output, models to the files that --json names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from matrix.model import Model
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines."""
+    for line in lines:
+        print(line)
+
+
+def write_json(path: Path, model: Model) -> None:
+    """Write a model as JSON."""
+    path.write_text(model.model_dump_json(indent=1) + "\n", encoding="utf-8")

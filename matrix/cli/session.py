@@ -1,0 +1,52 @@
+"""A command in the user's shell: how it was called, what it shows while it works, what interrupts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from matrix.events import EnvironmentStage
+from reports.terminal import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from types import FrameType
+
+    from rich.console import Console
+
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.events import Emit
+
+
+def called(command: str) -> str:
+    """Return how the user calls a command: as they called this one."""
+    return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
+
+
+def progress_on(console: Console) -> Callable[[EnvironmentCache, int], AbstractContextManager[Emit]]:
+    """Return what shows the progress of so many cells, and of the environments they need."""
+
+    def show(cache: EnvironmentCache, total: int) -> Progress:
+        progress = Progress(console, total)
+        cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
+        return progress
+
+    return show
+
+
+@contextmanager
+def terminating_like_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP do what Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,78 @@
+"""Somebody at a shell, and what they wait for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+PATIENCE = 60  # seconds; a condition that has not come true by then never will
+FAILS_IN_OLD = "NOTE\nimport torch\nassert torch.behaviour == 'new', 'as it was'\n"
+
+
+@dataclass
+class User:
+    """Somebody at a shell in an empty folder, with an index of stand-in wheels in their settings."""
+
+    folder: Path
+    environ: dict[str, str]
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "matrix", *arguments]
+
+    def run(self, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Give a command with its options, and wait for its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environ | (environ or {}),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Give a command with its options; what it says goes to output.txt."""
+        with (self.folder / "output.txt").open("wb") as output:
+            return subprocess.Popen(
+                self.command(*arguments), cwd=self.folder, env=self.environ, stdout=output, stderr=output
+            )
+
+    def script(self, name: str, source: str) -> str:
+        """Write a script that, at NOTE, notes that it ran in a file beside it."""
+        path = self.folder / name
+        noting = f"with open({str(path) + '.runs'!r}, 'a') as file: file.write('run\\n')\n"
+        path.write_text(source.replace("NOTE\n", noting))
+        return name
+
+    def runs(self, name: str) -> int:
+        path = self.folder / f"{name}.runs"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def records(self) -> list[dict[str, object]]:
+        files = sorted((self.folder / ".whichtorch" / "runs").glob("*/records.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+def alive_in(folder: Path) -> list[str]:
+    """Return the command lines of processes that name a folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(str(folder) in word for word in words):
+            found.append(" ".join(words))
+    return found

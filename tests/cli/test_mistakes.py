@@ -1,0 +1,38 @@
+"""What a user is told who gives a command wrongly."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.shell import User
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["matrix", "--torch", "9.9.9"], "9.2.0"),
+        (["matrix", "--torch", "two"], "'two' names no torch version"),
+        (["matrix", "--scenario", "fake_tensr/*"], "fake_tensor/*"),
+        (["matrix", "--scenario", "fake_tensor/add_meta[level=none]"], "level = "),
+        (["matrix", "--script", "nowhere.py"], "no such script: nowhere.py"),
+        (["matrix", "--matrix", "nowhere.toml"], "no such matrix file"),
+        (["matrix", "--config", "singel-thread"], "single-thread"),
+        (["matrix", "--build", "pipy"], "pypi"),
+        (["matrix", "--python", "eleven"], "eleven"),
+        (["matrix", "--disk", "much"], "is not a size"),
+        (["matrix", "--json", "nowhere/result.json"], "no folder nowhere"),
+        (["matrix", "--torhc", "9.2.0"], "--torhc"),
+        (["explain", "nowhere.py"], "no such script: nowhere.py"),
+        (["explain", "control/pass", "--env", "torch-0"], "no known environment has the label or id 'torch-0'"),
+        (["explain", "control/pass", "--here", "p", "--env", "q"], "name one environment each"),
+        (["explain", "control/pass", "--here", "nowhere/python"], "--here takes the path of a Python"),
+        (["dispatch", "aten::mm", "torch-0"], "no known environment has the label or id 'torch-0'"),
+        (["dispatch", "aten::mm", "a", "b", "c"], "3 environments cannot be compared"),
+    ],
+)
+def test_mistake_gives_one_clear_message(user: User, arguments: list[str], message: str) -> None:
+    """A user's mistake ends with exit code 2 and what to write instead, never with a traceback."""
+    ended = user.run(*arguments)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
