@@ -78,6 +78,8 @@ class Asked:
     lines: tuple[str, ...]  # one per running cell: what, how long, where
 
 
-Event = EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | ProbeChosen | Interrupted | Asked
+Event = (
+    EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | ProbeChosen | Interrupted | Asked
+)
 if TYPE_CHECKING:
     Emit = Callable[[Event], None]

@@ -176,4 +176,3 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: Option
 def judging(records: Iterable[Record]) -> list[Record]:
     """Return the records of attempts that judge a cell, without those that only observe it."""
     return [record for record in records if record.attempt.role is Role.JUDGE]
-

@@ -18,6 +18,7 @@ from matrix.events import (
     EnvironmentReady,
     EnvironmentStage,
     Interrupted,
+    ProbeChosen,
 )
 from matrix.model import Outcome
 from reports.table import code
@@ -43,9 +44,9 @@ _STYLES = {
 
 
 class Progress:
-    """Shows events as they come, from any thread."""
+    """Shows events as they come, from any thread; `total` is how many cells there will be, None where unknown."""
 
-    def __init__(self, console: Console, total: int) -> None:
+    def __init__(self, console: Console, total: int | None) -> None:
         self._console, self._total = console, total
         self._done = self._known = 0
         self._stages: dict[str, str] = {}  # environments on their way
@@ -75,7 +76,7 @@ class Progress:
         self._stopped.set()
         if self._console.is_terminal:
             self._live.stop()
-        if self._known:
+        if self._known and self._total is not None:
             self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
 
     def __call__(self, event: Event) -> None:
@@ -105,6 +106,8 @@ class Progress:
                 return None
             case CellDone():
                 return self._cell_line(event)
+            case ProbeChosen():
+                return self._probe_line(event)
             case Asked():
                 stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
                 head = "running:" if event.lines else "no cell is running"
@@ -123,6 +126,20 @@ class Progress:
             f"{environment.label}: ready, torch {environment.torch} on Python {environment.python}{notes}", "dim"
         )
 
+    def _probe_line(self, event: ProbeChosen) -> Text:
+        """Return which value is tried, why, and how much is left."""
+        before, after = event.between
+        place = {
+            (True, True): f"between {before} and {after}, {event.left} left",
+            (True, False): f"after {before}",
+            (False, True): f"before {after}",
+            (False, False): "",
+        }[before is not None, after is not None]
+        why = {"narrow": "", "bound": "bound"}.get(event.purpose, event.purpose)
+        runs = f"up to {event.runs} runs" if event.runs > 1 else ""
+        words = "; ".join(word for word in (why, runs, place) if word)
+        return Text.assemble((f"probe {event.number}: {event.value}", "bold"), (f"  {words}", "dim"))
+
     def _cell_line(self, event: CellDone) -> Text | None:
         self._done += 1
         cell = event.cell
@@ -132,7 +149,7 @@ class Progress:
         if not event.environment.is_usable:
             return None
         style = _STYLES.get(cell.outcome, "yellow") if not cell.expected or not cell.outcome.is_red else "dim red"
-        count = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
+        count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "
         what = f"  {cell.what}" if cell.what else ""
         return Text.assemble(
             (count, "dim"),
@@ -143,7 +160,7 @@ class Progress:
 
     def _renderable(self) -> RenderableType:
         with self._lock:
-            lines = [Text(f"{self._done}/{self._total} cells", "bold")]
+            lines = [] if self._total is None else [Text(f"{self._done}/{self._total} cells", "bold")]
             lines += [Text(f"  {label}: {stage}", "dim") for label, stage in self._stages.items()]
             lines += [Text(f"  {line}") for line in self._running_lines()]
         return Group(*lines)

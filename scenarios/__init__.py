@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "SUITE_ROOT",
     "Mistake",
     "ScenarioError",
     "expected",

@@ -146,7 +146,7 @@ def test_an_observing_attempt_is_no_measure(tmp_path: Path) -> None:
     key = next((tmp_path / "runs").glob("*/records.jsonl")).read_text().partition('"key":"')[2].partition('"')[0]
     records = read_records(tmp_path).of(key)
     assert [record.attempt.role for record in records] == [Role.JUDGE, Role.OBSERVE]
-    assert plan.decided(records) == 1
+    assert planned(tmp_path)[0].decided(records) == 1
 
 
 # Native sources

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import typer
 
+from matrix.cli.bisect import bisect
 from matrix.cli.dispatch import dispatch
 from matrix.cli.doctor import doctor
 from matrix.cli.exits import Exit
@@ -30,7 +31,7 @@ def whichtorch() -> None:
     """Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."""
 
 
-for _command in (matrix, stacks, explain, dispatch, doctor):
+for _command in (matrix, bisect, explain, stacks, dispatch, doctor):
     app.command()(_command)
 
 

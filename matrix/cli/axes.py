@@ -44,6 +44,12 @@ OnlyPython = Annotated[list[str] | None, typer.Option(metavar=_PYTHONS, help="On
 OnlyBuild = Annotated[list[str] | None, typer.Option(metavar=_NAMES, help="Only these builds.")]
 OnlyConfig = Annotated[list[str] | None, typer.Option("--config", metavar=_NAMES, help="Only these configs.")]
 
+OnePython = Annotated[str | None, typer.Option("--python", metavar="3.11", help="Python version.")]
+OneBuild = Annotated[
+    str | None, typer.Option("--build", metavar="NAME", help="pypi, cpu, cu128, nightly-cpu, or of the file.")
+]
+OneConfig = Annotated[str | None, typer.Option("--config", metavar="NAME", help="default, or another config.")]
+
 
 def named_axes(
     torch: list[str] | None, python: list[str] | None, build: list[str] | None, config_names: list[str] | None
@@ -52,6 +58,14 @@ def named_axes(
     specs = tuple(split_specs(",".join(torch or ())))
     named = {"torch": specs, "python": commas(python), "build": commas(build), "config": commas(config_names)}
     return {axis: values for axis, values in named.items() if values}
+
+
+def one_of_each(
+    torch: list[str], python: str | None, build: str | None, config_name: str | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the axes of a search over torch: one build, Python and config, the default ones where none is named."""
+    builds, configs = [build or "auto"], [config_name or "default"]
+    return named_axes(torch, [python] if python else None, builds, configs) | ({} if python else {"python": ()})
 
 
 def read_matrix(path: Path | None, named: dict[str, tuple[str, ...]] | None = None) -> config.MatrixFile:

@@ -18,7 +18,7 @@ class Exit(IntEnum):
     RED = 1  # something hung, crashed, failed or ran out of memory that no scenario expects
     USAGE = 2
     PREVENTED = 3  # environments or the machine kept cells from running
-    UNANSWERED = 4  # `explain` has too little to go by
+    UNANSWERED = 4  # `explain` and `bisect` have too little to go by
     INTERRUPTED = 130
 
 

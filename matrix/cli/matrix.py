@@ -135,7 +135,7 @@ def _run(
         with terminating_like_interrupt(), progress_on(console)(cache, len(planned)) as progress:
             executor = LocalExecutor()
             run = MatrixRun(planned, cache=cache, executor=executor, records=records, store=run_store, emit=progress)
-            with answering(executor, progress):
+            with answering(lambda: executor.running, progress):
                 run.run(jobs, waiting=waiting)
         code = Exit.INTERRUPTED if run.interrupted else exit_code(run.cells)
         seconds = round(time.monotonic() - started, 3)

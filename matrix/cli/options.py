@@ -1,5 +1,6 @@
 """Other options and arguments that commands share, and how their values are read."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,10 +21,28 @@ def commas(values: list[str] | None) -> tuple[str, ...]:
 
 
 def scenarios_of(test: str) -> list[Scenario]:
-    """Return what a Test names: a script of the user's, or of the suite."""
-    if test.partition("[")[0].endswith(".py"):
+    """Return what a Test names: a scenario of the suite, by name or path, or a script of the user's."""
+    path = Path(test.partition("[")[0])
+    if path.suffix == ".py" and not path.resolve().is_relative_to(scenarios.SUITE_ROOT):
         return [scenarios.script(test)]
     return scenarios.select(scenarios.suite(), (test,))
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def seconds(text: str | None) -> float | None:
+    """Return "90s", "30m" or "2h" as seconds; a plain number is seconds."""
+    if text is None:
+        return None
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, "s")
+    try:
+        found = float(number) * _SECONDS[unit]
+    except ValueError:
+        found = 0.0
+    if found <= 0:
+        raise UsageError(f"{text!r} is not a time", hint="write it as 90s, 30m or 2h")
+    return found
 
 
 _UNITS = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}

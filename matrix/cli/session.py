@@ -26,10 +26,10 @@ def called(command: str) -> str:
     return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
 
 
-def progress_on(console: Console) -> Callable[[EnvironmentCache, int], AbstractContextManager[Emit]]:
+def progress_on(console: Console) -> Callable[[EnvironmentCache, int | None], AbstractContextManager[Emit]]:
     """Return what shows the progress of so many cells, and of the environments they need."""
 
-    def show(cache: EnvironmentCache, total: int) -> Progress:
+    def show(cache: EnvironmentCache, total: int | None) -> Progress:
         progress = Progress(console, total)
         cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
         return progress

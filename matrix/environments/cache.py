@@ -386,14 +386,14 @@ def _stamps(paths: Iterable[Path]) -> list[list[Any]]:
 
 def _is_unchanged(stamps: list[list[Any]], *, gone_is_changed: bool = False) -> bool:
     """Return whether files are as they were. A wheel that is gone was still what was installed."""
-    for path, size, time in stamps:
+    for path, size, changed in stamps:
         try:
             status = os.stat(path)  # noqa: PTH116  a thousand of these stand before a rerun
         except OSError:
             if gone_is_changed:
                 return False
             continue
-        if status.st_mtime_ns != time or (size and status.st_size != size):
+        if status.st_mtime_ns != changed or (size and status.st_size != size):
             return False
     return True
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from packaging.version import InvalidVersion, Version
 
-from matrix.errors import UsageError
+from matrix.errors import PreventedError, UsageError
 
 if TYPE_CHECKING:
     import threading
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 class Axis(Protocol):
     """An ordered range of environments, oldest first."""
 
-    name: str  # "version" or "date"
-    values: Sequence[str]
+    @property
+    def name(self) -> str:
+        """What is searched: "version" or "date"."""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What people call its positions."""
 
     def request(self, position: int, cancelled: threading.Event | None = None) -> Request:
         """Return what asks for the environment at a position; may ask an index, and tells its refusal as a problem."""
@@ -38,7 +43,11 @@ class Versions:
     """Releases or nightlies of torch, from one build, for one Python and config."""
 
     requests: Sequence[Request]
-    name: str = "version"
+
+    @property
+    def name(self) -> str:
+        """What is searched."""
+        return "version"
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -64,3 +73,14 @@ class Versions:
             if version == wanted or version.public == value:
                 return position
         return min(bisect_left(versions, wanted), len(versions) - 1)
+
+
+def check_range(axis: Axis, requests: tuple[Request, ...] = ()) -> None:
+    """Raise where there is nothing to search between."""
+    problems = [request.problem for request in requests if request.problem]
+    if len(axis.values) - len(problems) >= 2:
+        return
+    if problems:
+        raise PreventedError(str(problems[0]))
+    named = f"only {axis.values[0]}" if axis.values else "nothing"
+    raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.verdict import combine
-from matrix.errors import PreventedError, UsageError
 from matrix.events import ProbeChosen
 from matrix.model import Outcome, variant_suffix
 from matrix.plan import PlannedCell
-from matrix.search import evidence as pure
-from matrix.search.bisection import Bisection, Boundary, Probe, Searched, described_boundary
+from matrix.search.bisection import Bisection, Boundary, Probe, Searched, facts_between
 from matrix.search.evidence import Answer, Costs, Kind, Purpose, Search, Verdict
 from matrix.search.sightings import Failure, Sighting, judging_records, observations_of, reference_of
 from matrix.search.strategy import decide_parallel, partial
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from matrix.events import Emit
     from matrix.model import Cell, Environment, Request, Scenario
     from matrix.plan import Options
+    from matrix.search import evidence as pure
     from matrix.search.axes import Axis
     from matrix.search.probing import Prober
     from matrix.store import Records
@@ -127,9 +126,7 @@ class Bisector:
             if self._reused[position] and not planned.wants_observation(records):
                 self._see(position, planned, known)
 
-    def _see(
-        self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None
-    ) -> None:
+    def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all that is recorded of a position; `cell` says why where nothing could be."""
         records = self.records.of(planned.key(environment)) if environment.is_usable else []
         self._sightings[position] = Sighting(
@@ -267,17 +264,15 @@ class Bisector:
     def _boundary(self, one: pure.Boundary) -> Boundary:
         values = self.axis.values
         sides = self._sightings[one.before].environment, self._sightings[one.after].environment
-        return described_boundary(
-            *sides,
-            one.change,
-            one.confidence,
-            **{
-                "from": values[one.before],
-                "to": values[one.after],
-                "untestable_between": tuple(values[position] for position in one.untestable_between),
-                "different_between": tuple(values[position] for position in one.different_between),
-                "untried_between": tuple(values[position] for position in one.untried_between),
-            },
+        return Boundary(
+            **{"from": values[one.before]},  # no name in Python
+            to=values[one.after],
+            change=one.change,
+            confidence=round(one.confidence, 4),
+            untestable_between=tuple(values[position] for position in one.untestable_between),
+            different_between=tuple(values[position] for position in one.different_between),
+            untried_between=tuple(values[position] for position in one.untried_between),
+            **facts_between(*sides),
         )
 
     def _bound_reasons(self, answer: Answer) -> list[str]:
@@ -303,14 +298,3 @@ def _cut_short(answer: Answer, why: str) -> Answer:
         return answer
     kept = tuple(reason for reason in answer.reasons if reason != "the budget was used up")
     return replace(answer, reasons=(why, *kept))
-
-
-def check_range(axis: Axis, requests: tuple[Request, ...] = ()) -> None:
-    """Raise where there is nothing to search between."""
-    problems = [request.problem for request in requests if request.problem]
-    if len(axis.values) - len(problems) >= 2:
-        return
-    if problems:
-        raise PreventedError(str(problems[0]))
-    named = f"only {axis.values[0]}" if axis.values else "nothing"
-    raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")

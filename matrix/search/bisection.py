@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypedDict
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from matrix.diagnosis.histories import commit_of, compare_link
 from matrix.model import Cell, Environment, Model, Outcome
-from matrix.search.evidence import Change, Find, Kind, Purpose, Verdict
+from matrix.search.evidence import Change, Find, Kind, Purpose, Verdict  # noqa: TC001  pydantic reads them
 
 SCHEMA = 1
+Versions = dict[str, tuple[str | None, str | None]]  # of packages: before and after, None where missing
 
 
 class Probe(Model):
@@ -42,9 +44,7 @@ class Boundary(Model):
     untried_between: tuple[str, ...] = ()
     commits: str | None = None  # link to the commits between the two
     same_commit: bool = False  # both were built from one
-    packages: dict[str, tuple[str | None, str | None]] = {}  # that differ but for torch: versions before and after
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    packages: Versions = Field(default_factory=dict)  # that differ but for torch: versions before and after
 
     @property
     def is_exact(self) -> bool:
@@ -72,7 +72,7 @@ class Bisection(Model):
     question: Find
     axis: Searched
     values: tuple[str, ...]  # all there were, in order
-    common: dict[str, str] = {}  # what all environments share: build, Python, config, torch
+    common: dict[str, str] = Field(default_factory=dict)  # what all environments share: build, Python, config, torch
     reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
     boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
     probes: tuple[Probe, ...] = ()  # in the order of the values
@@ -84,33 +84,31 @@ class Bisection(Model):
     reasons: tuple[str, ...] = ()
     command: str = ""  # that repeats it
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
     def probe_at(self, value: str) -> Probe | None:
         """Return what is known of a value."""
         return next((probe for probe in self.probes if probe.value == value), None)
 
 
-def changed_packages(before: Environment, after: Environment) -> dict[str, tuple[str | None, str | None]]:
+def changed_packages(before: Environment, after: Environment) -> Versions:
     """Return the packages in which two environments differ, with the version in each, None where it is missing."""
     names = sorted(before.packages.keys() | after.packages.keys())
     pairs = {name: (before.packages.get(name), after.packages.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def described_boundary(
-    before: Environment, after: Environment, change: Change, confidence: float, **between: tuple[str, ...] | str
-) -> Boundary:
-    """Return a boundary with what is known of the builds on its two sides."""
+class Facts(TypedDict):
+    """What is known of the builds on the two sides of a boundary."""
+
+    commits: str | None
+    same_commit: bool
+    packages: Versions
+
+
+def facts_between(before: Environment, after: Environment) -> Facts:
+    """Return what two environments say of what changed between them."""
     first, last = commit_of(before), commit_of(after)
-    packages = {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"}
-    return Boundary.model_validate(
-        {
-            "change": change,
-            "confidence": round(confidence, 4),
-            "commits": compare_link(first, last),
-            "same_commit": first is not None and first == last,
-            "packages": packages,
-            **between,
-        }
-    )
+    return {
+        "commits": compare_link(first, last),
+        "same_commit": first is not None and first == last,
+        "packages": {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"},
+    }

@@ -1,0 +1,122 @@
+"""`whichtorch bisect`: which version, day, package or commit changed it."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import scenarios
+from matrix import plan, store
+from matrix.cli import axes, options
+from matrix.cli.exits import Exit
+from matrix.cli.output import print_lines, write_json
+from matrix.cli.session import called, progress_on, terminating_like_interrupt
+from matrix.environments.cache import EnvironmentCache
+from matrix.errors import UsageError
+from matrix.model import Scenario, variant_suffix
+from matrix.search.evidence import Find
+
+EVERY_RELEASE = ">=0"
+
+
+def bisect(  # one parameter per option
+    test: options.Test,
+    torch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SPEC[,SPEC]", help="Versions to search. [default: every release with a wheel]"),
+    ] = None,
+    good: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be good: a bound.")] = None,
+    bad: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be bad: a bound.")] = None,
+    find: Annotated[
+        Find, typer.Option(help="What to find; any: whichever the bounds show; all: every change.", show_default=True)
+    ] = Find.ANY,
+    matrix_file: axes.MatrixFile = None,
+    python: axes.OnePython = None,
+    build: axes.OneBuild = None,
+    config_name: axes.OneConfig = None,
+    any_failure: Annotated[
+        bool, typer.Option("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
+    ] = False,
+    flaky: Annotated[
+        bool, typer.Option("--flaky", help="It fails only now and then: start with that in mind.")
+    ] = False,
+    two_sided: Annotated[bool, typer.Option("--two-sided", help="A good version, too, may fail now and then.")] = False,
+    confidence: Annotated[
+        float, typer.Option(metavar="P", min=0.5, max=0.9999, help="Below it no version is blamed.")
+    ] = 0.95,
+    timeout: options.Timeout = None,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Candidates installed and run at once.")] = 1,
+    max_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop after so long, e.g. 90s, 30m, 2h, with what is known.")
+    ] = None,
+    max_installs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Install at most so many.")] = None,
+    disk: options.Disk = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
+) -> None:
+    """Find the version that fixed or broke a test, or say that none did.
+
+    Both bounds are checked first. The same command goes on where it was interrupted, and what `matrix` has run
+    counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in the way;
+    130 interrupted.
+    """
+    from matrix.search import question as asking  # here: `matrix` starts without it
+    from matrix.search.bisect import Budget
+    from matrix.search.evidence import Options
+    from reports.bisect import bisection_lines
+
+    home = store.state_folder()
+    console = Console()
+    named = axes.one_of_each(torch or [EVERY_RELEASE], python, build, config_name)
+    scenario, variant = _one_test(test)
+    question = asking.Question(
+        home=home,
+        file=axes.read_matrix(matrix_file, named),
+        scenario=scenario,
+        variant=variant,
+        good=good,
+        bad=bad,
+        options=plan.Options(timeout=timeout),
+        asked=Options(find=find, confidence=confidence, flaky=flaky, two_sided=two_sided),
+        any_failure=any_failure,
+        budget=Budget(seconds=options.seconds(max_time), installs=max_installs),
+        jobs=jobs,
+        fresh=fresh,
+    )
+    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
+    with terminating_like_interrupt():
+        found = asking.bisect(question, cache, progress_on(console))
+    found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
+    print()
+    print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))
+    if json_file:
+        write_json(json_file, found)
+    raise typer.Exit(Exit.UNANSWERED if found.answer == "inconclusive" else Exit.GOOD)
+
+
+def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:
+    """Return the one scenario and variant that a user names.
+
+    Of a scenario with several variants and none named it is the first that the header expects to go wrong
+    somewhere, else the first.
+    """
+    found = options.scenarios_of(test)
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found[:4])
+        raise UsageError(f"{test} names {len(found)} tests", hint=f"name one of {names}")
+    (scenario,) = found
+    variants = scenarios.variants_of(scenario)
+    wrong = [
+        variant
+        for variant in variants
+        if any(line.outcome.is_red and line.variant.items() <= variant.items() for line in scenario.expect)
+    ]
+    chosen = (wrong or variants)[0]
+    if len(variants) > 1:
+        others = ", ".join(variant_suffix(one) for one in variants if one != chosen)
+        print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
+    return scenario, chosen
