@@ -64,16 +64,18 @@ def bisect(  # one parameter per option
     counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in the way;
     130 interrupted.
     """
-    from matrix.search import question as asking  # here: `matrix` starts without it
-    from matrix.search.bisect import Budget
+    # here: `matrix` starts without them
+    from matrix.search.budget import Budget
     from matrix.search.evidence import Options
+    from matrix.search.ordered import search_versions
+    from matrix.search.question import Question
     from reports.bisect import bisection_lines
 
     home = store.state_folder()
     console = Console()
     named = axes.one_of_each(torch or [EVERY_RELEASE], python, build, config_name)
     scenario, variant = _one_test(test)
-    question = asking.Question(
+    question = Question(
         home=home,
         file=axes.read_matrix(matrix_file, named),
         scenario=scenario,
@@ -89,7 +91,7 @@ def bisect(  # one parameter per option
     )
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
     with terminating_like_interrupt():
-        found = asking.bisect(question, cache, progress_on(console))
+        found = search_versions(question, cache, progress_on(console))
     found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
     print()
     print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))

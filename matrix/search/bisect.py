@@ -16,6 +16,7 @@ from matrix.events import ProbeChosen
 from matrix.model import Outcome, variant_suffix
 from matrix.plan import PlannedCell
 from matrix.search.bisection import Bisection, Boundary, Probe, Searched, facts_between
+from matrix.search.budget import Budget
 from matrix.search.evidence import Answer, Costs, Kind, Purpose, Search, Verdict
 from matrix.search.sightings import Failure, Sighting, judging_records, observations_of, reference_of
 from matrix.search.strategy import decide_parallel, partial
@@ -36,14 +37,6 @@ if TYPE_CHECKING:
 UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)
 RED = frozenset(outcome for outcome in Outcome if outcome.is_red)
 STOPS = {Verdict.GOOD: frozenset({Outcome.PASS}), Verdict.BAD: RED, None: frozenset[Outcome]()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """What a search may use; None for no bound."""
-
-    seconds: float | None = None
-    installs: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,13 +96,8 @@ class Bisector:
 
     def _spent(self, step: tuple[pure.Probe, ...]) -> str | None:
         """Return which part of the budget is used up."""
-        budget = self.budget
-        if budget.seconds is not None and self.clock() - self._started >= budget.seconds:
-            return f"the {budget.seconds:g} s that it may take are over"
-        needs_install = any(self._is_to_install(probe.position) for probe in step)
-        if budget.installs is not None and needs_install and self.installs() >= budget.installs:
-            return f"the {budget.installs} installs that it may make are made"
-        return None
+        wants_install = any(self._is_to_install(probe.position) for probe in step)
+        return self.budget.used_up(self.clock() - self._started, self.installs(), wants_install=wants_install)
 
     # evidence
 
