@@ -105,6 +105,7 @@ class Request(Model):
     config: Config
     interpreter: Path | None = None  # an existing environment, used as it is
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
+    lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
     problem: str | None = None  # why it cannot be made, where planning already knows
     show_python: bool = False  # Python is an axis of the matrix, so it is part of the label
 
@@ -118,6 +119,7 @@ class Request(Model):
             version = Path(self.torch).name.split("-")[1] if wheel else self.torch
             parts = ["torch", version, "wheel" if wheel else self.build.name]
             parts += [f"py{self.python}"] if self.show_python else []
+            parts += [f"lock{digest(self.lock, 6)}"] if self.lock else []
         if self.config.name != "default":
             parts.append(self.config.name)
         return "-".join(parts)
@@ -136,6 +138,8 @@ class Request(Model):
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude={"config", "problem", "show_python"})
+        if not self.lock:
+            del request["lock"]
         return digest(request)
 
 

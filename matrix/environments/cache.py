@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,16 @@ from matrix.environments.create import (
 from matrix.environments.disk import UNKNOWN_SIZE_MB, Disk, remove_tree
 from matrix.environments.environ import beside_folder, cell_environ_of
 from matrix.environments.interpreters import find_interpreter
-from matrix.environments.resolve import resolve
+from matrix.environments.resolve import compile_lock, resolve
 from matrix.environments.sources import Sources, configured_sources, local_folder
 from matrix.errors import PreventedError
 from matrix.model import Config, Environment, Outcome, Request, digest
 from matrix.process import supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from matrix.model import Build
 
 QUESTIONS = digest(Path(__file__).with_name("probe.py").read_text(encoding="utf-8"))  # what a probe asks
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
@@ -131,6 +134,41 @@ class EnvironmentCache:
                 (self._disk.folder / key / "used").touch()
             if not any(count for (held, _), count in self._held.items() if held == key):
                 self._disk.unmark(key)
+
+    def locked(
+        self,
+        requirements: Sequence[str],
+        build: Build,
+        python: str,
+        *,
+        constraints: Sequence[str] = (),
+        before: str | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> tuple[str, ...]:
+        """Return the exact pins that requirements mean, installing nothing; see `resolve.compile_lock`.
+
+        What was resolved once is kept: give pins, or a time; one that is yet to come is resolved anew. Raises
+        InstallError.
+        """
+        asked = digest([list(requirements), list(constraints), build.model_dump(mode="json"), python, before], 16)
+        folder = self.home / "cache" / "locks" / asked
+        kept = folder / "lock.txt"
+        is_settled = before is None or before <= datetime.now(UTC).isoformat()
+        if not (is_settled and kept.exists()):
+            interpreter = self._interpreter(python)
+            text = compile_lock(
+                requirements,
+                build,
+                interpreter,
+                folder,
+                self._commander,
+                cancelled,
+                constraints=constraints,
+                before=before,
+            )
+            _write(kept, text)
+        lines = kept.read_text(encoding="utf-8").splitlines()
+        return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))
 
     # below: with the lock of the installation held
 

@@ -15,8 +15,9 @@ from matrix.environments.needs import needs_of, requirement_name
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Sequence
 
-    from matrix.model import Request
+    from matrix.model import Build, Request
 
 SUBSTITUTES = 5  # local versions of one release that are refused before giving up
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
@@ -39,14 +40,15 @@ def resolve(
     user's find-links for torch==2.13.0, that one is excluded and the question put again. Raises
     InstallError with uv's explanation.
     """
+    if request.lock:
+        return Resolution(lock="\n".join(request.lock) + "\n")
     requirements, notes = requirements_of(request)
     refused: list[str] = []
     first: str | None = None
     while True:
         try:
-            lock = _compile(
-                request, interpreter, folder, commander, cancelled, [*requirements, *(f"torch{one}" for one in refused)]
-            )
+            asked = [*requirements, *(f"torch{one}" for one in refused)]
+            lock = compile_lock(asked, request.build, interpreter, folder, commander, cancelled)
         except CancelledError:
             raise
         except InstallError:
@@ -127,26 +129,40 @@ def _has_own_place(request: Request) -> bool:
     return request.build.index_url is not None or request.build.find_links is not None
 
 
-def _compile(
-    request: Request,
+def compile_lock(
+    requirements: Sequence[str],
+    build: Build,
     interpreter: Path,
     folder: Path,
     commander: Commander,
     cancelled: threading.Event | None,
-    requirements: list[str],
+    *,
+    constraints: Sequence[str] = (),
+    before: str | None = None,
 ) -> str:
+    """Return what `uv pip compile` makes of requirements: an exact lock, one package a line.
+
+    `constraints` say which version a package has if it is needed; with `before`, a time such as
+    "2026-11-02T00:00:00Z", the index is seen as it was then. Raises InstallError with uv's explanation.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     asked, locked = folder / "requirements.in", folder / "resolved.txt"
     asked.write_text("\n".join(requirements) + "\n", encoding="utf-8")
     locked.unlink(missing_ok=True)  # uv would prefer the versions that it names
-    backend = ("--torch-backend", request.build.backend) if request.build.backend else ()
+    options = ["--torch-backend", build.backend] if build.backend else []
+    if constraints:
+        limits = folder / "constraints.txt"
+        limits.write_text("\n".join(constraints) + "\n", encoding="utf-8")
+        options += ["--constraint", str(limits)]
+    if before is not None:
+        options += ["--exclude-newer", before]
     commander.uv(
         *("pip", "compile", str(asked), "--output-file", str(locked), "--python", str(interpreter)),
         *("--no-header", "--no-annotate", "--quiet"),
-        *backend,
+        *options,
         log=folder / "resolve.log",
         what="resolving",
         cancelled=cancelled,
-        build=request.build,
+        build=build,
     )
     return locked.read_text(encoding="utf-8")
