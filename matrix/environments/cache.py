@@ -9,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +94,11 @@ class EnvironmentCache:
         kept = (_read(file) for file in self._disk.folder.glob("*/installation.json"))
         seconds = [float(one["seconds"]) for one in kept if one and "seconds" in one]
         return statistics.median(seconds) if seconds else UNMEASURED_INSTALL
+
+    def requirements_of(self, request: Request) -> dict[str, list[str]]:
+        """Return by package what its metadata requires, for an installation that was made, evicted or not."""
+        kept = _read(self._disk.folder / request.install_key / "installation.json")
+        return dict(kept.get("requires", {})) if kept else {}
 
     def acquire(self, request: Request, cancelled: threading.Event | None = None) -> Environment:
         """Return the environment, installed, probed and kept from eviction until `release`.
@@ -232,9 +236,10 @@ class EnvironmentCache:
                 "label": request.label,
                 "build": request.build.name,
                 "python": python_version_of(venv),
-                "packages": [asdict(package) for package in packages],
+                "packages": [package.kept for package in packages],
                 "notes": notes,
                 "watched": _stamps(wheels),
+                "requires": {package.name: package.requires for package in packages if package.requires},
                 "seconds": round(time.monotonic() - started, 1),
             }
             _write(folder / "installation.json", json.dumps(installation))

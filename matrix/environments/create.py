@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,12 @@ class Package:
     size: int  # bytes, as its RECORD says
     inode: int  # of a file shared with uv's cache and with other environments: the same package there
     digest: str  # of the contents that RECORD names: two wheels of one version may differ
+    requires: tuple[str, ...] = ()  # as its metadata says, markers and all
+
+    @property
+    def kept(self) -> dict[str, str | int]:
+        """What makes it up again, but for what it requires."""
+        return {name: value for name, value in asdict(self).items() if name != "requires"}
 
 
 def create(
@@ -153,6 +159,7 @@ def _package(distribution: metadata.Distribution) -> Package:
         size=size,
         inode=Path(str(file)).stat().st_ino if Path(str(file)).exists() else 0,
         digest=contents[:16],
+        requires=tuple(distribution.requires or ()),
     )
 
 

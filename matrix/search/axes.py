@@ -75,6 +75,29 @@ class Versions:
         return min(bisect_left(versions, wanted), len(versions) - 1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Environments in a row, with a name for each."""
+
+    name: str
+    values: tuple[str, ...]
+    requests: tuple[Request, ...]
+
+    def request(self, position: int, cancelled: threading.Event | None = None) -> Request:  # noqa: ARG002
+        """Return the request at a position."""
+        return self.requests[position]
+
+    def known_request(self, position: int) -> Request:
+        """Return the same."""
+        return self.requests[position]
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a value."""
+        if value not in self.values:
+            raise UsageError(f"{value!r} is none of {', '.join(self.values)}")
+        return self.values.index(value)
+
+
 def check_range(axis: Axis, requests: tuple[Request, ...] = ()) -> None:
     """Raise where there is nothing to search between."""
     problems = [request.problem for request in requests if request.problem]

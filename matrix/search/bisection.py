@@ -77,6 +77,9 @@ class Bisection(Model):
     boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
     probes: tuple[Probe, ...] = ()  # in the order of the values
     order: tuple[str, ...] = ()  # values in the order in which they were tried
+    changes: tuple[str, ...] = ()  # of packages, that it takes: "numpy 2.2.6 -> 2.3.0"
+    along: tuple[str, ...] = ()  # further ones that those cannot be had without
+    differing: int = 0  # packages in which the two locks differ
     installs: int = 0
     runs: int = 0  # attempts made now
     seconds: float = 0
