@@ -11,13 +11,14 @@ from rich.console import Console
 
 import scenarios
 from matrix import plan, store
-from matrix.cli import axes, options
+from matrix.cli import axes, options, sources
 from matrix.cli.exits import Exit
 from matrix.cli.output import print_lines, write_json
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
-from matrix.environments.cache import EnvironmentCache
+from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
+from matrix.search.bisection import Searched
 from matrix.search.evidence import Find
 
 EVERY_RELEASE = ">=0"
@@ -31,6 +32,14 @@ def bisect(  # one parameter per option
     ] = None,
     good: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be good: a bound.")] = None,
     bad: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be bad: a bound.")] = None,
+    axis: Annotated[
+        Searched,
+        typer.Option(
+            help="What to search. config, python, build: the values that --config, --python or --build name are "
+            "told apart.",
+            show_default=True,
+        ),
+    ] = Searched.VERSION,
     find: Annotated[
         Find, typer.Option(help="What to find; any: whichever the bounds show; all: every change.", show_default=True)
     ] = Find.ANY,
@@ -38,6 +47,10 @@ def bisect(  # one parameter per option
     python: axes.OnePython = None,
     build: axes.OneBuild = None,
     config_name: axes.OneConfig = None,
+    git: sources.Git = None,
+    build_command: sources.BuildCommand = None,
+    interpreter: sources.Interpreter = None,
+    install_timeout: sources.InstallTimeout = INSTALL_TIMEOUT,
     any_failure: Annotated[
         bool, typer.Option("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
     ] = False,
@@ -65,7 +78,9 @@ def bisect(  # one parameter per option
     130 interrupted.
     """
     # here: `matrix` starts without them
+    from matrix.search.apart import UNORDERED, tell_apart
     from matrix.search.budget import Budget
+    from matrix.search.commits import search_commits
     from matrix.search.evidence import Options
     from matrix.search.ordered import search_versions
     from matrix.search.question import Question
@@ -73,7 +88,9 @@ def bisect(  # one parameter per option
 
     home = store.state_folder()
     console = Console()
-    named = axes.one_of_each(torch or [EVERY_RELEASE], python, build, config_name)
+    source = sources.source_of(git, build_command, interpreter, install_timeout)
+    torch = torch or ["latest" if axis in UNORDERED else EVERY_RELEASE]
+    named = axes.one_of_each(torch, python, build, config_name, several=axis)
     scenario, variant = _one_test(test)
     question = Question(
         home=home,
@@ -89,9 +106,16 @@ def bisect(  # one parameter per option
         jobs=jobs,
         fresh=fresh,
     )
-    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
+    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
+    show = progress_on(console)
     with terminating_like_interrupt():
-        found = search_versions(question, cache, progress_on(console))
+        if source is not None:
+            found = search_commits(question, source, show)
+        elif axis in UNORDERED:
+            values = options.commas({"config": config_name, "python": python, "build": build}[axis])
+            found = tell_apart(question, axis, values, cache, show)
+        else:
+            found = search_versions(question, cache, show)
     found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
     print()
     print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))
