@@ -257,7 +257,7 @@ class Attempt(Model):
     stacks: str = ""  # folder of the raw stacks taken before it was stopped; a path as stdout's
     diagnosis: dict[str, Any] | None = None  # what they show: kind, summary, stage, operator, key, cycle, stuck, …
     note: str = ""  # why this outcome, where that is not obvious
-    message: str = ""  # first line of the exception of a `fail`, for people: no part of the signature
+    message: str = ""  # of a `fail`: what the exception, or the one it was raised for, says in its first line
     # of a stall or of a busy timeout: kernel waits, sampled frames; of an observing attempt: "observed"
     evidence: dict[str, Any] = {}
 
@@ -319,6 +319,11 @@ class Cell(Model):
         """What happened, for people: where a hung cell is stuck, else its signature."""
         shown = self.diagnosis if self.outcome in {Outcome.HANG, Outcome.SLOW} else None
         return shown["summary"] if shown else self.signature
+
+    @property
+    def message(self) -> str:
+        """What the exception says of the attempt that speaks for it."""
+        return next((one.message for one in reversed(self.attempts) if one.outcome is self.outcome), "")
 
     @property
     def is_doubted(self) -> bool:

@@ -3,6 +3,8 @@
 import shlex
 import shutil
 import sys
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +18,28 @@ from matrix.cli.exits import Exit
 from matrix.cli.output import print_lines, write_json
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
 from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
+from matrix.environments.releases import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
 from matrix.search.bisection import Searched
+from matrix.search.days import day_named
 from matrix.search.evidence import Find
+from matrix.search.locks import Side
 
-EVERY_RELEASE = ">=0"
+
+class Axis(StrEnum):
+    """What is searched."""
+
+    VERSION = "version"
+    DATE = "date"
+    CONFIG = "config"  # this one and the next two are told apart, not bisected
+    PYTHON = "python"
+    BUILD = "build"
+
+    @property
+    def is_unordered(self) -> bool:
+        """True where every value is tried, because none lies between two others."""
+        return self in {Axis.CONFIG, Axis.PYTHON, Axis.BUILD}
 
 
 def bisect(  # one parameter per option
@@ -32,17 +50,26 @@ def bisect(  # one parameter per option
     ] = None,
     good: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be good: a bound.")] = None,
     bad: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be bad: a bound.")] = None,
-    axis: Annotated[
-        Searched,
-        typer.Option(
-            help="What to search. config, python, build: the values that --config, --python or --build name are "
-            "told apart.",
-            show_default=True,
-        ),
-    ] = Searched.VERSION,
     find: Annotated[
         Find, typer.Option(help="What to find; any: whichever the bounds show; all: every change.", show_default=True)
     ] = Find.ANY,
+    axis: Annotated[Axis, typer.Option(help="What is searched.", show_default=True)] = Axis.VERSION,
+    since: Annotated[str | None, typer.Option(metavar="DAY", help="First day of --axis date.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY", help="Its last day. [default: yesterday]")] = None,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="REQUIREMENT", help="Resolved with torch by --axis date. Repeatable."),
+    ] = None,
+    good_lock: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="pip freeze of where it is good: search the packages.")
+    ] = None,
+    bad_lock: Annotated[Path | None, typer.Option(metavar="FILE", help="pip freeze of where it is bad.")] = None,
+    good_env: Annotated[
+        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment where it is good.")
+    ] = None,
+    bad_env: Annotated[
+        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment where it is bad.")
+    ] = None,
     matrix_file: axes.MatrixFile = None,
     python: axes.OnePython = None,
     build: axes.OneBuild = None,
@@ -50,7 +77,7 @@ def bisect(  # one parameter per option
     git: sources.Git = None,
     build_command: sources.BuildCommand = None,
     interpreter: sources.Interpreter = None,
-    install_timeout: sources.InstallTimeout = INSTALL_TIMEOUT,
+    install_timeout: sources.InstallTimeout = None,
     any_failure: Annotated[
         bool, typer.Option("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
     ] = False,
@@ -70,27 +97,36 @@ def bisect(  # one parameter per option
     disk: options.Disk = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a report in Markdown, ready for an issue.")
+    ] = None,
 ) -> None:
-    """Find the version that fixed or broke a test, or say that none did.
+    """Find the version, day or package that fixed or broke a test, or say that none did.
 
-    Both bounds are checked first. The same command goes on where it was interrupted, and what `matrix` has run
-    counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in the way;
-    130 interrupted.
+    Searched are releases of torch; with --axis date the days on which the same requirements were resolved; with
+    --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments differ; with
+    --git the commits of a checkout. --axis config, python or build tells the values apart that --config, --python
+    or --build name. Both bounds are checked first. The same command goes on where it was interrupted, and what `matrix` has run counts.
+    Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in the way; 130 interrupted.
     """
     # here: `matrix` starts without them
-    from matrix.search.apart import UNORDERED, tell_apart
+    from matrix.search.apart import tell_apart
     from matrix.search.budget import Budget
     from matrix.search.commits import search_commits
     from matrix.search.evidence import Options
     from matrix.search.ordered import search_versions
+    from matrix.search.packages import search_days, search_locks
     from matrix.search.question import Question
     from reports.bisect import bisection_lines
+    from reports.bisect_markdown import bisection_markdown
 
     home = store.state_folder()
     console = Console()
     source = sources.source_of(git, build_command, interpreter, install_timeout)
-    torch = torch or ["latest" if axis in UNORDERED else EVERY_RELEASE]
+    torch = torch or ["latest" if axis.is_unordered else EVERY_RELEASE]
     named = axes.one_of_each(torch, python, build, config_name, several=axis)
+    sides = _sides(good_lock, good_env), _sides(bad_lock, bad_env)
+    _check(axis, since, until, sides, good, bad)
     scenario, variant = _one_test(test)
     question = Question(
         home=home,
@@ -106,14 +142,22 @@ def bisect(  # one parameter per option
         jobs=jobs,
         fresh=fresh,
     )
-    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
+    cache = EnvironmentCache(
+        home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout or INSTALL_TIMEOUT
+    )
     show = progress_on(console)
     with terminating_like_interrupt():
-        if source is not None:
+        if all(sides):
+            found = search_locks(question, *sides, cache, show)  # type: ignore[arg-type]
+        elif source is not None:
             found = search_commits(question, source, show)
-        elif axis in UNORDERED:
+        elif axis.is_unordered:
             values = options.commas({"config": config_name, "python": python, "build": build}[axis])
-            found = tell_apart(question, axis, values, cache, show)
+            found = tell_apart(question, Searched(axis), values, cache, show)
+        elif axis is Axis.DATE:
+            yesterday = datetime.now(UTC).date() - timedelta(days=1)
+            days = day_named(str(since)), day_named(until) if until else yesterday
+            found = search_days(question, *days, tuple(extra or ()), cache, show)
         else:
             found = search_versions(question, cache, show)
     found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
@@ -121,7 +165,38 @@ def bisect(  # one parameter per option
     print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))
     if json_file:
         write_json(json_file, found)
+    if report_file:
+        report_file.write_text("\n".join(bisection_markdown(found, home)) + "\n", encoding="utf-8")
     raise typer.Exit(Exit.UNANSWERED if found.answer == "inconclusive" else Exit.GOOD)
+
+
+def _sides(lock: Path | None, python: Path | None) -> Side | None:
+    """Return the one side of a comparison that options name, None where they name none."""
+    if lock is not None and python is not None:
+        raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
+    return Side(lock=lock, python=python) if lock or python else None
+
+
+def _check(
+    axis: Axis,
+    since: str | None,
+    until: str | None,
+    sides: tuple[Side | None, Side | None],
+    good: str | None,
+    bad: str | None,
+) -> None:
+    """Raise UsageError where options do not go together, naming all that is wrong."""
+    wrong = []
+    if any(sides) and not all(sides):
+        wrong.append("two sides are compared: give --good-lock or --good-env, and --bad-lock or --bad-env")
+    if any(sides) and (axis is not Axis.VERSION or good or bad):
+        wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
+    if axis is Axis.DATE and since is None:
+        wrong.append("--axis date needs --since, the first day to look at")
+    if axis is not Axis.DATE and (since or until):
+        wrong.append("--since and --until go with --axis date")
+    if wrong:
+        raise UsageError("\n".join(wrong))
 
 
 def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:

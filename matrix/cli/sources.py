@@ -23,11 +23,14 @@ Interpreter = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="Of --git: the Python that sees the build. [default: CHECKOUT/.venv/bin/python]"),
 ]
-InstallTimeout = Annotated[float, typer.Option(metavar="S", min=1, help="Seconds for a build or a step of an install.")]
+InstallTimeout = Annotated[
+    float | None,
+    typer.Option(metavar="S", min=1, help="Seconds for a step of an install, or a build. [default: 900; 14400]"),
+]
 
 
 def source_of(
-    git: Path | None, build_command: str | None, interpreter: Path | None, install_timeout: float
+    git: Path | None, build_command: str | None, interpreter: Path | None, timeout: float | None
 ) -> Source | None:
     """Return the history that options name, None for a search of something else."""
     if git is None:
@@ -38,6 +41,6 @@ def source_of(
         return None
     if not build_command:
         raise UsageError("a commit needs to be built", hint="say how with --build-command, such as 'pip install -e .'")
-    from matrix.search.commits import Source  # here: `matrix` starts without it
+    from matrix.search.commits import BUILD_TIMEOUT, Source  # here: `matrix` starts without it
 
-    return Source(checkout=git, command=build_command, interpreter=interpreter, timeout=install_timeout)
+    return Source(checkout=git, command=build_command, interpreter=interpreter, timeout=timeout or BUILD_TIMEOUT)

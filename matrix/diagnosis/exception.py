@@ -22,8 +22,7 @@ _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
 _RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
 _PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Failed))(?::|$)")
-_GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\(")
-_RAISED = re.compile(r"^backend=.* raised:$")
+_GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\((?P<quote>['\"])(?P<words>.*)(?P=quote)")
 
 # raised by torch's compiler around what went wrong below it
 _WRAPPERS = {
@@ -61,7 +60,7 @@ class Raised:
 
     type: str  # of the cause, where the traceback shows what a compiler's exception was raised for
     frames: tuple[Frame, ...]  # innermost first
-    message: str = ""  # first line of what it says; worded differently from release to release
+    words: str = ""  # what the cause says, its first line: releases wrap it differently more often than they reword it
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -95,27 +94,28 @@ def read_exception(stderr: str) -> Raised | None:
         elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
             wrapper = exception["type"].rpartition(".")[2]
             message = [line[exception.end() :].strip(), *lines[number + 1 :]]
-            cause = _cause(wrapper, message, raises)
-            return Raised(type=cause or wrapper, frames=tuple(reversed(frames)), message=message[0])
+            cause, words = _cause(wrapper, message, raises)
+            return Raised(type=cause or wrapper, frames=tuple(reversed(frames)), words=words)
         elif found := _RAISES.match(line):
             raises = found["type"]
     return None
 
 
-def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> str | None:
-    """Return the type that a compiler's exception was raised for, None where nothing shows it."""
+def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> tuple[str | None, str]:
+    """Return the type that a compiler's exception was raised for, None where nothing shows it, and what that says."""
     if wrapper not in _WRAPPERS:
-        return None
-    # "backend='inductor' raised:" stands alone on its line, the cause on the next
-    text = message[1] if len(message) > 1 and _RAISED.match(message[0]) else message[0]
+        return None, message[0]
+    # "backend='inductor' raised:" and "Failed running call_method …:" stand alone on a line, the cause on the next
+    stands_alone = len(message) > 1 and message[1].strip() and message[0].endswith(":")
+    text = message[1].strip() if stands_alone else message[0]
     shown = None
     while found := _PREFIX.match(text):
-        shown, text = found["type"], text[found.end() :]
+        shown, text = found["type"], text[found.end() :].strip()
         if shown not in _WRAPPERS:
-            return shown
+            return shown, text
     for line in message:
         if not line.strip():
             break
         if got := _GOT.search(line):
-            return got["type"]
-    return raises if raises and raises != "Unsupported" else shown
+            return got["type"], got["words"]
+    return (raises if raises and raises != "Unsupported" else shown), text

@@ -191,8 +191,8 @@ def explain(test: str, observations: Sequence[Observation], here: str | None = N
         problem, missing = _nothing(red, green)
     return Explanation(
         test=test,
-        reference=reference[0] if reference else None,
-        signature=reference[1] if reference else None,
+        reference=reference.outcome if reference else None,
+        signature=reference.signature if reference else None,
         answers=tuple(answers),
         observations=tuple(observations),
         here=here,

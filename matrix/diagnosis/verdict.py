@@ -53,7 +53,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     signature = _located(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)
-    message = raised.message[:MESSAGE_LENGTH] if raised else ""
+    message = raised.words[:MESSAGE_LENGTH] if raised else ""
     return Verdict(outcome=outcome, signature=signature, note=note, message=message)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matrix.model import Build
 
 PROJECT = "torch"
+EVERY_RELEASE = ">=0"  # the specifier that leaves none out
 LISTING_AGE = 600  # seconds a listing is believed: a rerun costs no network, a new nightly shows up soon
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
@@ -84,7 +85,7 @@ class Listing:
 
     def yanked_among(self, spec: str) -> list[tuple[str, str]]:
         """Return version and reason of the yanked releases that `spec` would mean but for that."""
-        if _is_exact(spec) or spec.endswith(".whl"):
+        if is_exact_version(spec) or spec.endswith(".whl"):
             return []
         known = {release.version for release in self.releases}
         yanked = [release for release in self.yanked if release.version not in known]
@@ -110,7 +111,7 @@ def split_specs(text: str) -> list[str]:
 def check_spec(spec: str) -> None:
     """Raise UsageError where `spec` is nothing that `select` understands."""
     spec = spec.strip()
-    if spec == "latest" or spec.endswith(".whl") or _NIGHTLY.fullmatch(spec) or _is_exact(spec):
+    if spec == "latest" or spec.endswith(".whl") or _NIGHTLY.fullmatch(spec) or is_exact_version(spec):
         return
     if (recent := _RECENT.fullmatch(spec)) and int(recent[1]) > 0:
         return
@@ -133,7 +134,7 @@ def select(spec: str, listing: Listing) -> list[Release]:
     check_spec(spec)
     if spec.endswith(".whl"):
         return [_wheel_at(Path(spec), listing)]
-    if _is_exact(spec):
+    if is_exact_version(spec):
         return [_exactly(Version(spec), listing)]
     final = [release for release in listing.releases if not Version(release.version).is_prerelease]
     pool = final or list(listing.releases)
@@ -353,7 +354,8 @@ def _contains(specifier: SpecifierSet, release: Release) -> bool:
     return specifier.contains(Version(release.version), prereleases=True)
 
 
-def _is_exact(spec: str) -> bool:
+def is_exact_version(spec: str) -> bool:
+    """Return whether a spec is one version, such as 2.11.0 or 2.16.0.dev20261120+cpu."""
     try:
         Version(spec)
     except InvalidVersion:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from matrix.search.question import Question, Show, Workbench
     from matrix.search.sightings import Failure, Sighting
 
-UNORDERED = (Searched.CONFIG, Searched.PYTHON, Searched.BUILD)
 CONFIGS = ("default", "single-thread", "iomp", "cpp-meta", "no-compile-threads")  # that change what torch does
 PYTHONS = tuple(f"3.{minor}" for minor in range(8, 16))  # that had, have or will soon have wheels of torch
 

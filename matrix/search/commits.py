@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from matrix.environments import configs
 from matrix.environments.built import BuiltCommits
-from matrix.environments.cache import INSTALL_TIMEOUT
 from matrix.errors import UsageError
 from matrix.events import ProbeChosen
 from matrix.model import variant_suffix
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from matrix.search.question import Question, Show, Workbench
     from matrix.search.sightings import Failure, Sighting
 
+BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -45,7 +46,7 @@ class Source:
     checkout: Path
     command: str  # for the shell, in the checkout's top folder
     interpreter: Path | None = None  # the Python that sees the build; None: the checkout's own .venv
-    timeout: float = INSTALL_TIMEOUT  # seconds, of one build
+    timeout: float = BUILD_TIMEOUT  # seconds, of one build
 
 
 def search_commits(question: Question, source: Source, show: Show) -> Bisection:

@@ -31,11 +31,12 @@ def search_versions(question: Question, cache: EnvironmentCache, show: Show) -> 
     axis = Versions(usable)
     check_range(axis, expansion.requests)
     with workbench(question, cache, show) as bench:
-        found = _bisector(question, axis, bench).run()
-    return found.model_copy(update={"common": _common(usable[0])})
+        found = bisector(question, axis, bench).run()
+    return found.model_copy(update={"common": common(usable[0])})
 
 
-def _bisector(question: Question, axis: Axis, bench: Workbench) -> Bisector:
+def bisector(question: Question, axis: Axis, bench: Workbench) -> Bisector:
+    """Return what searches an axis for a question."""
     return Bisector(
         axis=axis,
         scenario=question.scenario,
@@ -76,6 +77,6 @@ def _with_bounds(question: Question, axis: Axis) -> evidence.Options:
     return replace(asked, low=low, high=low + 1)
 
 
-def _common(request: Request) -> dict[str, str]:
+def common(request: Request) -> dict[str, str]:
     """Return what all the environments of a search share."""
     return {"build": request.build.name, "python": request.python, "config": request.config.name}

@@ -20,11 +20,13 @@ class Failure:
 
     outcome: Outcome
     signature: str | None
+    says: str = ""  # the exception
 
     def is_seen_in(self, record: Record) -> bool:
         """Return whether a record shows this failure."""
         outcome, signature = _failure_of(record)
-        return outcome is self.outcome and is_same_failure(signature, self.signature)
+        is_same = is_same_failure(signature, self.signature, record.attempt.message, self.says)
+        return outcome is self.outcome and is_same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def reference_of(
         newest_passes = any(_passes(one) for one in sightings if one.position >= max(t.position for t in telling))
         chosen = (min if newest_passes else max)(telling, key=lambda one: one.position)
     outcome, signature = _failure_of(chosen.failures[0])
-    return Failure(outcome=outcome, signature=signature)
+    return Failure(outcome=outcome, signature=signature, says=chosen.failures[0].attempt.message)
 
 
 def observations_of(
