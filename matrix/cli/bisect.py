@@ -106,8 +106,9 @@ def bisect(  # one parameter per option
     Searched are releases of torch; with --axis date the days on which the same requirements were resolved; with
     --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments differ; with
     --git the commits of a checkout. --axis config, python or build tells the values apart that --config, --python
-    or --build name. Both bounds are checked first. The same command goes on where it was interrupted, and what `matrix` has run counts.
-    Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in the way; 130 interrupted.
+    or --build name. Both bounds are checked first. The same command goes on where it was interrupted, and what
+    `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in
+    the way; 130 interrupted.
     """
     # here: `matrix` starts without them
     from matrix.search.apart import tell_apart
