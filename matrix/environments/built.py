@@ -47,7 +47,7 @@ class BuiltCommits(EnvironmentCache):
         fresh: bool = False,
     ) -> None:
         super().__init__(home, install_timeout=timeout)
-        self._folder, self._command, self._python, self._config = folder, command, interpreter, config
+        self._folder, self._command, self._python, self.config = folder, command, interpreter, config
         self._go_to, self._fresh = go_to, fresh
         self._building = threading.Lock()
         self._present: str | None = None  # the commit that is built now
@@ -56,7 +56,7 @@ class BuiltCommits(EnvironmentCache):
     def request(self, commit: str) -> Request:
         """Return what asks for a commit."""
         build = Build(name=BUILD)
-        return Request(torch=commit, python="", build=build, config=self._config, interpreter=self._python)
+        return Request(torch=commit, python="", build=build, config=self.config, interpreter=self._python)
 
     def known(self, request: Request) -> Environment | None:
         """Return what a commit was when it was built, None where it never was or could not be."""

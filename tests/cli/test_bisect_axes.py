@@ -1,0 +1,168 @@
+"""`whichtorch bisect` along configs, Pythons and builds, and through a git history."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from matrix.environments.interpreters import default_python
+from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.repository import BUILDS, FAILS, SKIPS, Repository
+from tests.wheels import build_wheel
+
+FIXED_IN = 12  # number of the commit from which on torch behaves as new
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Return 20 commits and a merge: change 12 fixes it, and 6, 10 and 13 cannot be built."""
+    made = Repository.at(tmp_path_factory.mktemp("history") / "checkout")
+    for number in range(20):
+        build = {6: SKIPS, 10: FAILS, 13: SKIPS}.get(number, BUILDS)
+        made.commit("old" if number < FIXED_IN else "new", build)
+        if number == 3:
+            made.git("branch", "side")
+    made.git("checkout", "--quiet", "side")
+    made.commit("old")
+    made.git("checkout", "--quiet", "main")
+    made.merge("side")
+    return made
+
+
+@pytest.fixture
+def repository(tmp_path: Path, history: Repository) -> Repository:
+    """Return a checkout of that history of one's own."""
+    return history.copy(tmp_path / "checkout")
+
+
+def bisect_git(repository: Repository, script: str, first: str = "true") -> list[str]:
+    """Return the command that finds what fixed a script."""
+    options = ["--git", str(repository.folder), "--build-command", repository.command(first), "--json", "found.json"]
+    bounds = ["--bad", repository.commits[0], "--good", "main"]
+    return ["bisect", script, *options, *bounds]
+
+
+def found(user: User) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads((user.folder / "found.json").read_text())
+    return answer
+
+
+def test_commit_that_fixed_it_is_named(user: User, repository: Repository) -> None:
+    """Around commits that cannot be built the fix is found, and asked again it costs no build and no run."""
+    repository.git("remote", "add", "origin", "git@github.com:someone/torch.git")
+    script = user.script("repro.py", FAILS_IN_OLD)
+    ended = user.run(*bisect_git(repository, script))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    before, after = repository.commits[FIXED_IN - 1], repository.commits[FIXED_IN]
+    answer = found(user)
+    (boundary,) = answer["boundaries"]
+    assert (answer["axis"], answer["answer"]) == ("commit", "boundary")
+    assert (boundary["from"], boundary["to"], boundary["change"]) == (before, after, "fix")
+    assert boundary["commits"] == f"https://github.com/someone/torch/compare/{before}...{after}"
+    assert f"fixed in {after[:10]}: last that fails {before[:10]}" in ended.stdout
+    assert f"pass     {after[:10]} change 12" in ended.stdout
+    assert repository.state == ("main", "")
+    builds, runs = repository.built, user.runs("repro.py")
+    again = user.run(*bisect_git(repository, script))
+    assert found(user)["boundaries"] == answer["boundaries"]
+    assert (repository.built, user.runs("repro.py")) == (builds, runs), again.stdout
+    assert (found(user)["installs"], found(user)["runs"]) == (0, 0)
+
+
+def test_change_inside_an_unbuildable_block_is_bracketed(user: User, tmp_path: Path) -> None:
+    """Where git cannot name one commit, the boundary lists those between that could not be tested."""
+    repository = Repository.at(tmp_path / "checkout")
+    for number in range(8):
+        repository.commit("new" if number < 4 else "old", SKIPS if number in {3, 4, 5} else BUILDS)
+    script = user.script("repro.py", FAILS_IN_OLD)
+    options = ["--git", str(repository.folder), "--build-command", repository.command(), "--json", "found.json"]
+    ended = user.run("bisect", script, *options, "--good", "HEAD~7", "--bad", "HEAD")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (boundary,) = found(user)["boundaries"]
+    commits = repository.commits
+    assert (boundary["from"], boundary["to"], boundary["change"]) == (commits[2], commits[6], "regression")
+    assert boundary["untestable_between"] == commits[3:6]
+    assert "could not be tested: " + ", ".join(one[:10] for one in commits[3:6]) in ended.stdout
+
+
+def test_flaky_failure_is_still_found(user: User, repository: Repository) -> None:
+    """A commit that passes once and fails later misleads git only until its runs disagree."""
+    counting = "file = __file__ + torch.__version__\nopen(file, 'a').write('.')\nruns = os.path.getsize(file)\n"
+    passing = "torch.behaviour == 'new' or runs < (4 if torch.__version__ == '9.0.0a9' else 2)"
+    script = user.script("repro.py", f"import os, torch\n{counting}assert {passing}, 'now and then'\n")
+    ended = user.run(*bisect_git(repository, script))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (boundary,) = found(user)["boundaries"]
+    assert (boundary["from"], boundary["to"]) == (repository.commits[FIXED_IN - 1], repository.commits[FIXED_IN])
+    assert boundary["confidence"] >= 0.95
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_during_a_build_it_goes_on_later(user: User, repository: Repository, number: signal.Signals) -> None:
+    """Stopped, it ends the build and builds nothing twice afterwards; the checkout is given back as it was."""
+    gate = user.folder / "gate"
+    script = user.script("repro.py", FAILS_IN_OLD)
+    waiting = f"test -e {gate} || test $(wc -l < {repository.builds}) -lt 3 || sleep 3600"
+    command = bisect_git(repository, script, waiting)
+    process = user.start(*command)
+    wait_for(lambda: len(repository.built) == 3)
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == (130 if number == signal.SIGINT else -number)
+    wait_for(lambda: not alive_in(gate))
+    if number == signal.SIGINT:
+        assert repository.state == ("main", "")
+    gate.touch()
+    ended = user.run(*command)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert found(user)["boundaries"][0]["to"] == repository.commits[FIXED_IN]
+    assert repository.state == ("main", "")
+    first, second, stopped = repository.built[:3]
+    assert (first in repository.built[3:], second in repository.built[3:]) == (False, False)
+    assert stopped in repository.built[3:]
+
+
+def test_configs_are_told_apart(user: User) -> None:
+    """Each config is tried once, the failing ones again, and what they have in common is said."""
+    script = user.script("repro.py", "NOTE\nimport os\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'threads'\n")
+    options = ["--axis", "config", "--config", "default,single-thread", "--config", "no-compile-threads"]
+    ended = user.run("bisect", script, *options, "--json", "found.json", "--jobs", "2")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    answer = found(user)
+    assert answer["groups"] == {
+        "good": ["single-thread"],
+        "bad": ["default", "no-compile-threads"],
+        "different": [],
+        "untestable": [],
+    }
+    assert (answer["answer"], answer["installs"]) == ("boundary", 1)
+    assert answer["common"] == {"torch": "9.2.0", "build": "pypi", "python": answer["common"]["python"]}
+    assert "fails with default, no-compile-threads; passes with single-thread" in ended.stdout
+    assert user.runs("repro.py") == 7
+
+
+def test_builds_are_told_apart(user: User, tmp_path: Path) -> None:
+    """The same version from two places; one whose canary fails is no evidence."""
+    for name, behaviour in (("one", "old"), ("two", "new"), ("three", "fails to import")):
+        build_wheel(tmp_path / name, "9.1.0", behaviour=behaviour)
+    tables = "".join(f'[build.{name}]\nfind-links = "{tmp_path / name}"\n' for name in ("one", "two", "three"))
+    (user.folder / "matrix.toml").write_text(f'[axes]\ntorch = ["latest"]\n{tables}')
+    script = user.script("repro.py", FAILS_IN_OLD)
+    options = ["--matrix", "matrix.toml", "--axis", "build", "--build", "one,two,three"]
+    ended = user.run("bisect", script, *options, "--json", "found.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert found(user)["groups"] == {"good": ["two"], "bad": ["one"], "different": [], "untestable": ["three"]}
+    assert "fails with one; passes with two; could not be tested with three" in ended.stdout
+
+
+def test_one_python_alone_can_be_compared_with_nothing(user: User) -> None:
+    """Where all but one value cannot be tested the answer is inconclusive, and says why."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    own = default_python()
+    ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "found.json")
+    assert ended.returncode == 4, ended.stdout + ended.stderr
+    assert found(user)["groups"]["untestable"] == ["3.99"]
+    assert "Python 3.99" in ended.stdout
