@@ -114,7 +114,8 @@ def _diagnosed(
         _remove(folder)
         return verdict, None
     try:
-        diagnosis = collected.diagnose_folder(folder, collected.tables_of(environment), stderr)
+        stall = ending.evidence.get("stall", ())
+        diagnosis = collected.diagnose_folder(folder, collected.tables_of(environment), stderr, stall)
     except Exception as error:  # noqa: BLE001
         note = "; ".join(part for part in (verdict.note, f"diagnosis failed: {error!r}") if part)
         return replace(verdict, note=note), None
