@@ -15,7 +15,8 @@ from matrix import checkup
 from matrix.controls import Control, control_lines, run_controls
 from matrix.errors import UsageError
 from matrix.events import Event
-from matrix.model import Cell, Outcome
+from matrix.model import Attempt, Cell, Outcome, StoppedBy
+from matrix.process.collect import NOT_PERMITTED
 from tests.test_cli import FAILS_IN_OLD, PATIENCE, User, user, wheels  # noqa: F401  the last two are fixtures
 from tests.wheels import build_wheel
 
@@ -143,6 +144,10 @@ def test_wrong_outcome_of_a_control_is_a_problem_with_a_remedy(tmp_path: Path) -
     assert Control(cell=hung, own=Outcome.HANG, kind="unknown", is_diagnosed=True).problem == (
         "explained as unknown, not as GIL cycle"
     )
+    attempt = Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, note=NOT_PERMITTED)
+    blind = Control(cell=hung.model_copy(update={"attempts": (attempt,)}), own=Outcome.HANG, kind="unknown")
+    assert (blind.problem or "").endswith("not as GIL cycle, for want of permission to read stacks")
+    assert blind.remedy == "see ptrace"
 
 
 def test_every_problem_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
