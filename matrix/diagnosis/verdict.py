@@ -47,7 +47,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False
     """
     outcome, note = _outcome(ending, memory_mb)
     if is_rerun and outcome is Outcome.SLOW:
-        outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
+        outcome, note = Outcome.HANG, f"still {'moving' if ending.moving else 'busy'} after {ending.seconds:.0f} s"
     note = "; ".join(part for part in (note, ending.note) if part)
     return Verdict(outcome=outcome, signature=_signature(outcome, ending, stderr), note=note)
 
