@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -81,6 +80,10 @@ class Repository:
         self.git("commit", "--quiet", "-m", f"change {number}")
         return self._made()
 
+    def branch_off(self, number: int, branch: str) -> None:
+        """Go on from an earlier commit."""
+        self.git("checkout", "--quiet", "-b", branch, self.commits[number])
+
     def merge(self, branch: str) -> str:
         """Merge a branch, keeping what is checked out where both changed it."""
         self.git("merge", "--quiet", "--no-ff", "-s", "ours", "-m", f"merge {branch}", branch)
@@ -89,11 +92,6 @@ class Repository:
     def _made(self) -> str:
         self.commits.append(self.git("rev-parse", "HEAD"))
         return self.commits[-1]
-
-    def copy(self, folder: Path) -> Repository:
-        """Return another checkout like this one."""
-        shutil.copytree(self.folder, folder, symlinks=True)
-        return Repository(folder, list(self.commits))
 
     @property
     def state(self) -> tuple[str, str]:

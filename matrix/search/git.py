@@ -21,6 +21,7 @@ GIT_TIMEOUT = 900.0  # seconds: to check out 20,000 files on a network drive
 MARKER = "WHICHTORCH_BISECT"  # in the git folder, while a search of ours uses the checkout
 BAD_MERGE_BASE = 3  # exit code of `git bisect`: the change was undone on the line of the older bound
 _GITHUB = re.compile(r"github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
+_LINE = "--format=%H%x09%P%x09%s"
 _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set where a hook called the tool
 
 
@@ -30,6 +31,21 @@ class GitError(PreventedError):
     def __init__(self, command: str, folder: Path, code: int, said: str) -> None:
         super().__init__(f"`git {command}` failed in {folder}: {said or f'exit code {code}'}")
         self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A commit of a history."""
+
+    hash: str
+    parents: tuple[str, ...]  # the first one is the line that it was made on
+    subject: str  # the first line of its message
+
+    @classmethod
+    def read(cls, line: str) -> Commit:
+        """Return what a line of `git log` in our format says."""
+        commit, parents, subject = line.split("\t", 2)
+        return cls(hash=commit, parents=tuple(parents.split()), subject=subject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,26 +101,19 @@ class Checkout:
                 f"{revision!r} is no commit of {self.folder}", hint="name a hash, a tag or a branch; fetch it first"
             ) from None
 
-    def subject(self, commit: str) -> str:
-        """Return the first line of a commit's message."""
-        return self.git("log", "-1", "--format=%s", commit)
-
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Return whether one commit is in the history of another, or is it."""
         return self.git("rev-list", "-1", older, f"^{newer}") == ""
 
-    def parents(self, commit: str) -> list[str]:
-        """Return the parents of a commit, the first one first."""
-        return self.git("rev-list", "--parents", "-1", commit).split()[1:]
-
-    def between(self, old: str, new: str) -> list[str]:
+    def between(self, old: str, new: str) -> list[Commit]:
         """Return both bounds and all that the newer has and the older lacks, parents before children.
 
         Where the newer does not descend from the older, the merge bases come first: git tests these, too.
         """
         bases = [base for base in self.git("merge-base", "--all", old, new).split() if base != old]
-        rest = self.git("rev-list", "--topo-order", "--reverse", new, f"^{old}").split()
-        return [*bases, old, *rest]
+        ends = self.git("log", "--no-walk=unsorted", _LINE, *bases, old)
+        rest = self.git("log", "--topo-order", "--reverse", _LINE, new, f"^{old}")
+        return [Commit.read(line) for line in f"{ends}\n{rest}".splitlines()]
 
     def descendants(self, commit: str, newest: str) -> frozenset[str]:
         """Return what lies on a way from one commit to another, without the first one."""

@@ -15,7 +15,7 @@ from matrix.search.sightings import observations_of, reference_of
 from matrix.search.view import Step, View
 
 if TYPE_CHECKING:
-    from matrix.search.git import Checkout
+    from matrix.search.git import Checkout, Commit
     from matrix.search.posterior import Posterior
     from matrix.search.sightings import Failure, Sighting
 
@@ -36,9 +36,14 @@ class TriedCommits:
     purposes: dict[str, Purpose] = field(default_factory=dict)
 
     @cached_property
+    def commits(self) -> dict[str, Commit]:
+        """All commits by their hash, parents before children."""
+        return {commit.hash: commit for commit in self.checkout.between(*self.bounds)}
+
+    @cached_property
     def history(self) -> list[str]:
-        """All commits, parents before children."""
-        return self.checkout.between(*self.bounds)
+        """Their hashes."""
+        return list(self.commits)
 
     @cached_property
     def position(self) -> dict[str, int]:
@@ -81,7 +86,7 @@ class TriedCommits:
                 commit,
                 self.label(commit),
                 purpose=self.purposes.get(commit),
-                title=self.checkout.subject(commit),
+                title=self.commits[commit].subject,
             )
             for commit in self.history
             if (one := self.sightings.get(commit))
@@ -97,7 +102,7 @@ class TriedCommits:
 
     def parents(self, commit: str) -> list[str]:
         """Return the parents of a commit that are searched; what is older than the older bound is not."""
-        return [one for one in self.checkout.parents(commit) if one in self.position]
+        return [one for one in self.commits[commit].parents if one in self.commits]
 
     def confidence(self, suspects: list[str]) -> float:
         """Return the probability that the first commit with the change is a suspect."""

@@ -179,7 +179,7 @@ class CommitSearch:
         self.bench.emit(
             ProbeChosen(
                 number=len(self.tried.sightings) + (before is None),
-                value=f"{commit[:10]} {self._checkout.subject(commit)}",
+                value=f"{commit[:10]} {self.tried.commits[commit].subject}",
                 purpose=purpose,
                 runs=runs,
                 between=(None, None),

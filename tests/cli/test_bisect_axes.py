@@ -14,29 +14,19 @@ from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
 
-FIXED_IN = 12  # number of the commit from which on torch behaves as new
 
-
-@pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Repository:
-    """Return 20 commits and a merge: change 12 fixes it, and 6, 10 and 13 cannot be built."""
-    made = Repository.at(tmp_path_factory.mktemp("history") / "checkout")
-    for number in range(20):
-        build = {6: SKIPS, 10: FAILS, 13: SKIPS}.get(number, BUILDS)
-        made.commit("old" if number < FIXED_IN else "new", build)
-        if number == 3:
-            made.git("branch", "side")
-    made.git("checkout", "--quiet", "side")
-    made.commit("old")
-    made.git("checkout", "--quiet", "main")
-    made.merge("side")
+def history(folder: Path, commits: int, fixed: int, builds: dict[int, str]) -> Repository:
+    """Return a history in which one commit fixes torch, and some cannot be built."""
+    made = Repository.at(folder)
+    for number in range(commits):
+        made.commit("old" if number < fixed else "new", builds.get(number, BUILDS))
     return made
 
 
 @pytest.fixture
-def repository(tmp_path: Path, history: Repository) -> Repository:
-    """Return a checkout of that history of one's own."""
-    return history.copy(tmp_path / "checkout")
+def little(tmp_path: Path) -> Repository:
+    """Return eight commits; the third last fixes it."""
+    return history(tmp_path / "checkout", 8, 5, {})
 
 
 def bisect_git(repository: Repository, script: str, first: str = "true") -> list[str]:
@@ -51,13 +41,18 @@ def found(user: User) -> dict[str, Any]:
     return answer
 
 
-def test_commit_that_fixed_it_is_named(user: User, repository: Repository) -> None:
+def test_commit_that_fixed_it_is_named(user: User, tmp_path: Path) -> None:
     """Around commits that cannot be built the fix is found, and asked again it costs no build and no run."""
+    repository = history(tmp_path / "checkout", 20, 12, {6: SKIPS, 10: FAILS, 13: SKIPS})
+    repository.branch_off(3, "side")
+    repository.commit("old")
+    repository.git("checkout", "--quiet", "main")
+    repository.merge("side")
     repository.git("remote", "add", "origin", "git@github.com:someone/torch.git")
     script = user.script("repro.py", FAILS_IN_OLD)
     ended = user.run(*bisect_git(repository, script))
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    before, after = repository.commits[FIXED_IN - 1], repository.commits[FIXED_IN]
+    before, after = repository.commits[11:13]
     answer = found(user)
     (boundary,) = answer["boundaries"]
     assert (answer["axis"], answer["answer"]) == ("commit", "boundary")
@@ -75,54 +70,51 @@ def test_commit_that_fixed_it_is_named(user: User, repository: Repository) -> No
 
 def test_change_inside_an_unbuildable_block_is_bracketed(user: User, tmp_path: Path) -> None:
     """Where git cannot name one commit, the boundary lists those between that could not be tested."""
-    repository = Repository.at(tmp_path / "checkout")
-    for number in range(8):
-        repository.commit("new" if number < 4 else "old", SKIPS if number in {3, 4, 5} else BUILDS)
+    repository = history(tmp_path / "checkout", 8, 4, dict.fromkeys((3, 4, 5), SKIPS))
     script = user.script("repro.py", FAILS_IN_OLD)
-    options = ["--git", str(repository.folder), "--build-command", repository.command(), "--json", "found.json"]
-    ended = user.run("bisect", script, *options, "--good", "HEAD~7", "--bad", "HEAD")
+    ended = user.run(*bisect_git(repository, script))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (boundary,) = found(user)["boundaries"]
     commits = repository.commits
-    assert (boundary["from"], boundary["to"], boundary["change"]) == (commits[2], commits[6], "regression")
+    assert (boundary["from"], boundary["to"], boundary["change"]) == (commits[2], commits[6], "fix")
     assert boundary["untestable_between"] == commits[3:6]
     assert "could not be tested: " + ", ".join(one[:10] for one in commits[3:6]) in ended.stdout
 
 
-def test_flaky_failure_is_still_found(user: User, repository: Repository) -> None:
+def test_flaky_failure_is_still_found(user: User, little: Repository) -> None:
     """A commit that passes once and fails later misleads git only until its runs disagree."""
     counting = "file = __file__ + torch.__version__\nopen(file, 'a').write('.')\nruns = os.path.getsize(file)\n"
-    passing = "torch.behaviour == 'new' or runs < (4 if torch.__version__ == '9.0.0a9' else 2)"
+    passing = "torch.behaviour == 'new' or runs < (4 if torch.__version__ == '9.0.0a3' else 2)"
     script = user.script("repro.py", f"import os, torch\n{counting}assert {passing}, 'now and then'\n")
-    ended = user.run(*bisect_git(repository, script))
+    ended = user.run(*bisect_git(little, script))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (boundary,) = found(user)["boundaries"]
-    assert (boundary["from"], boundary["to"]) == (repository.commits[FIXED_IN - 1], repository.commits[FIXED_IN])
+    assert [boundary["from"], boundary["to"]] == little.commits[4:6]
     assert boundary["confidence"] >= 0.95
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_stopped_during_a_build_it_goes_on_later(user: User, repository: Repository, number: signal.Signals) -> None:
+def test_stopped_during_a_build_it_goes_on_later(user: User, little: Repository, number: signal.Signals) -> None:
     """Stopped, it ends the build and builds nothing twice afterwards; the checkout is given back as it was."""
     gate = user.folder / "gate"
     script = user.script("repro.py", FAILS_IN_OLD)
-    waiting = f"test -e {gate} || test $(wc -l < {repository.builds}) -lt 3 || sleep 3600"
-    command = bisect_git(repository, script, waiting)
+    waiting = f"test -e {gate} || test $(wc -l < {little.builds}) -lt 3 || sleep 3600"
+    command = bisect_git(little, script, waiting)
     process = user.start(*command)
-    wait_for(lambda: len(repository.built) == 3)
+    wait_for(lambda: len(little.built) == 3)
     process.send_signal(number)
     assert process.wait(PATIENCE) == (130 if number == signal.SIGINT else -number)
     wait_for(lambda: not alive_in(gate))
     if number == signal.SIGINT:
-        assert repository.state == ("main", "")
+        assert little.state == ("main", "")
     gate.touch()
     ended = user.run(*command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert found(user)["boundaries"][0]["to"] == repository.commits[FIXED_IN]
-    assert repository.state == ("main", "")
-    first, second, stopped = repository.built[:3]
-    assert (first in repository.built[3:], second in repository.built[3:]) == (False, False)
-    assert stopped in repository.built[3:]
+    assert found(user)["boundaries"][0]["to"] == little.commits[5]
+    assert little.state == ("main", "")
+    first, second, stopped = little.built[:3]
+    assert (first in little.built[3:], second in little.built[3:]) == (False, False)
+    assert stopped in little.built[3:]
 
 
 def test_configs_are_told_apart(user: User) -> None:
