@@ -32,13 +32,14 @@ class Repository:
     commits: list[str] = field(default_factory=list)  # in the order in which they were made
 
     @classmethod
-    def at(cls, folder: Path) -> Repository:
-        """Make an empty repository with a virtual environment that is not tracked."""
+    def at(cls, folder: Path, *, with_python: bool = True) -> Repository:
+        """Make an empty repository, with a virtual environment that is not tracked where commits are to be built."""
         folder.mkdir(parents=True)
         made = cls(folder)
         made.git("init", "--quiet", "--initial-branch=main")
         (folder / ".git" / "info" / "exclude").write_text(".venv/\n")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / ".venv")], check=True)
+        if with_python:
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / ".venv")], check=True)
         return made
 
     def command(self, first: str = "true") -> str:

@@ -137,8 +137,7 @@ class Checkout:
     @property
     def changed(self) -> list[str]:
         """Tracked files with changes that are not committed; submodules are the build command's business."""
-        status = self.git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-        return [line[3:] for line in status.splitlines()]
+        return self.git("diff", "HEAD", "--name-only", "--ignore-submodules=all").splitlines()
 
     def go_to(self, commit: str) -> None:
         """Check a commit out, unless it is."""
@@ -147,8 +146,13 @@ class Checkout:
             self.git("checkout", "--quiet", "--detach", commit)
 
     def discard(self) -> None:
-        """Undo what a build changed in tracked files: it would keep git from going on."""
+        """Undo what a build changed in tracked files: it would keep git from going on.
+
+        A patch stays in the git folder, because it may have been the user who changed them meanwhile.
+        """
         if self.changed:
+            patch = self._git_path(f"whichtorch-discarded-{self.head[:10]}.patch")
+            self.git("diff", "HEAD", "--binary", f"--output={patch}")
             self.git("reset", "--quiet", "--hard")
 
     # git bisect
