@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,23 +72,22 @@ class Checkout:
         # to files: a hook's grandchild may hold a pipe open
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
-                ended = subprocess.run(
+                started = subprocess.Popen(
                     ["git", *arguments],
                     cwd=self.folder,
                     env=env | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,
-                    timeout=GIT_TIMEOUT,
-                    check=False,
                     start_new_session=True,  # Ctrl-C must not stop a checkout half-way
                 )
-            except (OSError, subprocess.SubprocessError) as error:
-                raise GitError(arguments[0], self.folder, -1, str(error)) from None
+            except OSError as error:
+                raise PreventedError(f"git cannot be run: {error.strerror}", hint="install it") from None
+            code = _ended(started)
             printed, said = (_text(file) for file in (output, errors))
-        if ended.returncode:
+        if code:
             words = " ".join((said or printed).split())
-            raise GitError(" ".join(arguments[:2]), self.folder, ended.returncode, words[:400])
+            raise GitError(" ".join(arguments[:2]), self.folder, code, words[:400])
         return printed
 
     # history
@@ -230,6 +230,20 @@ def _give_back(checkout: Checkout, marker: Path) -> None:
         checkout.discard()
         checkout.git("bisect", "reset")
     marker.unlink(missing_ok=True)
+
+
+def _ended(started: subprocess.Popen[bytes]) -> int:
+    """Return the exit code of a git command, killed where it takes too long, but not by an interrupt."""
+    # waiting with a timeout would poll, for up to 50 ms longer than it takes
+    timer = threading.Timer(GIT_TIMEOUT, started.kill)
+    timer.start()
+    try:
+        return started.wait()
+    except KeyboardInterrupt:
+        started.wait()
+        raise
+    finally:
+        timer.cancel()
 
 
 def _text(file: object) -> str:
