@@ -68,31 +68,6 @@ def test_commit_that_fixed_it_is_named(user: User, tmp_path: Path) -> None:
     assert (found(user)["installs"], found(user)["runs"]) == (0, 0)
 
 
-def test_change_inside_an_unbuildable_block_is_bracketed(user: User, tmp_path: Path) -> None:
-    """Where git cannot name one commit, the boundary lists those between that could not be tested."""
-    repository = history(tmp_path / "checkout", 8, 4, dict.fromkeys((3, 4, 5), SKIPS))
-    script = user.script("repro.py", FAILS_IN_OLD)
-    ended = user.run(*bisect_git(repository, script))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (boundary,) = found(user)["boundaries"]
-    commits = repository.commits
-    assert (boundary["from"], boundary["to"], boundary["change"]) == (commits[2], commits[6], "fix")
-    assert boundary["untestable_between"] == commits[3:6]
-    assert "could not be tested: " + ", ".join(one[:10] for one in commits[3:6]) in ended.stdout
-
-
-def test_flaky_failure_is_still_found(user: User, little: Repository) -> None:
-    """A commit that passes once and fails later misleads git only until its runs disagree."""
-    counting = "file = __file__ + torch.__version__\nopen(file, 'a').write('.')\nruns = os.path.getsize(file)\n"
-    passing = "torch.behaviour == 'new' or runs < (4 if torch.__version__ == '9.0.0a3' else 2)"
-    script = user.script("repro.py", f"import os, torch\n{counting}assert {passing}, 'now and then'\n")
-    ended = user.run(*bisect_git(little, script))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (boundary,) = found(user)["boundaries"]
-    assert [boundary["from"], boundary["to"]] == little.commits[4:6]
-    assert boundary["confidence"] >= 0.95
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_stopped_during_a_build_it_goes_on_later(user: User, little: Repository, number: signal.Signals) -> None:
     """Stopped, it ends the build and builds nothing twice afterwards; the checkout is given back as it was."""

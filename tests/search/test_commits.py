@@ -6,28 +6,23 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from matrix import config, store
 from matrix.model import Build, Config, Request, Scenario
-from matrix.plan import PlannedCell
-from matrix.process.supervise import Ending, Task
-from matrix.run import MatrixRun
+from matrix.process.supervise import Ending
 from matrix.search.bisection import Bisection
 from matrix.search.budget import Budget
 from matrix.search.evidence import Change, Kind, Options
 from matrix.search.git import Checkout, borrowed
-from matrix.search.probing import Probed
 from matrix.search.question import Question
 from matrix.search.tried import TriedCommits
 from matrix.search.walking import CommitSearch
-from matrix.store import Records
-from tests.fakes import PASSED, FakeCache, FakeExecutor
+from reports.bisect import bisection_lines
+from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
-
-FAILED = Ending(stopped_by="exit", exit_code=1, signal=None, seconds=1.0)
+from tests.search.inline import FAILED, InlineProber, bench_of
 
 
 @dataclass
@@ -47,33 +42,6 @@ class FakeBuilds(FakeCache):
     def acquire(self, request: Request, cancelled: object) -> object:  # type: ignore[override]
         self.present = request.torch
         return super().acquire(request, cancelled)  # type: ignore[arg-type]
-
-
-class InlineProber:
-    """Runs a probe where it is started."""
-
-    def __init__(self, cache: FakeBuilds, run_store: store.RunStore, behave: Callable[[str], Ending]) -> None:
-        self.cache, self.store, self.records = cache, run_store, Records()
-        self.behave = behave
-        self.ended: list[Probed] = []
-
-    def start(self, position: int, planned: PlannedCell) -> None:
-        def run(_task: Task) -> Ending:
-            return self.behave(planned.request.torch)
-
-        made = MatrixRun(
-            [planned],
-            cache=self.cache,  # type: ignore[arg-type]
-            executor=FakeExecutor(run),  # type: ignore[arg-type]
-            records=self.records,
-            store=self.store,
-            emit=lambda _event: None,
-        )
-        made.run(jobs=1)
-        self.ended = [Probed(position=position, environment=made.environments[0], cell=made.cells[0])]
-
-    def wait(self, _seconds: float | None) -> list[Probed]:
-        return self.ended
 
 
 @dataclass
@@ -101,14 +69,8 @@ class World:
         checkout = Checkout.at(self.repository.folder)
         tried = TriedCommits(checkout=checkout, bounds=(old, new), change=change, asked=self.asked)
         with store.new_run(self.folder, ()) as run_store, borrowed(checkout, self.folder):
-            prober = InlineProber(self.builds, run_store, behave)
-            bench = SimpleNamespace(
-                cache=self.builds,
-                records=prober.records,
-                prober=prober,
-                emit=lambda _event: None,
-                installs=lambda: len(self.builds.acquired),
-            )
+            prober = InlineProber(self.builds, run_store, lambda request: behave(request.torch))
+            bench = bench_of(prober)
             made = CommitSearch(question=question, cache=self.builds, bench=bench, tried=tried)  # type: ignore[arg-type]
             return made.run()
 
@@ -169,7 +131,7 @@ def test_culprit_of_a_line_is_found(tmp_path: Path, line: Repository) -> None:
 def test_every_culprit_of_a_merged_history_is_found(tmp_path: Path, branched: Repository) -> None:
     """On either branch, in the merge itself or after it, the commit that first fails is named."""
     commits = branched.commits
-    for culprit in commits[3:]:
+    for culprit in (commits[3], *commits[6:]):
         found = World(tmp_path, branched).search(
             commits[0], commits[-1], Change.REGRESSION, failing(since(branched, culprit))
         )
@@ -188,6 +150,8 @@ def test_only_untestable_commits_are_left(tmp_path: Path, line: Repository) -> N
     (boundary,) = found.boundaries
     assert (boundary.from_, boundary.to) == (commits[3], commits[8])
     assert list(boundary.untestable_between) == commits[4:8]
+    few = ", ".join(commit[:10] for commit in commits[4:8])
+    assert f"  between them, could not be tested: {few}" in list(bisection_lines(found, 120))
     assert found.answer is Kind.BOUNDARY
 
 
