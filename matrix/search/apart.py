@@ -222,7 +222,6 @@ class _Comparison:
         reasons = [self._over] if self._over else []
         if len(tested) < 2 or self._over:
             answer = Kind.INCONCLUSIVE
-            reasons += [shown(probe) for probe in probes if probe.verdict is Verdict.UNTESTABLE]
         else:
             answer = Kind.BOUNDARY if groups[Verdict.GOOD] and groups[Verdict.BAD] else Kind.NONE
         reasons += [f"{shown(probe)}; it is flaky" for probe in tested if 0 < probe.k < probe.n]

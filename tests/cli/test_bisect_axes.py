@@ -96,7 +96,7 @@ def test_configs_are_told_apart(user: User) -> None:
     """Each config is tried once, the failing ones again, and what they have in common is said."""
     script = user.script("repro.py", "NOTE\nimport os\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'threads'\n")
     options = ["--axis", "config", "--config", "default,single-thread", "--config", "no-compile-threads"]
-    ended = user.run("bisect", script, *options, "--json", "found.json", "--jobs", "2")
+    ended = user.run("bisect", script, *options, "--json", "found.json", "--jobs", "2", "--report", "found.md")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     answer = found(user)
     assert answer["groups"] == {
@@ -108,6 +108,8 @@ def test_configs_are_told_apart(user: User) -> None:
     assert (answer["answer"], answer["installs"]) == ("boundary", 1)
     assert answer["common"] == {"torch": "9.2.0", "build": "pypi", "python": answer["common"]["python"]}
     assert "fails with default, no-compile-threads; passes with single-thread" in ended.stdout
+    report = (user.folder / "found.md").read_text()
+    assert report.startswith("## `repro.py` fails with default, no-compile-threads\n")
     assert user.runs("repro.py") == 7
 
 
