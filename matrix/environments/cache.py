@@ -27,6 +27,7 @@ from matrix.environments.create import (
 from matrix.environments.disk import UNKNOWN_SIZE_MB, Disk, remove_tree
 from matrix.environments.environ import beside_folder, cell_environ_of
 from matrix.environments.interpreters import find_interpreter
+from matrix.environments.releases import unreadable_index
 from matrix.environments.resolve import compile_lock, resolve
 from matrix.environments.sources import Sources, configured_sources, local_folder
 from matrix.errors import PreventedError
@@ -126,6 +127,10 @@ class EnvironmentCache:
             self._failed[failure] = environment  # the next cell need not try again, the next run may
             self._stage(request, str(environment.outcome))
         return environment
+
+    def in_the_way(self, request: Request) -> str | None:
+        """Return which index cannot be read that a request needs: why an install failed says nothing of its version."""
+        return unreadable_index(request.build, self._commander.sources)
 
     def release(self, request: Request) -> None:
         """Let an environment be evicted again; does nothing for one that was not usable."""

@@ -209,6 +209,25 @@ def list_releases(
     return listing
 
 
+def unreadable_index(build: Build, sources: Sources) -> str | None:
+    """Return which of the indexes and pages of a build cannot be read now, and why; None where all can.
+
+    Each is asked once, for torch: one that knows no torch can be read.
+    """
+    from matrix.environments import pages
+
+    own = ((build.index_url, True), (build.find_links, False))
+    shared = [*((url, True) for url in sources.index_urls), *((link, False) for link in sources.find_links)]
+    for place, is_index in (*own, *shared):
+        if place is None or local_folder(place) is not None:
+            continue
+        try:
+            pages.fetch(place, is_index=is_index, timeout=INDEX_TIMEOUT, certificates=sources.certificates)
+        except pages.PageError as error:
+            return IndexUnreachableError(without_credentials(place), error.problem).message
+    return None
+
+
 def _listing(
     in_indexes: Iterable[tuple[str, DistributionPackage]],
     in_links: Iterable[tuple[str, DistributionPackage]],
