@@ -56,6 +56,12 @@ def matrix(session: nox.Session) -> None:
 
 
 @nox.session
+def bisect(session: nox.Session) -> None:
+    """Find the version, day, package or commit that changed a test: `nox -s bisect -- SCENARIO | SCRIPT`."""
+    whichtorch(session, "bisect", *session.posargs)
+
+
+@nox.session
 def explain(session: nox.Session) -> None:
     """Say why a test fails in some environments and not in others: `nox -s explain -- SCENARIO`."""
     whichtorch(session, "explain", *session.posargs)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import scenarios
 from matrix.diagnosis import collected
-from matrix.diagnosis.conditions import OBSERVED
+from matrix.diagnosis.conditions import OBSERVED, declared
+from matrix.diagnosis.seen_stuck import observation_of
 from matrix.diagnosis.verdict import judge
 from matrix.environments.cache import cell_environ
 from matrix.model import Attempt, Environment, Outcome, Record, Role, StoppedBy
@@ -23,6 +24,7 @@ from matrix.process.supervise import Task, find_py_spy, mark_for
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from matrix.diagnosis.deadlock import Diagnosis
     from matrix.diagnosis.verdict import Verdict
     from matrix.executors.local import LocalExecutor
     from matrix.plan import PlannedCell
@@ -64,6 +66,11 @@ def run_attempt(
     stderr = _end_of(Path(task.stderr))
     verdict = judge(ending, stderr, planned.limits.memory_mb, is_rerun=is_rerun)
     verdict, diagnosis = _diagnosed(verdict, ending, environment, folder / STACKS, stderr)
+    evidence = ending.evidence
+    if role is Role.OBSERVE:
+        evidence = evidence | {OBSERVED: _observation(folder)}
+    elif diagnosis and verdict.outcome is Outcome.HANG and declared(planned.scenario, planned.variant):
+        evidence = evidence | {OBSERVED: observation_of(diagnosis)}
     return Record(
         key=planned.key(environment),
         environment=environment.id,
@@ -88,10 +95,10 @@ def run_attempt(
             stdout_bytes=ending.stdout_bytes,
             stderr_bytes=ending.stderr_bytes,
             stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
-            diagnosis=diagnosis,
+            diagnosis=collected.fields_of(diagnosis, ending.diagnosis_seconds) if diagnosis else None,
             note=verdict.note,
             message=verdict.message,
-            evidence=ending.evidence | ({OBSERVED: _observation(folder)} if role is Role.OBSERVE else {}),
+            evidence=evidence,
         ),
         signature=verdict.signature,
     )
@@ -99,7 +106,7 @@ def run_attempt(
 
 def _diagnosed(
     verdict: Verdict, ending: Ending, environment: Environment, folder: Path, stderr: str
-) -> tuple[Verdict, dict[str, Any] | None]:
+) -> tuple[Verdict, Diagnosis | None]:
     """Return what the stacks of a stopped attempt show, and its verdict with the place for a signature.
 
     Whatever happens here, the outcome stays.
@@ -108,15 +115,15 @@ def _diagnosed(
         _remove(folder)
         return verdict, None
     try:
-        diagnosis = collected.diagnose_folder(folder, collected.tables_of(environment), stderr)
+        stall = ending.evidence.get("stall", ())
+        diagnosis = collected.diagnose_folder(folder, collected.tables_of(environment), stderr, stall)
     except Exception as error:  # noqa: BLE001
         note = "; ".join(part for part in (verdict.note, f"diagnosis failed: {error!r}") if part)
         return replace(verdict, note=note), None
     if diagnosis is None:
         return verdict, None
     signature = collected.signature_of(diagnosis) if verdict.outcome is Outcome.HANG else None
-    fields = collected.fields_of(diagnosis, ending.diagnosis_seconds)
-    return replace(verdict, signature=signature or verdict.signature), fields
+    return replace(verdict, signature=signature or verdict.signature), diagnosis
 
 
 def _task(planned: PlannedCell, environment: Environment, limit: float, home: Path, folder: Path) -> Task:

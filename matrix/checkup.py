@@ -17,6 +17,7 @@ import psutil
 from matrix.environments.builds import answers, build_named
 from matrix.environments.commands import InstallError, uv_path
 from matrix.environments.sources import configured_sources, without_credentials
+from matrix.examine import REMEDY
 from matrix.executors.local import MEMORY_PER_JOB_MB
 from matrix.process.supervise import find_py_spy, is_complete
 
@@ -26,12 +27,9 @@ if TYPE_CHECKING:
 ROOM_MB = 10_000  # of disk: two environments of today's torch
 PATIENCE = 20.0  # seconds for a tool's answer: py-spy reads the symbols of the interpreter first
 SYS_PTRACE = 19  # bit of CapEff
+FILTERED = "2"  # SECCOMP_MODE_FILTER
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PTRACE_REMEDY = (
-    "run as root; in a container, start that with --cap-add=SYS_PTRACE; "
-    "elsewhere: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope"
-)
 
 
 class State(StrEnum):
@@ -132,19 +130,23 @@ def _ptrace() -> Check:
         child.communicate()
     if seen is not None and seen.returncode == 0 and "Thread" in seen.stdout:
         return _good("ptrace", f"py-spy reads another process ({_privileges()})")
-    words = (seen.stderr or seen.stdout).strip().splitlines()[:1] if seen is not None else ["no answer"]
-    return _problem("ptrace", f"py-spy cannot read another process: {' '.join(words)} ({_privileges()})", PTRACE_REMEDY)
+    lines = (seen.stderr or seen.stdout).strip().splitlines() if seen is not None else []
+    cause = next((line for line in lines if "permi" in line.lower()), next(iter(lines), "no answer"))
+    words = cause.strip().lstrip("0123456789: ")  # of a chain of causes
+    return _problem("ptrace", f"py-spy cannot read another process: {words} ({_privileges()})", REMEDY)
 
 
 def _privileges() -> str:
-    """Return what the kernel says of tracing: yama's scope, and whether this process may trace any other."""
+    """Return what the kernel says of tracing: yama's scope, whether this process may trace any other, any seccomp."""
     scope = "no yama"
     with suppress(OSError):
         scope = f"yama scope {YAMA.read_text(encoding='ascii').strip()}"
-    with suppress(OSError, StopIteration):
+    with suppress(OSError, KeyError):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        mask = next(line.split()[1] for line in lines if line.startswith("CapEff:"))
-        return f"{scope}, CAP_SYS_PTRACE {'held' if int(mask, 16) >> SYS_PTRACE & 1 else 'not held'}"
+        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        held = "held" if int(fields["CapEff"], 16) >> SYS_PTRACE & 1 else "not held"
+        filtered = ", a seccomp filter" if fields.get("Seccomp") == FILTERED else ""
+        return f"{scope}, CAP_SYS_PTRACE {held}{filtered}"
     return scope
 
 

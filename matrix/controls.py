@@ -12,6 +12,7 @@ from matrix.errors import UsageError
 from matrix.lab import laboratory
 from matrix.model import Attempt, Build, Cell, Config, Environment, Outcome, Request, digest
 from matrix.plan import Options, plan
+from matrix.process.collect import NOT_PERMITTED
 from matrix.store import Records
 
 if TYPE_CHECKING:
@@ -86,8 +87,21 @@ class Control:
             )
         wanted = EXPLAINED.get(self.cell.scenario)
         if wanted and self.is_diagnosed and self.kind != wanted:
-            return f"explained as {self.kind or 'nothing'}, not as {wanted}"
+            why = ", for want of permission to read stacks" if self._is_refused else ""
+            return f"explained as {self.kind or 'nothing'}, not as {wanted}{why}"
         return None
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a problem."""
+        if self._is_refused:
+            return "see ptrace"
+        log = self.cell.attempts[-1].stderr if self.cell.attempts else "none"
+        return f"look at {log} in the state folder; a busy machine may need another try"
+
+    @property
+    def _is_refused(self) -> bool:
+        return any(NOT_PERMITTED in attempt.note for attempt in self.cell.attempts)
 
 
 def run_controls(
@@ -142,5 +156,4 @@ def control_lines(controls: list[Control]) -> Iterator[str]:
         what = control.problem or f"{cell.outcome}{kind}, {cell.seconds:.1f} s"
         yield f"{state:<8} {cell.name:<{width}}  {what}"
         if control.problem:
-            log = cell.attempts[-1].stderr if cell.attempts else "none"
-            yield f"{'':<8} remedy: look at {log} in the state folder; a busy machine may need another try"
+            yield f"{'':<8} remedy: {control.remedy}"

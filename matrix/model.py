@@ -204,8 +204,8 @@ class ConditionResult(Model):
     """Whether a condition was met, and what was seen."""
 
     condition: Condition
-    met: bool
-    seen: str  # in words: that it happened, or what happened instead
+    met: bool | None  # None: what was looked at does not tell
+    seen: str  # in words: that it happened, or what happened instead, or what is not known
 
 
 class Scenario(Model):
@@ -258,7 +258,8 @@ class Attempt(Model):
     diagnosis: dict[str, Any] | None = None  # what they show: kind, summary, stage, operator, key, cycle, stuck, …
     note: str = ""  # why this outcome, where that is not obvious
     message: str = ""  # of a `fail`: what the exception, or the one it was raised for, says in its first line
-    # of a stall or of a busy timeout: kernel waits, sampled frames; of an observing attempt: "observed"
+    # of a stall or of a busy timeout: kernel waits, sampled frames; of an observing attempt, or of a hang whose
+    # scenario declares conditions, what was dispatched: "observed"
     evidence: dict[str, Any] = {}
 
 
@@ -299,7 +300,7 @@ class Cell(Model):
     expected: bool
     seconds: float  # of the attempt that gave the outcome
     attempts: tuple[Attempt, ...] = ()  # those that judge
-    conditions: tuple[ConditionResult, ...] = ()  # of a pass whose scenario declares some
+    conditions: tuple[ConditionResult, ...] = ()  # of a pass or a hang whose scenario declares some
     reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
     reason: str | None = None  # of an outcome that no attempt explains
 

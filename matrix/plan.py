@@ -88,8 +88,7 @@ class PlannedCell:
     def wants_observation(self, records: Sequence[Record]) -> bool:
         """Return True for a pass whose conditions no attempt has looked for yet.
 
-        What hung is not run again to be observed: that would hang, too. Its conditions are not observed, until
-        the diagnosis of its stacks tells them.
+        What hung is not run again to be observed: that would hang, too. Its stacks tell of its conditions.
         """
         speaker = combine([record.attempt for record in records])
         is_pass = speaker is not None and speaker.outcome is Outcome.PASS
@@ -102,7 +101,8 @@ class PlannedCell:
         """Return the cell with what came of it.
 
         Without records it takes the environment's own outcome: it could not be installed, or is broken;
-        or `problem` says what kept it from running. A pass whose conditions were not met is vacuous.
+        or `problem` says what kept it from running. A pass whose conditions were not met is vacuous; a hang is
+        a hang, and they are told beside it.
         """
         attempts = tuple(record.attempt for record in judging(records))
         speaker = combine(attempts)
@@ -117,6 +117,8 @@ class PlannedCell:
                 results, instead = self._observed(records)
                 outcome = Outcome.PASS if all(result.met for result in results) else Outcome.VACUOUS
                 reason = instead or reason
+            elif outcome is Outcome.HANG and (seen := speaker.evidence.get(conditions.OBSERVED)):
+                results = conditions.check(conditions.declared(self.scenario, self.variant), seen)
         return Cell(
             environment=environment.id,
             scenario=self.scenario.name,

@@ -6,21 +6,29 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.explain import verb
+from matrix.search.bisection import Searched
 from matrix.search.evidence import Change, Kind, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from matrix.search.bisection import Bisection, Boundary, Probe
 
 PACKAGES_NAMED = 6  # that changed with torch; more are counted
+NARROWEST = 40  # columns that a line of values takes at least
+PLURALS = {
+    Searched.VERSION: "versions of torch",
+    Searched.DATE: "days",
+    Searched.COMMIT: "commits",
+    Searched.LOCK: "sets of packages",
+}
 
 
 def bisection_lines(found: Bisection, width: int) -> Iterator[str]:
     """Yield what was searched, the line of values with what each showed, the answer, and what it cost."""
     yield heading(found)
     yield ""
-    yield from _strip(found, width)
+    yield from _values(found, width)
     yield ""
     yield from answer_lines(found)
     yield from (f"  note: {reason}" for reason in found.reasons)
@@ -30,24 +38,35 @@ def bisection_lines(found: Bisection, width: int) -> Iterator[str]:
 def heading(found: Bisection) -> str:
     """Return what was searched, in one line."""
     shared = ", ".join(f"{name} {value}" for name, value in found.common.items())
-    ends = f", {found.values[0]} to {found.values[-1]}" if len(found.values) > 1 else ""
-    return f"{found.scenario}: {len(found.values)} {_plural(found)}{ends}" + (f"; {shared}" if shared else "")
+    if found.axis is Searched.LOCK:
+        what = f"{found.differing} packages differ"
+    else:
+        ends = f", {found.values[0]} to {found.values[-1]}" if len(found.values) > 1 else ""
+        what = f"{len(found.values)} {plural(found)}{ends}"
+    return f"{found.scenario}: {what}" + (f"; {shared}" if shared else "")
 
 
-def _plural(found: Bisection) -> str:
-    words = {"version": "versions of torch", "date": "days", "commit": "commits"}
-    return words.get(found.axis, f"{found.axis}s")
+def plural(found: Bisection) -> str:
+    """Return what the values are called."""
+    return PLURALS.get(found.axis, f"{found.axis}s")
 
 
 def word(probe: Probe) -> str:
-    """Return what a value showed, as the table of a matrix writes it."""
+    """Return what a value showed: as the table of a matrix writes it, in brackets where it is no evidence."""
     shown = probe.outcome.upper() if probe.outcome.is_red else str(probe.outcome)
     shown += "~" if probe.verdict is Verdict.DIFFERENT else ""
+    shown = f"({shown})" if probe.verdict is Verdict.UNTESTABLE else shown
     return shown + (f" {probe.k}/{probe.n}" if 0 < probe.k < probe.n else "")
 
 
-def _strip(found: Bisection, width: int) -> Iterator[str]:
-    """Yield the values that were tried, in order, a bar at each boundary, and dots with how many lie between."""
+def _values(found: Bisection, width: int) -> Iterator[str]:
+    """Yield the values that were tried, in order; those between them are dots with how many there are.
+
+    Short ones share lines, with a bar at each boundary; long ones have a line each.
+    """
+    if found.axis in {Searched.LOCK, Searched.COMMIT}:
+        yield from (f"  {word(probe):<8} {probe.value}" for probe in found.probes)
+        return
     edges = {boundary.from_ for boundary in found.boundaries} if found.answer is Kind.BOUNDARY else set()
     parts: list[str] = []
     skipped = 0
@@ -62,12 +81,13 @@ def _strip(found: Bisection, width: int) -> Iterator[str]:
         parts.append(f"{value}\u00a0{word(probe)}" + ("\u00a0|" if value in edges else ""))
     if skipped:
         parts.append(f"..{skipped}..")
-    lines = textwrap.wrap("  ".join(parts), width=max(40, width - 4), break_long_words=False, break_on_hyphens=False)
+    room = max(NARROWEST, width - 4)
+    lines = textwrap.wrap("  ".join(parts), width=room, break_long_words=False, break_on_hyphens=False)
     yield from (f"  {line}".replace("\u00a0", " ") for line in lines)
 
 
 def answer_lines(found: Bisection) -> Iterator[str]:
-    """Yield the boundaries, or that there is none."""
+    """Yield the boundaries, or that there is none, and what is no evidence."""
     does = verb(found.reference[0] if found.reference else None)
     if found.answer is Kind.NONE:
         yield _none(found, does)
@@ -75,16 +95,32 @@ def answer_lines(found: Bisection) -> Iterator[str]:
         yield "inconclusive: no two values could be told apart"
     for boundary in found.boundaries:
         yield from _boundary_lines(boundary, found, does)
-    if found.reference and found.reference[1]:
-        yield f"  it {does}: {found.reference[1]}"
+    if found.changes:
+        yield from _change_lines(found)
+    failure = failure_words(found)
+    if failure:
+        yield f"  it {does}: {failure}"
+    yield from _no_evidence(found)
+
+
+def failure_words(found: Bisection) -> str:
+    """Return what the failure is, and what it says in the last value in which it was seen."""
+    if found.reference is None or found.reference[1] is None:
+        return ""
+    bad = [probe for probe in found.probes if probe.verdict is Verdict.BAD]
+    where = bad[-1].cell.diagnosis if bad else None
+    if where:
+        return str(where["summary"])
+    says = bad[-1].message if bad else ""
+    return f"{bad[-1].signature if bad else found.reference[1]}" + (f": {says}" if says else "")
 
 
 def _none(found: Bisection, does: str) -> str:
     verdicts = {probe.verdict for probe in found.probes}
     if Verdict.BAD in verdicts and Verdict.GOOD not in verdicts:
-        return f"none fixes it: it {does} in all {_count(found, Verdict.BAD)} {_plural(found)} tried"
+        return f"none fixes it: it {does} in all {_count(found, Verdict.BAD)} {plural(found)} tried"
     if Verdict.BAD not in verdicts:
-        return f"nothing to find: it passes in all {_count(found, Verdict.GOOD)} {_plural(found)} tried"
+        return f"nothing to find: it passes in all {_count(found, Verdict.GOOD)} {plural(found)} tried"
     return "no change explains what was seen"
 
 
@@ -92,40 +128,71 @@ def _count(found: Bisection, verdict: Verdict) -> int:
     return sum(probe.verdict is verdict for probe in found.probes)
 
 
-def _boundary_lines(boundary: Boundary, found: Bisection, does: str) -> Iterator[str]:
+def boundary_words(boundary: Boundary, found: Bisection, does: str) -> str:
+    """Return what changed where, in one line."""
     first, last = boundary.from_, boundary.to
     is_fix = boundary.change is Change.FIX
+    sure = f"confidence {min(boundary.confidence, 0.999):.3g}"
     if found.answer is Kind.INCONCLUSIVE:
         what = "a fix" if is_fix else "a regression"
-        yield f"inconclusive: {what} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
-    elif boundary.is_exact:
-        sure = f"confidence {_percent(boundary.confidence)}"
-        if is_fix:
-            yield f"fixed in {last}: last that {does} {first}, first that passes {last}; {sure}"
-        else:
-            yield f"broken in {last}: last that passes {first}, first that {does} {last}; {sure}"
-    else:
-        what = "fixed" if is_fix else "broken"
-        yield f"{what} after {first} and not after {last}; confidence {_percent(boundary.confidence)}"
-    for title, values in (
+        return f"inconclusive: {what} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
+    what = "fixed" if is_fix else "broken"
+    if found.axis is Searched.LOCK:
+        return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {sure}"
+    if not boundary.is_exact:
+        return f"{what} after {first} and not after {last}; {sure}"
+    place = f"on {last}" if found.axis is Searched.DATE else f"in {last}"
+    ends = f"last that {does} {first}, first that passes {last}"
+    ends = ends if is_fix else f"last that passes {first}, first that {does} {last}"
+    return f"{what} {place}: {ends}; {sure}"
+
+
+def _boundary_lines(boundary: Boundary, found: Bisection, does: str) -> Iterator[str]:
+    yield boundary_words(boundary, found, does)
+    for title, values in between(boundary):
+        yield f"  between them, {title}: {', '.join(values)}"
+    if boundary.commits:
+        yield f"  commits: {boundary.commits}"
+    if boundary.same_commit and found.axis is Searched.VERSION:
+        yield "  both were built from the same commit: look at how they were built, and at what they bring"
+    if boundary.packages and not found.changes:
+        changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
+        yield f"  changed with it: {_some(changes, PACKAGES_NAMED)}"
+
+
+def between(boundary: Boundary) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what is known of the values between the two of a boundary, where there are any."""
+    kinds = (
         ("could not be tested", boundary.untestable_between),
         ("fails in another way", boundary.different_between),
         ("not tried", boundary.untried_between),
-    ):
-        if values:
-            yield f"  between them, {title}: {', '.join(values)}"
-    if boundary.commits:
-        yield f"  commits: {boundary.commits}"
-    if boundary.same_commit:
-        yield "  both were built from the same commit: look at how they were built, and at what they bring"
-    if boundary.packages:
-        changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
-        more = len(changes) - PACKAGES_NAMED
-        yield "  changed with it: " + ", ".join(changes[:PACKAGES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    )
+    yield from ((title, values) for title, values in kinds if values)
 
 
-def _percent(confidence: float) -> str:
-    return f"{min(confidence, 0.999):.3g}"
+def _change_lines(found: Bisection) -> Iterator[str]:
+    """Yield which packages it takes."""
+    others = found.differing - len(found.changes) - len(found.along)
+    yield f"  it takes {' and '.join(found.changes)}" + (f"; {others} other changes do not matter" if others else "")
+    if found.along:
+        yield f"  which cannot be had without {_some(found.along, PACKAGES_NAMED)}"
+
+
+def _no_evidence(found: Bisection) -> Iterator[str]:
+    """Yield why values say nothing, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for probe in found.probes:
+        if probe.verdict is Verdict.UNTESTABLE:
+            what = f"{probe.outcome}: {probe.signature or ''}".removesuffix(": ")
+            says = f"{what}: {probe.message}" if probe.message else what
+            reasons.setdefault(says, []).append(probe.value)
+    for says, values in reasons.items():
+        yield f"  no evidence: {_some(values, PACKAGES_NAMED)}: {says}"
+
+
+def _some(words: Sequence[str], most: int) -> str:
+    more = len(words) - most
+    return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def cost(found: Bisection) -> str:

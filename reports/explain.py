@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.conditions import words
 from matrix.diagnosis.explain import Kind, verb
 from matrix.diagnosis.factors import AXES
 from matrix.diagnosis.histories import age
@@ -144,9 +145,11 @@ def _history_lines(history: History, does: str) -> Iterator[str]:
 def _condition_lines(answer: Answer, _explanation: Explanation, _does: str) -> Iterator[str]:
     yield "conditions: it ended well without what it declares, so that its pass says nothing"
     for unmet in answer.unmet:
-        count = len(unmet.environments)
-        where = ", ".join(unmet.environments) if count <= PLACES_NAMED else f"{count} environments"
-        yield f"  {unmet.reason} ({where})"
+        yield f"  {unmet.reason} ({_places(unmet.environments)})"
+
+
+def _places(labels: Sequence[str]) -> str:
+    return ", ".join(labels) if len(labels) <= PLACES_NAMED else f"{len(labels)} environments"
 
 
 _ANSWERS = {
@@ -170,7 +173,10 @@ def _experiment_lines(experiment: Experiment, does: str) -> Iterator[str]:
 
 
 def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
-    """Yield what is flaky, and what was seen but is no evidence."""
+    """Yield what became of conditions where it fails, what is flaky, and what was seen but is no evidence."""
+    told_of = [(words(one.cell.conditions), one.environment.label) for one in explanation.observations if one.is_red]
+    for what in dict.fromkeys(what for what, _ in told_of if what):
+        yield f"{what}, where it {does} ({_places([label for one, label in told_of if one == what])})"
     for one in explanation.observations:
         if one.is_red and one.cell.flaky:
             yield f"flaky: {does} in {one.cell.flaky} attempts in {one.environment.label}"

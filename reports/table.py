@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from matrix.diagnosis.conditions import words
 from matrix.diagnosis.same import different
 from matrix.model import Outcome
 
@@ -142,11 +143,12 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
             known = " (expected)" if cell.expected else ""
             known += " (different)" if is_different else ""
             what = cell.what or cell.reason or "-"
+            seen = f"; {words(cell.conditions)}" if cell.outcome is Outcome.HANG and cell.conditions else ""
             stacks = next((attempt.stacks for attempt in reversed(cell.attempts) if attempt.diagnosis), "")
             log += f"; stacks {short(home / stacks)}" if stacks else ""
             place = f"{cell.name}  {environment.label}"
             again = rerun(cell, environment, command)
-            yield f"{code(cell, is_different=is_different)}{known}  {place}: {what}; log {log}; rerun: {again}"
+            yield f"{code(cell, is_different=is_different)}{known}  {place}: {what}{seen}; log {log}; rerun: {again}"
 
 
 def rerun(cell: Cell, environment: Environment, command: str) -> str:

@@ -21,6 +21,7 @@ from matrix.events import (
     ProbeChosen,
 )
 from matrix.model import Outcome
+from matrix.process.collect import NOT_PERMITTED
 from reports.table import code
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Progress:
     def __init__(self, console: Console, total: int | None) -> None:
         self._console, self._total = console, total
         self._done = self._known = 0
+        self._is_refusal_told = False
         self._stages: dict[str, str] = {}  # environments on their way
         self._running: dict[tuple[str, str], tuple[float, float]] = {}  # since, limit
         self._lock = threading.Lock()
@@ -103,7 +105,7 @@ class Progress:
                 return Text(again, "dim") if event.why else None
             case AttemptEnded():
                 self._running.pop((event.environment, event.cell), None)
-                return None
+                return self._refusal_line(event)
             case CellDone():
                 return self._cell_line(event)
             case ProbeChosen():
@@ -139,6 +141,13 @@ class Progress:
         runs = f"up to {event.runs} runs" if event.runs > 1 else ""
         words = "; ".join(word for word in (why, runs, place) if word)
         return Text.assemble((f"probe {event.number}: {event.value}", "bold"), (f"  {words}", "dim"))
+
+    def _refusal_line(self, event: AttemptEnded) -> Text | None:
+        """Say once that stacks may not be read: it is so of every hang."""
+        if self._is_refusal_told or NOT_PERMITTED not in event.attempt.note:
+            return None
+        self._is_refusal_told = True
+        return Text(f"{NOT_PERMITTED}; `whichtorch doctor` names the remedy", "yellow")
 
     def _cell_line(self, event: CellDone) -> Text | None:
         self._done += 1

@@ -12,7 +12,8 @@ import pytest
 from matrix.controls import Control, control_lines, run_controls
 from matrix.errors import UsageError
 from matrix.events import Event
-from matrix.model import Cell, Outcome
+from matrix.model import Attempt, Cell, Outcome, StoppedBy
+from matrix.process.collect import NOT_PERMITTED
 
 
 def test_controls_run_without_torch(tmp_path: Path) -> None:
@@ -41,3 +42,7 @@ def test_wrong_outcome_of_a_control_is_a_problem_with_a_remedy(tmp_path: Path) -
     assert Control(cell=hung, own=Outcome.HANG, kind="unknown", is_diagnosed=True).problem == (
         "explained as unknown, not as GIL cycle"
     )
+    attempt = Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, note=NOT_PERMITTED)
+    blind = Control(cell=hung.model_copy(update={"attempts": (attempt,)}), own=Outcome.HANG, kind="unknown")
+    assert (blind.problem or "").endswith("not as GIL cycle, for want of permission to read stacks")
+    assert blind.remedy == "see ptrace"

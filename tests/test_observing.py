@@ -10,10 +10,14 @@ import pytest
 
 from matrix import plan
 from matrix.cli import Exit, exit_code
-from matrix.model import Condition, Outcome, Role
+from matrix.diagnosis.explain import explain
+from matrix.explaining import Evidence
+from matrix.model import Condition, Outcome, Result, Role, Run
 from matrix.process.supervise import Ending
 from matrix.store import read_records
-from reports.table import code
+from reports.explain import explanation_lines
+from reports.table import code, red_lines
+from tests.diagnosis.test_collected import filled
 from tests.fakes import PASSED
 from tests.test_run import requests, run, scenario
 
@@ -48,9 +52,13 @@ def dispatching(*ops: tuple[str, list[str]], observed: Ending = PASSED, **fields
 
 
 def planned(
-    tmp_path: Path, *versions: str, options: plan.Options | None = None, **fields: Any
+    tmp_path: Path,
+    *versions: str,
+    options: plan.Options | None = None,
+    conditions: tuple[Condition, ...] = (MM,),
+    **fields: Any,
 ) -> list[plan.PlannedCell]:
-    suite = [scenario(tmp_path, "one", conditions=(MM,), **fields)]
+    suite = [scenario(tmp_path, "one", conditions=conditions, **fields)]
     return plan.plan(requests(*(versions or ("2.0.0",))), suite, options or plan.Options())
 
 
@@ -112,10 +120,50 @@ def test_a_pass_from_before_is_observed_now(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [STUCK, FAILED])
 def test_only_a_pass_is_observed(tmp_path: Path, ending: Ending) -> None:
-    """What hung or failed has no conditions observed."""
+    """What hung, without stacks, or failed has no conditions observed."""
     ended = run(tmp_path, planned(tmp_path), lambda task: ending)
     assert len(ended.executor.tasks) == 1
     assert ended.run.cells[0].conditions == ()
+
+
+def stuck_in_mm(task: Task) -> Ending:
+    """Hang as a real process did, whose stacks were taken."""
+    filled(Path(task.env["WHICHTORCH_STACKS"]))
+    return STUCK
+
+
+def test_the_stacks_of_a_hang_tell_of_its_conditions(tmp_path: Path) -> None:
+    """They are shown beside the hang, which stays one, and a later run knows them with the rest."""
+    asked = (MM, Condition(op="aten::mm", thread="main"), Condition(op="aten::mm", grad_mode=True))
+    for is_reused in (False, True):
+        cell = run(tmp_path, planned(tmp_path, conditions=asked), stuck_in_mm).run.cells[0]
+        assert (cell.outcome, bool(cell.reused)) == (Outcome.HANG, is_reused)
+        assert [result.met for result in cell.conditions] == [True, False, None]
+        assert cell.conditions[1].seen == "aten::mm was dispatched in another thread, not in the main one"
+
+
+@pytest.mark.parametrize(
+    ("asked", "behave", "told"),
+    [
+        ((MM,), stuck_in_mm, "conditions met"),
+        ((Condition(op="aten::bmm"),), stuck_in_mm, "conditions: not known whether aten::bmm was dispatched"),
+        ((), stuck_in_mm, ""),
+        ((MM,), lambda task: STUCK, ""),
+    ],
+)
+def test_a_hang_is_shown_with_its_conditions(
+    tmp_path: Path, asked: tuple[Condition, ...], behave: Behave, told: str
+) -> None:
+    """The cell's line says what became of them, and `explain` too; where none are declared, or seen, neither does."""
+    cells = planned(tmp_path, conditions=asked)
+    ended = run(tmp_path, cells, behave)
+    result = Result(run=Run(id="1", started=""), environments=ended.run.environments, cells=ended.run.cells)
+    (line,) = red_lines(result, tmp_path, "whichtorch matrix")
+    what = ended.run.cells[0].what
+    assert line.partition("; log ")[0].endswith(f"  torch-2.0.0-pypi: {what}" + (f"; {told}" if told else ""))
+    seen = Evidence.stored(tmp_path, read_records(tmp_path)).of(cells[0].scenario, {}, None)
+    shown = [line.strip() for line in explanation_lines(explain("one", seen), "", "") if "conditions" in line]
+    assert shown == ([f"{told}, where it hangs (torch-2.0.0-pypi)"] if told else [])
 
 
 @pytest.mark.parametrize(

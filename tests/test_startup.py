@@ -32,6 +32,13 @@ _meta_lib_dont_use_me_use_register_meta = Library("aten", "IMPL", "Meta")
 _for_mkldnn = Library("mkldnn", "IMPL", "Meta")
 finished = True
 """
+LATE = """
+def install(after_import):
+    after_import("colorsys", fail)
+
+def fail(module):
+    raise ValueError("does not fit")
+"""
 SHOW_KERNELS = """
 from torch import _meta_registrations as module
 print(module._meta_lib_dont_use_me_use_register_meta.m, module._for_mkldnn.m, module.finished)
@@ -94,7 +101,7 @@ def test_the_folder_leaves_the_path_through_a_link(tmp_path: Path) -> None:
 def test_a_hidden_sitecustomize_still_runs(tmp_path: Path) -> None:
     """The sitecustomize that the folder hides is imported after the hooks, under its own name."""
     (tmp_path / "sitecustomize.py").write_text("import sys; print('mine, after', sys.hooked)")
-    folder = copied(tmp_path, mark="import sys\ndef install(give_up):\n    sys.hooked = 'the hook'")
+    folder = copied(tmp_path, mark="import sys\ndef install(after_import):\n    sys.hooked = 'the hook'")
     ended = run("import sitecustomize; print(sitecustomize.__file__)", tmp_path, hooks="mark", folder=folder)
     assert ended.stdout.splitlines() == ["mine, after the hook", str(tmp_path / "sitecustomize.py")]
     assert ended.stderr == ""
@@ -119,18 +126,26 @@ def test_a_missing_import_of_a_hidden_sitecustomize_is_not_swallowed(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("def install(give_up):\n    raise OSError('no room')", "OSError: no room"),
-        ("def install(give_up):\n    give_up('does not fit')", "does not fit"),
+        ("def install(after_import):\n    raise OSError('no room')", "OSError: no room"),
+        (LATE, "ValueError: does not fit"),
         ("this is no Python", "SyntaxError: "),
         ("", "KeyError: 'install'"),
     ],
 )
 def test_a_hook_that_fails_ends_the_process(tmp_path: Path, text: str, reason: str) -> None:
     """No script runs under a config that it did not get: one line on stderr, and the exit code of a skip."""
-    ended = run("print('ran')", hooks="bad", folder=copied(tmp_path, bad=text))
+    ended = run("import colorsys; print('ran')", hooks="bad", folder=copied(tmp_path, bad=text))
     assert (ended.returncode, ended.stdout) == (125, "")
     assert ended.stderr.startswith(f"whichtorch: hook bad could not be applied: {reason}")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_hooks_may_wait_for_the_same_module(tmp_path: Path) -> None:
+    """Each acts once an import, in their order, however often the module is looked for beforehand."""
+    text = "def install(after_import):\n    after_import('colorsys', lambda module: print(NAME, module.__name__))"
+    folder = copied(tmp_path, one=text.replace("NAME", "1"), other=text.replace("NAME", "2"))
+    program = "import importlib.util as util; util.find_spec('colorsys'); import colorsys"
+    assert run(program, hooks="one,other", folder=folder).stdout == "1 colorsys\n2 colorsys\n"
 
 
 def test_a_hook_that_does_not_exist_ends_the_process() -> None:

@@ -37,7 +37,10 @@ def cells(tmp_path: Path, *scenarios: str) -> dict[str, dict[str, Any]]:
 
 
 def test_the_thread_hangs_until_the_gil_is_released(tmp_path: Path) -> None:
-    """A stall tells the deadlock of mm on meta tensors in a C++ thread; without the GIL held it passes."""
+    """A stall tells the deadlock of mm on meta tensors in a C++ thread; without the GIL held it passes.
+
+    In either case the conditions are met: by the stacks of the hang, and as the observer saw the pass.
+    """
     found = cells(
         tmp_path,
         "meta_mm/worker_thread[op=mm,guard=none,gil=held,device=meta]",
@@ -46,7 +49,7 @@ def test_the_thread_hangs_until_the_gil_is_released(tmp_path: Path) -> None:
     base, released = found["worker_thread,mm,none,held,meta"], found["worker_thread,mm,none,released,meta"]
     assert (base["outcome"], base["attempts"][0]["stopped_by"]) == ("hang", "stall")
     assert base["seconds"] < STALL_WAIT
-    assert base["conditions"] == []
+    assert [result["met"] for result in base["conditions"]] == [True, True]
     assert released["outcome"] == "pass"
     assert [result["met"] for result in released["conditions"]] == [True, True]
 

@@ -84,6 +84,9 @@ def bisect(  # one parameter per option
     disk: options.Disk = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a report in Markdown, ready for an issue.")
+    ] = None,
 ) -> None:
     """Find the version, day or package that fixed or broke a test, or say that none did.
 
@@ -99,6 +102,7 @@ def bisect(  # one parameter per option
     from matrix.search.packages import search_days, search_locks
     from matrix.search.question import Question
     from reports.bisect import bisection_lines
+    from reports.bisect_markdown import bisection_markdown
 
     home = store.state_folder()
     console = Console()
@@ -136,6 +140,8 @@ def bisect(  # one parameter per option
     print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))
     if json_file:
         write_json(json_file, found)
+    if report_file:
+        report_file.write_text("\n".join(bisection_markdown(found, home)) + "\n", encoding="utf-8")
     raise typer.Exit(Exit.UNANSWERED if found.answer == "inconclusive" else Exit.GOOD)
 
 

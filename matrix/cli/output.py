@@ -19,4 +19,4 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def write_json(path: Path, model: Model) -> None:
     """Write a model as JSON."""
-    path.write_text(model.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    path.write_text(model.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from matrix.diagnosis.kinds import Kind
 from matrix.diagnosis.lines import diagnosis_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from matrix.diagnosis.dispatch_table import Table
@@ -29,9 +29,9 @@ _PARSERS: tuple[tuple[str, Callable[[str, int], tuple[Process, ...]]], ...] = (
 _RUNNING = {Kind.SPIN_PYTHON, Kind.SPIN_NATIVE, Kind.SLOW_COMPILE}
 
 
-def read_folder(folder: Path) -> tuple[Process, ...]:
-    """Return one picture of all that a folder of raw stacks holds, the leader first."""
-    pictures = [kernel_text.parse(_text(folder / "kernel.txt"))]
+def read_folder(folder: Path, stall: Sequence[Mapping[str, Any]] = ()) -> tuple[Process, ...]:
+    """Return one picture of all that a folder of raw stacks holds, the leader first, and of the evidence of a stall."""
+    pictures = [kernel_text.parse(_text(folder / "kernel.txt")), kernel_text.from_stall(stall)]
     for suffix, parse in _PARSERS:
         for path in sorted(folder.glob(f"*.{suffix}")):
             pid = path.name.partition(".")[0]
@@ -48,9 +48,17 @@ def tables_of(environment: Environment) -> dict[str, Table]:
     return {operator: dispatch_table.parse(str(text), operator) for operator, text in texts.items()}
 
 
-def diagnose_folder(folder: Path, tables: Mapping[str, Table] | None = None, stderr: str = "") -> Diagnosis | None:
-    """Return what the stacks in a folder show, and write it there for people; None where it holds none."""
-    processes = read_folder(folder)
+def diagnose_folder(
+    folder: Path,
+    tables: Mapping[str, Table] | None = None,
+    stderr: str = "",
+    stall: Sequence[Mapping[str, Any]] = (),
+) -> Diagnosis | None:
+    """Return what the stacks in a folder show, and write it there for people; None where it holds none.
+
+    `stall` is the supervisor's evidence, if any: it can tell a wait for the GIL where no collector may look.
+    """
+    processes = read_folder(folder, stall)
     if not any(thread.frames for process in processes for thread in process.threads):
         return None
     diagnosis = diagnose(processes, tables=tables, stderr=stderr)

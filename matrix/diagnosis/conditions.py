@@ -1,24 +1,27 @@
-"""Declared conditions and what an observing attempt saw -> which were met, and what happened instead.
+"""Declared conditions and what was seen of a test -> which were met, and what happened instead.
 
-Pure: the observation is what `matrix/environments/startup/observe.py` writes, as JSON. What is exact in it
-and what is inferred is told there.
+Pure: the observation is what `matrix/environments/startup/observe.py` writes, as JSON, or of a hang the same from
+its stacks (`seen_stuck.py`). What is exact in it and what is inferred is told there.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from matrix.diagnosis.symbols import UNNAMED
 from matrix.model import Condition, ConditionResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from matrix.model import Scenario
 
 OBSERVED = "observed"  # where an observing attempt's evidence holds the observation
+STACKS = "stacks"  # where rows are from that show only what has not returned, and not all of that
 MOST_NAMED = 3  # operators that are told instead of the one that was wanted
 
 Row = dict[str, Any]
+Lack = tuple[bool, str]  # is it known that a call was not as asked, and in words what it was, or what is not known
 
 
 def declared(scenario: Scenario, variant: Mapping[str, str]) -> tuple[Condition, ...]:
@@ -41,8 +44,8 @@ def problem_of(conditions: Iterable[Condition], observation: Mapping[str, Any] |
 
 def check(conditions: Iterable[Condition], observation: Mapping[str, Any]) -> tuple[ConditionResult, ...]:
     """Return for each condition whether it was met by a call of its operator, and what was seen."""
-    rows = observation["operators"]
-    return tuple(_checked(condition, rows) for condition in conditions)
+    rows, is_whole = observation["operators"], observation.get("from") != STACKS
+    return tuple(_checked(condition, rows, is_whole=is_whole) for condition in conditions)
 
 
 def unmet_reason(results: Iterable[ConditionResult]) -> str | None:
@@ -51,44 +54,67 @@ def unmet_reason(results: Iterable[ConditionResult]) -> str | None:
     return "; ".join(unmet) or None
 
 
-def _checked(condition: Condition, rows: Sequence[Row]) -> ConditionResult:
+def words(results: Sequence[ConditionResult]) -> str:
+    """Return what became of conditions, for people; "" where none are known."""
+    reason = unmet_reason(results)
+    return f"conditions: {reason}" if reason else "conditions met" if results else ""
+
+
+def _checked(condition: Condition, rows: Sequence[Row], *, is_whole: bool) -> ConditionResult:
     candidates = [row for row in rows if row["op"] == condition.op]
-    if not candidates:
+    if not candidates and is_whole:
         return ConditionResult(condition=condition, met=False, seen=_instead(condition, rows))
-    wrong = [_differences(condition, row) for row in candidates]
-    nearest = min(range(len(wrong)), key=lambda place: len(wrong[place]))
-    if not wrong[nearest]:
-        return ConditionResult(condition=condition, met=True, seen=_described(candidates[nearest]))
-    # what the nearest call of the operator lacked, and all calls that lacked just as little
-    alike = [differences for differences in wrong if len(differences) == len(wrong[nearest])]
-    texts = dict.fromkeys(", ".join(differences) for differences in alike)
-    return ConditionResult(condition=condition, met=False, seen=f"{condition.op} was dispatched {' and '.join(texts)}")
+    if not candidates:
+        return ConditionResult(condition=condition, met=None, seen=f"not known whether {condition.op} was dispatched")
+    wrong, open_ = [], []
+    for row in candidates:
+        lacks = list(_lacks(condition, row))
+        wrong.append([text for is_known, text in lacks if is_known])
+        open_.append([text for is_known, text in lacks if not is_known])
+    nearest = min(range(len(candidates)), key=lambda place: (len(wrong[place]), len(open_[place])))
+    if wrong[nearest]:
+        # what the nearest call of the operator lacked, and all calls that lacked just as little
+        alike = [texts for texts in wrong if len(texts) == len(wrong[nearest])]
+        said = " and ".join(dict.fromkeys(", ".join(texts) for texts in alike))
+        return ConditionResult(condition=condition, met=False, seen=f"{condition.op} was dispatched {said}")
+    seen = _described(candidates[nearest])
+    if open_[nearest]:
+        seen += f", not known whether {', '.join(open_[nearest])}"
+        return ConditionResult(condition=condition, met=None, seen=seen)
+    return ConditionResult(condition=condition, met=True, seen=seen)
 
 
-def _differences(condition: Condition, row: Row) -> list[str]:
-    """Return in words how a call of the operator is not what a condition asks for."""
-    found = []
+def _lacks(condition: Condition, row: Row) -> Iterator[Lack]:
+    """Yield how a call of the operator is not what a condition asks for, or is not known to be."""
     if condition.under is not None and condition.under not in row["under"]:
-        where = f"under {row['under'][0]}" if row["under"] else "by itself"
-        found.append(f"{where}, not under {condition.under}")
-    missing = [key for key in condition.keys if key not in row["keys"]]
-    if missing:
-        has = ", ".join(row["keys"]) or "no keys"
-        found.append(f"with {has}, not with {', '.join(missing)}")
-    if condition.grad_mode is not None and row["grad_mode"] is not condition.grad_mode:
-        found.append(f"with grad mode {_mode(row['grad_mode'])}, not {_mode(condition.grad_mode)}")
-    if condition.thread is not None and row["thread"] != condition.thread:
-        thread = f"in the {row['thread']} thread" if row["thread"] == "main" else "in another thread"
-        wanted = "the main one" if condition.thread == "main" else "another one"
-        found.append(f"{thread if row['thread'] else 'in a thread that is not known'}, not in {wanted}")
-    if condition.python_key is not None and row["python_key"] is not condition.python_key:
-        seen = {True: "with the Python key", False: "without the Python key", None: "with or without the Python key"}
-        found.append(f"{seen[row['python_key']]}, not {seen[condition.python_key]}")
-    return found
+        if UNNAMED in row["under"]:
+            yield False, f"under {condition.under}"
+        else:
+            where = f"under {row['under'][0]}" if row["under"] else "by itself"
+            yield True, f"{where}, not under {condition.under}"
+    missing = ", ".join(key for key in condition.keys if key not in row["keys"])
+    if missing and row.get("keys_from") == STACKS:
+        yield False, f"with {missing}"
+    elif missing:
+        yield True, f"with {', '.join(row['keys']) or 'no keys'}, not with {missing}"
+    if condition.grad_mode is not None and row["grad_mode"] is None:
+        yield False, f"with grad mode {_mode(condition.grad_mode)}"
+    elif condition.grad_mode not in {None, row["grad_mode"]}:
+        yield True, f"with grad mode {_mode(row['grad_mode'])}, not {_mode(condition.grad_mode)}"
+    thread = {"main": "in the main thread", "other": "in another thread"}
+    if condition.thread is not None and row["thread"] is None:
+        yield False, thread[condition.thread]
+    elif condition.thread not in {None, row["thread"]}:
+        yield True, f"{thread[row['thread']]}, not in {'the main' if condition.thread == 'main' else 'another'} one"
+    python = {True: "with the Python key", False: "without the Python key"}
+    if condition.python_key is not None and row["python_key"] is None:
+        yield False, python[condition.python_key]
+    elif condition.python_key not in {None, row["python_key"]}:
+        yield True, f"{python[row['python_key']]}, not {python[not row['python_key']]}"
 
 
-def _mode(value: bool | None) -> str:
-    return {True: "on", False: "off", None: "unknown"}[value]
+def _mode(value: bool) -> str:
+    return "on" if value else "off"
 
 
 def _instead(condition: Condition, rows: Sequence[Row]) -> str:

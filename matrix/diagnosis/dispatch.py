@@ -80,7 +80,7 @@ class Place(Model):
     key: str | None = None  # of the kernel it is in, or that was looked up last
     keys: tuple[str, ...] = ()  # the key set, where the evidence has it
     caller: Caller | None = None
-    enclosing: tuple[str, ...] = ()  # operators that called this one, outermost first
+    enclosing: tuple[str, ...] = ()  # operators that called this one, outermost first; "???" for one without a name
     boxed: bool | None = None
     kernel: KernelKind | None = None
     steps: tuple[Step, ...] = ()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.dispatch import PATH, Caller, Place, Stage, expected, path
 from matrix.diagnosis.dispatch_table import KernelKind, Table
+from matrix.diagnosis.symbols import UNNAMED
 from matrix.diagnosis.waits import Wait, Waiting, classify
 
 if TYPE_CHECKING:
@@ -119,7 +120,12 @@ def _describe(
 ) -> Place:
     frames = thread.frames
     operator = operator_name(name, tables) if name else None
-    enclosing = tuple(operator_name(found["name"]) for place, found in operators if place > own[-1])
+    names = {place: operator_name(found["name"]) for place, found in operators}
+    enclosing = [
+        names.get(place, UNNAMED)
+        for place in range(own[-1] + 1, len(frames))
+        if place in names or _may_be_call(frames[place])
+    ]
     table = tables.get(operator or "", Table())
     seen: dict[Stage, str] = {}
     for reached, function in _own_path(frames, own, named=operator is not None):
@@ -147,6 +153,11 @@ def _describe(
         kernel=kernel,
         steps=path(seen, stage or deepest, expected(table, keys), wait_words(wait)),
     )
+
+
+def _may_be_call(frame: Frame) -> bool:
+    """Return whether a frame may be of an operator's call that its name does not tell."""
+    return bool(_BOXED_CALL.match(frame.function)) or (not frame.is_named and "torch" in (frame.library or ""))
 
 
 def _own_path(frames: Sequence[Frame], own: Sequence[int], *, named: bool) -> Iterator[tuple[Stage, str]]:

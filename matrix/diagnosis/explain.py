@@ -141,8 +141,9 @@ def observe(
         if speaker is None or not environment.is_usable:
             continue
         outcome, reason = speaker.outcome, speaker.note or None
-        if outcome is Outcome.PASS and id_ in cells and cells[id_].is_doubted:
-            outcome, reason = cells[id_].outcome, cells[id_].reason
+        latest = cells.get(id_)
+        if outcome is Outcome.PASS and latest is not None and latest.is_doubted:
+            outcome, reason = latest.outcome, latest.reason
         cell = Cell(
             environment=id_,
             scenario=test,
@@ -152,6 +153,7 @@ def observe(
             expected=True,
             seconds=speaker.seconds,
             attempts=tuple(record.attempt for record in mine if record.attempt.outcome is not Outcome.SLOW),
+            conditions=latest.conditions if latest is not None and latest.outcome is outcome else (),
             reason=reason,
         )
         found.append(Observation(environment=environment, cell=cell))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 RUNNING = "R"
+_IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six arguments, and two registers; or -1 and these
+_STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless somebody asks for more or less
 _NATIVE_FILES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s", ".S", ".cu", ".rs", ".inc"}
 _EVAL = "_PyEval_EvalFrameDefault"  # the interpreter's loop: where Python frames belong in a native stack
 
@@ -71,6 +73,11 @@ class KernelWait(Model):
     syscall: tuple[int, ...] = ()  # number and arguments
     word: str = ""  # the supervisor's word for it: gil, futex, child, pipe, lock, stopped, ended
     detail: str = ""  # of `word`
+
+    @property
+    def stack_pointer(self) -> int | None:
+        """Return where the thread's stack ends: the kernel writes it, and the program counter, after the arguments."""
+        return self.syscall[-2] if len(self.syscall) in {_IN_CALL, _IN_NO_CALL} else None
 
 
 class Thread(Model):
@@ -151,8 +158,8 @@ def merge(*pictures: Iterable[Process]) -> tuple[Process, ...]:
 
 def _merge_process(pid: int, parts: Sequence[Process]) -> Process:
     groups: list[list[Thread]] = []
+    threads = _numbered([thread for part in parts for thread in part.threads])
     # Those that know both numbers of a thread first: they tie the others together.
-    threads = [thread for part in parts for thread in part.threads]
     for thread in sorted(threads, key=lambda thread: (not thread.tid, thread.ident is None)):
         group = _find(groups, thread, pid)
         if group is None:
@@ -171,6 +178,28 @@ def _merge_process(pid: int, parts: Sequence[Process]) -> Process:
         parent=next((part.parent for part in parts if part.parent is not None), None),
         threads=tuple(_merge_thread(group) for group in groups),
     )
+
+
+def _numbered(threads: Sequence[Thread]) -> list[Thread]:
+    """Give threads that are known by pthread_self() alone the kernel's number, where a stack tells it.
+
+    glibc keeps what pthread_self() points to at the upper end of the thread's own stack.
+    """
+    known = {thread.ident for thread in threads if thread.tid}
+    idents = sorted({thread.ident for thread in threads if thread.ident is not None} - known)
+    owners: dict[int, list[int]] = {}
+    for thread in threads:
+        pointer = thread.kernel.stack_pointer if thread.kernel else None
+        above = next((ident for ident in idents if pointer is not None and ident > pointer), None)
+        if pointer is not None and above is not None and above - pointer < _STACK_SIZE:
+            owners.setdefault(above, []).append(thread.tid)
+    numbers = {ident: tids[0] for ident, tids in owners.items() if len(tids) == 1}
+    return [
+        thread.model_copy(update={"tid": numbers[thread.ident]})
+        if not thread.tid and thread.ident in numbers
+        else thread
+        for thread in threads
+    ]
 
 
 def _find(groups: list[list[Thread]], thread: Thread, pid: int) -> list[Thread] | None:

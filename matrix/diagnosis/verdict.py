@@ -49,7 +49,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False
     """
     outcome, note = _outcome(ending, memory_mb)
     if is_rerun and outcome is Outcome.SLOW:
-        outcome, note = Outcome.HANG, f"still moving after {ending.seconds:.0f} s"
+        outcome, note = Outcome.HANG, f"still {'moving' if ending.moving else 'busy'} after {ending.seconds:.0f} s"
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     signature = _located(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)

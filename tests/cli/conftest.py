@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import User
-from tests.wheels import build_companion, build_wheel, serve
+from tests.wheels import Index, build_companion, build_wheel, serve
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -25,17 +25,23 @@ def wheels(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def user(tmp_path: Path, wheels: Path) -> Iterator[User]:
+def index(wheels: Path) -> Iterator[Index]:
+    """Serve the wheels."""
+    with serve(wheels) as served:
+        yield served
+
+
+@pytest.fixture
+def user(tmp_path: Path, index: Index) -> User:
     """Return somebody who has no settings but these."""
     folder = tmp_path / "user"
     folder.mkdir()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "WHICHTORCH_"))}
-    with serve(wheels) as index:
-        settings = {
-            "HOME": str(tmp_path / "empty"),
-            "PYTHONPATH": str(ROOT),
-            "UV_DEFAULT_INDEX": index.url,
-            "WHICHTORCH_PYTORCH_INDEX": "http://127.0.0.1:9/whl",
-            "COLUMNS": "160",
-        }
-        yield User(folder, kept | settings)
+    settings = {
+        "HOME": str(tmp_path / "empty"),
+        "PYTHONPATH": str(ROOT),
+        "UV_DEFAULT_INDEX": index.url,
+        "WHICHTORCH_PYTORCH_INDEX": "http://127.0.0.1:9/whl",
+        "COLUMNS": "160",
+    }
+    return User(folder, kept | settings)

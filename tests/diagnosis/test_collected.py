@@ -29,7 +29,7 @@ ENVIRONMENT = Environment(
 
 def filled(folder: Path) -> Path:
     """Return a folder with the stacks of the hang in which a Meta kernel waits for the GIL."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     names = {"kernel.txt": "proc.txt", "26947.pystack.txt": "pystack-native.txt"}
     names["26947.pyspy.json"] = "pyspy-native.json"
     for name, sample in names.items():

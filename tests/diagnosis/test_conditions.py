@@ -31,7 +31,7 @@ WITH_BIAS = [
 ]
 
 
-def seen(condition: Condition, rows: list[dict[str, Any]]) -> tuple[bool, str]:
+def seen(condition: Condition, rows: list[dict[str, Any]]) -> tuple[bool | None, str]:
     (result,) = conditions.check([condition], {"operators": rows, "all_threads": True})
     assert result.condition == condition
     return result.met, result.seen
@@ -71,8 +71,8 @@ def test_met_by_a_call_that_is_all_that_is_asked(condition: Condition) -> None:
         ),
         (
             Condition(op="aten::mm", grad_mode=False),
-            [row("aten::mm"), row("aten::mm", grad_mode=None)],
-            "aten::mm was dispatched with grad mode on, not off and with grad mode unknown, not off",
+            [row("aten::mm"), row("aten::mm", "aten::addmm")],
+            "aten::mm was dispatched with grad mode on, not off",
         ),
         (
             Condition(op="aten::mm", thread="other"),
@@ -101,6 +101,24 @@ def test_met_by_a_call_that_is_all_that_is_asked(condition: Condition) -> None:
 def test_what_happened_instead_is_told(condition: Condition, rows: list[dict[str, Any]], instead: str) -> None:
     """An unmet condition says what the nearest call of its operator was like, or which operators there were."""
     assert seen(condition, rows) == (False, instead)
+
+
+@pytest.mark.parametrize(
+    ("asked", "unknown"),
+    [
+        ({"grad_mode": False}, "with grad mode off"),
+        ({"python_key": False}, "without the Python key"),
+        ({"thread": "other"}, "in another thread"),
+        ({"thread": "main", "python_key": True}, "in the main thread, with the Python key"),
+    ],
+)
+def test_what_nobody_could_see_is_neither_met_nor_unmet(asked: dict[str, Any], unknown: str) -> None:
+    """A call that may have been as asked leaves it open, whatever other calls were."""
+    rows = [row("aten::mm", thread=None, grad_mode=None, python_key=None)]
+    wanted = f"aten::mm was dispatched with ADInplaceOrView, AutogradMeta, Meta, not known whether {unknown}"
+    assert seen(Condition(op="aten::mm", **asked), rows) == (None, wanted)
+    other = row("aten::mm", thread="main", grad_mode=True, python_key=True)
+    assert seen(Condition(op="aten::mm", grad_mode=False), [other, *rows])[0] is None
 
 
 def test_one_call_must_be_all_that_is_asked() -> None:

@@ -30,6 +30,28 @@ def test_merge_by_pthread_and_main() -> None:
     assert [(one.tid, len(one.frames)) for one in merged.threads] == [(5, 1), (6, 0)]
 
 
+def test_a_thread_is_found_by_its_stack() -> None:
+    """What pthread_self() points to stands at the upper end of the stack that the kernel tells of.
+
+    Two stacks below one end, an end too far away, and a thread of which the kernel tells no stack, are not guessed at.
+    """
+
+    def pictures(*pointers: int | None) -> list[list[Process]]:
+        calls = [(202, 0, 0, 0, 0, 0, 0, one, 0x7) if one else () for one in pointers]
+        waits = [Thread(tid=tid, kernel=KernelWait(syscall=call)) for tid, call in enumerate(calls, 5)]
+        idents = {0x7000_0000: python("f", "a.py", 1), 0x7080_1000: python("g", "a.py", 2)}
+        told = [Thread(ident=ident, frames=(frame,)) for ident, frame in idents.items()]
+        return [[Process(pid=5, threads=tuple(waits))], [Process(pid=5, threads=tuple(told))]]
+
+    def found(*pointers: int | None) -> dict[int, list[str]]:
+        (process,) = stacks.merge(*pictures(*pointers))
+        return {one.tid: [frame.function for frame in one.frames] for one in process.threads if one.tid}
+
+    assert found(0x7FFE_0000, 0x7080_0F00, 0x6FFF_F000) == {5: [], 6: ["g"], 7: ["f"]}
+    assert found(0x7FFE_0000, 0x7080_0F00, 0x7080_0E00) == {5: [], 6: [], 7: []}
+    assert found(0x7FFE_0000, 0x6000_0000, None) == {5: [], 6: [], 7: []}
+
+
 def test_python_frames_are_woven_into_native_ones() -> None:
     """The native stack of gdb gets the Python frames of faulthandler where the interpreter's loop stands."""
     ours = Thread(tid=1, ident=1, frames=(native("read"), native("os_read"), native("_PyEval_EvalFrameDefault")))

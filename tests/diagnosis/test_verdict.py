@@ -108,6 +108,14 @@ def test_deadlock_is_named_by_what_its_threads_wait_for() -> None:
     assert verdict.signature == "stuck: child, 2 x futex"
 
 
+@pytest.mark.parametrize(("moving", "note"), [(True, "still moving after 240 s"), (None, "still busy after 240 s")])
+def test_the_longer_look_claims_no_more_than_was_seen(moving: bool | None, note: str) -> None:
+    """Where no stacks could be read, nobody knows whether it moved."""
+    late = ending(stopped_by="timeout", busy=True, moving=moving, seconds=240.0)
+    verdict = judge(late, "", MEMORY, is_rerun=True)
+    assert (verdict.outcome, verdict.note) == (Outcome.HANG, note)
+
+
 def attempt(outcome: Outcome, seconds: float = 1) -> Attempt:
     return Attempt(outcome=outcome, seconds=seconds, stopped_by=StoppedBy.EXIT)
 

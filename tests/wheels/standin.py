@@ -102,13 +102,13 @@ def build_wheel(
     return _write(folder, "torch", version, tag, files, requires, claims or version)
 
 
-def build_companion(folder: Path, name: str, version: str, *, padding: int = 0) -> Path:
+def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, requires: tuple[str, ...] = ()) -> Path:
     """Build a wheel of another package, such as the numpy that is always installed with torch."""
     module = name.replace("-", "_")
     files = {f"{module}/__init__.py": f"__version__ = {version!r}\n"}
     if padding:
         files[f"{module}/padding.txt"] = "." * padding
-    return _write(folder, module, version, "py3-none-any", files, (), version)
+    return _write(folder, module, version, "py3-none-any", files, requires, version)
 
 
 def _write(

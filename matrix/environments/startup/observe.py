@@ -18,7 +18,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import sys
 import threading
 
 TYPE_CHECKING = False  # importing typing would slow every start
@@ -33,42 +32,12 @@ _MAIN = "main"
 _BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
 
 
-def install(give_up: Callable[[object], object]) -> None:  # noqa: ARG001
+def install(after_import: Callable[[str, Callable[[ModuleType], object]], object]) -> None:
     """Start to observe as soon as torch has been imported."""
     file = os.environ.pop(FILE, None)
     if file:
-        sys.meta_path.insert(0, Watcher(Observer(file)))
-
-
-class Watcher:
-    """A finder that finds nothing itself, but has torch's loader start the observer at its end."""
-
-    def __init__(self, observer: Observer) -> None:
-        self.observer = observer
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec that the other finders give for torch, its loader wrapped."""
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find else None
-            if spec is not None:
-                self.wrap(spec.loader)
-                return spec
-        return None
-
-    def wrap(self, loader: Any) -> None:
-        """Replace `exec_module` on this one loader, for this one call: all else about it stays."""
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
-            execute(module)
-            self.observer.start()
-
-        loader.exec_module = exec_module
+        observer = Observer(file)
+        after_import("torch", lambda _: observer.start())
 
 
 class Observer:

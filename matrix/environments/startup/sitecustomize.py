@@ -19,7 +19,8 @@ import sys
 
 TYPE_CHECKING = False  # importing typing would take longer, too
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from types import ModuleType
+    from typing import Any, Callable, NoReturn
 
 HOOKS = "WHICHTORCH_HOOKS"  # names of the files beside this one, separated by commas
 STACKS = "WHICHTORCH_STACKS"  # folder that faulthandler writes to, one file per process
@@ -28,7 +29,7 @@ NOT_APPLICABLE = 125
 
 
 def apply_hook(folder: str, name: str) -> None:
-    """Run a hook's `install`, telling it how to stop the process if it fails later."""
+    """Run a hook's `install`; what it passes to `after_import(module, action)` is done after each such import."""
     path = os.path.join(folder, name + ".py")
     try:
         # not an import: a script may have a module of the same name
@@ -36,11 +37,47 @@ def apply_hook(folder: str, name: str) -> None:
             code = compile(file.read(), path, "exec")
         hook: dict[str, Any] = {"__name__": "whichtorch_" + name, "__file__": path}
         exec(code, hook)  # noqa: S102
-        hook["install"](lambda reason: refuse(name, reason))
+        hook["install"](lambda module, action: sys.meta_path.insert(0, AfterImport(module, action, name)))
     except FileNotFoundError:
         refuse(name, "there is no hook of that name")
     except Exception as error:  # noqa: BLE001  # whatever it is, it must be loud
         refuse(name, error)
+
+
+class AfterImport:
+    """A finder that finds nothing itself, but has one module's loader call a hook's `action` with it at its end."""
+
+    def __init__(self, module: str, action: Callable[[ModuleType], object], hook: str) -> None:
+        self.module, self.action, self.hook = module, action, hook
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the spec that the finders behind this one give for the module, its loader wrapped."""
+        if name != self.module:
+            return None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                self.wrap(spec.loader)
+                return spec
+        return None
+
+    def wrap(self, loader: Any) -> None:
+        """Replace `exec_module` on this one loader, for this one call: all else about it stays."""
+        try:
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                vars(loader).pop("exec_module", None)  # gone already where two hooks wait for one module
+                execute(module)
+                try:
+                    self.action(module)
+                except Exception as error:  # noqa: BLE001
+                    refuse(self.hook, error)
+
+            loader.exec_module = exec_module
+        except Exception as error:  # noqa: BLE001
+            refuse(self.hook, error)
 
 
 def refuse(name: str, reason: object) -> NoReturn:

@@ -1,0 +1,74 @@
+"""Where no process may read another, as in a container without ptrace: what is told of a hang all the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from matrix.process.collect import NOT_PERMITTED
+from tests.cli.shell import PATIENCE, User
+from tests.process.running import PROGRAMS
+from tests.process.test_collect import needs_collectors
+
+WITHOUT = (sys.executable, str(PROGRAMS / "without_ptrace.py"))
+
+
+def is_deniable() -> bool:
+    return sys.platform == "linux" and subprocess.run((*WITHOUT, "true"), check=False).returncode == 0
+
+
+pytestmark = [pytest.mark.skipif(not is_deniable(), reason="needs seccomp"), needs_collectors]
+
+
+def call(user: User, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program so that it may read no other process."""
+    return subprocess.run(
+        [*WITHOUT, sys.executable, *arguments],
+        cwd=user.folder,
+        env=user.environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_hangs_are_judged_and_diagnosed(user: User) -> None:
+    """What the processes and the kernel tell by themselves gives verdict, stacks and diagnosis; once it says why."""
+    options = [word for name in ("deadlock", "gil_deadlock") for word in ("--scenario", f"control/{name}")]
+    ended = call(user, "-m", "matrix", "matrix", "--torch", "9.2.0", "--json", "result.json", *options)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (ended.stdout + ended.stderr).count(NOT_PERMITTED) == 1
+    cells = {cell["scenario"]: cell for cell in json.loads((user.folder / "result.json").read_text())["cells"]}
+    for cell in cells.values():
+        (attempt,) = cell["attempts"]
+        assert (cell["outcome"], attempt["stopped_by"], attempt["note"]) == ("hang", "stall", NOT_PERMITTED)
+        names = {path.name.partition(".")[2] for path in (user.folder / ".whichtorch" / attempt["stacks"]).iterdir()}
+        assert names == {"faulthandler.txt", "txt"}
+    assert cells["control/gil_deadlock"]["attempts"][0]["diagnosis"]["kind"] == "GIL cycle"
+    assert cells["control/deadlock"]["attempts"][0]["diagnosis"]["kind"] == "unknown"
+    folder = user.folder / ".whichtorch" / cells["control/deadlock"]["attempts"][0]["stacks"]
+    assert (folder / "diagnosis.txt").read_text().count("take (deadlock.py:17)") == 2
+
+
+def test_a_process_that_may_not_be_read(user: User) -> None:
+    """`stacks PID` says so, and what to do."""
+    with subprocess.Popen([sys.executable, PROGRAMS / "stuck_pipe.py"]) as program:
+        ended = call(user, "-m", "matrix", "stacks", str(program.pid))
+        program.kill()
+    assert ended.returncode == 3
+    assert f"no permission to read the stacks of process {program.pid}" in ended.stderr
+    assert "hint: run it as root" in ended.stderr
+
+
+def test_the_doctor_names_the_cause(user: User) -> None:
+    """The lack of ptrace is a problem, with what the collector said, what the kernel says, and the remedy."""
+    shown = "from matrix.checkup import check_up; print(*(c for c in check_up(Path()) if c.name == 'ptrace'))"
+    ended = call(user, "-c", "from pathlib import Path; " + shown)
+    assert ended.returncode == 0, ended.stderr
+    assert "py-spy cannot read another process: EPERM: Operation not permitted (" in ended.stdout
+    assert "a seccomp filter)" in ended.stdout
+    assert "--security-opt seccomp=unconfined" in ended.stdout
