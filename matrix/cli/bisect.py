@@ -82,6 +82,7 @@ def bisect(  # one parameter per option
     ] = None,
     max_installs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Install at most so many.")] = None,
     disk: options.Disk = None,
+    install_timeout: options.InstallTimeout = options.INSTALL_TIMEOUT,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
     report_file: Annotated[
@@ -124,7 +125,7 @@ def bisect(  # one parameter per option
         jobs=jobs,
         fresh=fresh,
     )
-    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
+    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
     show = progress_on(console)
     with terminating_like_interrupt():
         if all(sides):
