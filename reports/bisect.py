@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from matrix.search.bisection import Bisection, Boundary, Probe
 
+COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
+VALUES_NAMED = 8  # of commits between two others; more are counted
 PACKAGES_NAMED = 6  # that changed with torch; more are counted
 NARROWEST = 40  # columns that a line of values takes at least
 PLURALS = {
@@ -21,6 +23,7 @@ PLURALS = {
     Searched.DATE: "days",
     Searched.COMMIT: "commits",
     Searched.LOCK: "sets of packages",
+    Searched.PYTHON: "Pythons",
 }
 
 
@@ -41,7 +44,8 @@ def heading(found: Bisection) -> str:
     if found.axis is Searched.LOCK:
         what = f"{found.differing} packages differ"
     else:
-        ends = f", {found.values[0]} to {found.values[-1]}" if len(found.values) > 1 else ""
+        is_ordered = not found.groups and len(found.values) > 1
+        ends = f", {short(found, found.values[0])} to {short(found, found.values[-1])}" if is_ordered else ""
         what = f"{len(found.values)} {plural(found)}{ends}"
     return f"{found.scenario}: {what}" + (f"; {shared}" if shared else "")
 
@@ -49,6 +53,11 @@ def heading(found: Bisection) -> str:
 def plural(found: Bisection) -> str:
     """Return what the values are called."""
     return PLURALS.get(found.axis, f"{found.axis}s")
+
+
+def short(found: Bisection, value: str) -> str:
+    """Return what people call a value; a commit by the first digits of its hash."""
+    return value[:COMMIT_DIGITS] if found.axis is Searched.COMMIT else value
 
 
 def word(probe: Probe) -> str:
@@ -65,7 +74,7 @@ def _values(found: Bisection, width: int) -> Iterator[str]:
     Short ones share lines, with a bar at each boundary; long ones have a line each.
     """
     if found.axis in {Searched.LOCK, Searched.COMMIT}:
-        yield from (f"  {word(probe):<8} {probe.value}" for probe in found.probes)
+        yield from (f"  {word(probe):<8} {short(found, probe.value)} {probe.title}".rstrip() for probe in found.probes)
         return
     edges = {boundary.from_ for boundary in found.boundaries} if found.answer is Kind.BOUNDARY else set()
     parts: list[str] = []
@@ -89,7 +98,9 @@ def _values(found: Bisection, width: int) -> Iterator[str]:
 def answer_lines(found: Bisection) -> Iterator[str]:
     """Yield the boundaries, or that there is none, and what is no evidence."""
     does = verb(found.reference[0] if found.reference else None)
-    if found.answer is Kind.NONE:
+    if found.groups:
+        yield from _group_lines(found, does)
+    elif found.answer is Kind.NONE:
         yield _none(found, does)
     elif found.answer is Kind.INCONCLUSIVE and not found.boundaries:
         yield "inconclusive: no two values could be told apart"
@@ -115,6 +126,18 @@ def failure_words(found: Bisection) -> str:
     return f"{bad[-1].signature if bad else found.reference[1]}" + (f": {says}" if says else "")
 
 
+def _group_lines(found: Bisection, does: str) -> Iterator[str]:
+    """Yield which values fail and which pass, of an axis without an order."""
+    said = {
+        Verdict.BAD: f"{does} with",
+        Verdict.DIFFERENT: "fails in another way with",
+        Verdict.GOOD: "passes with",
+        Verdict.UNTESTABLE: "could not be tested with",
+    }
+    parts = [f"{words} {', '.join(values)}" for verdict, words in said.items() if (values := found.groups[verdict])]
+    yield ("inconclusive: " if found.answer is Kind.INCONCLUSIVE else "") + ("; ".join(parts) or "nothing was tried")
+
+
 def _none(found: Bisection, does: str) -> str:
     verdicts = {probe.verdict for probe in found.probes}
     if Verdict.BAD in verdicts and Verdict.GOOD not in verdicts:
@@ -130,7 +153,7 @@ def _count(found: Bisection, verdict: Verdict) -> int:
 
 def boundary_words(boundary: Boundary, found: Bisection, does: str) -> str:
     """Return what changed where, in one line."""
-    first, last = boundary.from_, boundary.to
+    first, last = short(found, boundary.from_), short(found, boundary.to)
     is_fix = boundary.change is Change.FIX
     sure = f"confidence {min(boundary.confidence, 0.999):.3g}"
     if found.answer is Kind.INCONCLUSIVE:
@@ -150,7 +173,8 @@ def boundary_words(boundary: Boundary, found: Bisection, does: str) -> str:
 def _boundary_lines(boundary: Boundary, found: Bisection, does: str) -> Iterator[str]:
     yield boundary_words(boundary, found, does)
     for title, values in between(boundary):
-        yield f"  between them, {title}: {', '.join(values)}"
+        named = [short(found, value) for value in values]
+        yield f"  between them, {title}: {_some(named, VALUES_NAMED if found.axis is Searched.COMMIT else len(named))}"
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
     if boundary.same_commit and found.axis is Searched.VERSION:
@@ -185,7 +209,7 @@ def _no_evidence(found: Bisection) -> Iterator[str]:
         if probe.verdict is Verdict.UNTESTABLE:
             what = f"{probe.outcome}: {probe.signature or ''}".removesuffix(": ")
             says = f"{what}: {probe.message}" if probe.message else what
-            reasons.setdefault(says, []).append(probe.value)
+            reasons.setdefault(says, []).append(short(found, probe.value))
     for says, values in reasons.items():
         yield f"  no evidence: {_some(values, PACKAGES_NAMED)}: {says}"
 

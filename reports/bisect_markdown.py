@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from matrix.diagnosis.explain import verb
 from matrix.search.evidence import Kind, Verdict
-from reports.bisect import answer_lines, cost, heading, word
+from reports.bisect import answer_lines, cost, heading, short, word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,14 +47,24 @@ def bisection_markdown(found: Bisection, home: Path) -> Iterator[str]:
 def _title(found: Bisection) -> str:
     does = verb(found.reference[0] if found.reference else None)
     if found.answer is Kind.BOUNDARY and found.boundaries:
-        ends = ", ".join(f"{one.change} between {one.from_} and {one.to}" for one in found.boundaries)
+        ends = ", ".join(
+            f"{one.change} between {short(found, one.from_)} and {short(found, one.to)}" for one in found.boundaries
+        )
         return f"`{found.scenario}` {does}: {ends}"
+    if found.answer is Kind.BOUNDARY:
+        return f"`{found.scenario}` {does} with {', '.join(found.groups[Verdict.BAD])}"
     return f"`{found.scenario}`: {'no change found' if found.answer is Kind.NONE else 'inconclusive'}"
 
 
 def _table(found: Bisection) -> Iterator[str]:
     rows = [
-        [probe.value, word(probe), f"{probe.k} of {probe.n}" if probe.n else "-", _short(probe), f"{probe.seconds:.1f}"]
+        [
+            f"{short(found, probe.value)} {_plain(probe.title)}".rstrip(),
+            word(probe),
+            f"{probe.k} of {probe.n}" if probe.n else "-",
+            _short(probe),
+            f"{probe.seconds:.1f}",
+        ]
         for probe in found.probes
     ]
     headers = [str(found.axis), "outcome", "runs", "what", "seconds"]

@@ -12,6 +12,7 @@ import typer
 from matrix import config
 from matrix.cli.options import commas
 from matrix.environments.releases import split_specs
+from matrix.errors import UsageError
 
 MatrixFile = Annotated[Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file.")]
 
@@ -44,11 +45,12 @@ OnlyPython = Annotated[list[str] | None, typer.Option(metavar=_PYTHONS, help="On
 OnlyBuild = Annotated[list[str] | None, typer.Option(metavar=_NAMES, help="Only these builds.")]
 OnlyConfig = Annotated[list[str] | None, typer.Option("--config", metavar=_NAMES, help="Only these configs.")]
 
-OnePython = Annotated[str | None, typer.Option("--python", metavar="3.11", help="Python version.")]
+# of a search: one of each, but for the axis whose values are told apart
+OnePython = Annotated[list[str] | None, typer.Option("--python", metavar="3.11", help="Python version.")]
 OneBuild = Annotated[
-    str | None, typer.Option("--build", metavar="NAME", help="pypi, cpu, cu128, nightly-cpu, or of the file.")
+    list[str] | None, typer.Option("--build", metavar="NAME", help="pypi, cpu, cu128, nightly-cpu, or of the file.")
 ]
-OneConfig = Annotated[str | None, typer.Option("--config", metavar="NAME", help="default, or another config.")]
+OneConfig = Annotated[list[str] | None, typer.Option("--config", metavar="NAME", help="default, or another config.")]
 
 
 def named_axes(
@@ -61,11 +63,24 @@ def named_axes(
 
 
 def one_of_each(
-    torch: list[str], python: str | None, build: str | None, config_name: str | None
+    torch: list[str],
+    python: list[str] | None,
+    build: list[str] | None,
+    config_names: list[str] | None,
+    *,
+    several: str = "",
 ) -> dict[str, tuple[str, ...]]:
-    """Return the axes of a search over torch: one build, Python and config, the default ones where none is named."""
-    builds, configs = [build or "auto"], [config_name or "default"]
-    return named_axes(torch, [python] if python else None, builds, configs) | ({} if python else {"python": ()})
+    """Return the axes of a search: one build, Python and config, the default ones where none is named.
+
+    Only the axis `several` may have more of them. Raises UsageError.
+    """
+    named = {"python": commas(python), "build": commas(build), "config": commas(config_names)}
+    for axis, values in named.items():
+        if axis != several and len(values) > 1:
+            hint = f"name one, or have them told apart with --axis {axis}"
+            raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
+    specs = {"torch": tuple(split_specs(",".join(torch)))}
+    return specs | {"build": ("auto",), "config": ("default",), "python": ()} | {k: v for k, v in named.items() if v}
 
 
 def read_matrix(path: Path | None, named: dict[str, tuple[str, ...]] | None = None) -> config.MatrixFile:

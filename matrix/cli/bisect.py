@@ -13,14 +13,15 @@ from rich.console import Console
 
 import scenarios
 from matrix import plan, store
-from matrix.cli import axes, options
+from matrix.cli import axes, options, sources
 from matrix.cli.exits import Exit
 from matrix.cli.output import print_lines, write_json
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
-from matrix.environments.cache import EnvironmentCache
+from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.releases import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
+from matrix.search.bisection import Searched
 from matrix.search.days import day_named
 from matrix.search.evidence import Find
 from matrix.search.locks import Side
@@ -31,6 +32,14 @@ class Axis(StrEnum):
 
     VERSION = "version"
     DATE = "date"
+    CONFIG = "config"  # this one and the next two are told apart, not bisected
+    PYTHON = "python"
+    BUILD = "build"
+
+    @property
+    def is_unordered(self) -> bool:
+        """True where every value is tried, because none lies between two others."""
+        return self in {Axis.CONFIG, Axis.PYTHON, Axis.BUILD}
 
 
 def bisect(  # one parameter per option
@@ -65,6 +74,10 @@ def bisect(  # one parameter per option
     python: axes.OnePython = None,
     build: axes.OneBuild = None,
     config_name: axes.OneConfig = None,
+    git: sources.Git = None,
+    build_command: sources.BuildCommand = None,
+    interpreter: sources.Interpreter = None,
+    install_timeout: sources.InstallTimeout = None,
     any_failure: Annotated[
         bool, typer.Option("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
     ] = False,
@@ -82,7 +95,6 @@ def bisect(  # one parameter per option
     ] = None,
     max_installs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Install at most so many.")] = None,
     disk: options.Disk = None,
-    install_timeout: options.InstallTimeout = options.INSTALL_TIMEOUT,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
     report_file: Annotated[
@@ -92,12 +104,16 @@ def bisect(  # one parameter per option
     """Find the version, day or package that fixed or broke a test, or say that none did.
 
     Searched are releases of torch; with --axis date the days on which the same requirements were resolved; with
-    --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments differ. Both
-    bounds are checked first. The same command goes on where it was interrupted, and what `matrix` has run counts.
-    Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in the way; 130 interrupted.
+    --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments differ; with
+    --git the commits of a checkout. --axis config, python or build tells the values apart that --config, --python
+    or --build name. Both bounds are checked first. The same command goes on where it was interrupted, and what
+    `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in
+    the way; 130 interrupted.
     """
     # here: `matrix` starts without them
+    from matrix.search.apart import tell_apart
     from matrix.search.budget import Budget
+    from matrix.search.commits import search_commits
     from matrix.search.evidence import Options
     from matrix.search.ordered import search_versions
     from matrix.search.packages import search_days, search_locks
@@ -107,7 +123,9 @@ def bisect(  # one parameter per option
 
     home = store.state_folder()
     console = Console()
-    named = axes.one_of_each(torch or [EVERY_RELEASE], python, build, config_name)
+    source = sources.source_of(git, build_command, interpreter, install_timeout)
+    torch = torch or ["latest" if axis.is_unordered else EVERY_RELEASE]
+    named = axes.one_of_each(torch, python, build, config_name, several=axis)
     sides = _sides(good_lock, good_env), _sides(bad_lock, bad_env)
     _check(axis, since, until, sides, good, bad)
     scenario, variant = _one_test(test)
@@ -125,11 +143,18 @@ def bisect(  # one parameter per option
         jobs=jobs,
         fresh=fresh,
     )
-    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
+    cache = EnvironmentCache(
+        home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout or INSTALL_TIMEOUT
+    )
     show = progress_on(console)
     with terminating_like_interrupt():
         if all(sides):
             found = search_locks(question, *sides, cache, show)  # type: ignore[arg-type]
+        elif source is not None:
+            found = search_commits(question, source, show)
+        elif axis.is_unordered:
+            values = options.commas({"config": config_name, "python": python, "build": build}[axis])
+            found = tell_apart(question, Searched(axis), values, cache, show)
         elif axis is Axis.DATE:
             yesterday = datetime.now(UTC).date() - timedelta(days=1)
             days = day_named(str(since)), day_named(until) if until else yesterday

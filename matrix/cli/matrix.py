@@ -59,7 +59,9 @@ def matrix(  # one parameter per option
         str | None,
         typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB. [default: 80 % of what is free]"),
     ] = None,
-    install_timeout: options.InstallTimeout = options.INSTALL_TIMEOUT,
+    install_timeout: Annotated[
+        float, typer.Option(metavar="S", min=1, help="Seconds after which an install is given up.")
+    ] = 1800,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
     no_stall: Annotated[
         bool, typer.Option("--no-stall", help="Wait out every timeout, even on evidence of a deadlock.")

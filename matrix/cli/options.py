@@ -12,10 +12,6 @@ from matrix.model import Scenario
 Test = Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")]
 Timeout = Annotated[float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt.")]
 Repeat = Annotated[int, typer.Option(metavar="N", min=1, help="Attempts per cell.")]
-INSTALL_TIMEOUT = 1800.0  # seconds: 3 GB over a slow line
-InstallTimeout = Annotated[
-    float, typer.Option(metavar="S", min=1, help="Seconds after which an install is given up.", show_default=True)
-]
 Disk = Annotated[str | None, typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB.")]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from matrix.environments.builds import kept_folder
 from matrix.environments.sources import Sources, without_credentials
-from matrix.process.supervise import Ending, Task
+from matrix.process.supervise import Ending, Task, mark_for
 
 if TYPE_CHECKING:
     from matrix.model import Build
@@ -77,17 +77,29 @@ class Commander:
         what: str,
         cancelled: threading.Event | None,
         timeout: float | None = None,
+        cwd: Path | None = None,
+        processes: int = 512,
     ) -> Ending:
         """Run a command to its end with all its output in `log`.
 
-        Raises CancelledError on an interrupt, InstallError where it takes too long or cannot be run;
-        `what` names it there. A failed command is the caller's to judge.
+        It runs in the state folder unless `cwd` says where, with so many `processes` alive at once. Raises
+        CancelledError on an interrupt, InstallError where it takes too long or cannot be run; `what` names it
+        there. A failed command is the caller's to judge.
         """
         if cancelled is not None and cancelled.is_set():
             raise CancelledError
         log.parent.mkdir(parents=True, exist_ok=True)
         limit = timeout or self.timeout
-        task = Task(argv=argv, cwd=str(self.home), env=dict(env), stdout=str(log), stderr=str(log), timeout=limit)
+        task = Task(
+            argv=argv,
+            cwd=str(cwd or self.home),
+            env=dict(env),
+            stdout=str(log),
+            stderr=str(log),
+            timeout=limit,
+            processes=processes,
+            mark=mark_for(self.home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
+        )
         ending = _wait(self.start(task), cancelled)
         if ending.stopped_by == "interrupt":
             raise CancelledError

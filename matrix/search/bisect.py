@@ -11,13 +11,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.verdict import combine
 from matrix.events import ProbeChosen
 from matrix.model import Outcome, variant_suffix
 from matrix.plan import PlannedCell
-from matrix.search.bisection import Bisection, Boundary, Probe, Searched, facts_between
+from matrix.search.bisection import Bisection, Boundary, Searched, facts_between
 from matrix.search.budget import Budget
 from matrix.search.evidence import Answer, Costs, Kind, Purpose, Search, Verdict
+from matrix.search.results import probe_of, shown, sighting_of
 from matrix.search.sightings import Failure, Sighting, judging_records, observations_of, reference_of
 from matrix.search.strategy import decide_parallel, partial
 from matrix.search.view import View
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matrix.plan import Options
     from matrix.search import evidence as pure
     from matrix.search.axes import Axis
+    from matrix.search.bisection import Probe
     from matrix.search.probing import Probed, Prober
     from matrix.store import Records
 
@@ -139,13 +140,8 @@ class Bisector:
     def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all that is recorded of a position; `cell` says why where nothing could be."""
         records = self.records.of(planned.key(environment)) if environment.is_usable else []
-        self._sightings[position] = Sighting(
-            position=position,
-            environment=environment,
-            cell=planned.judged(environment, records) if records or cell is None else cell,
-            records=judging_records(records),
-            reused=self._reused.get(position, 0),
-        )
+        reused = self._reused.get(position, 0)
+        self._sightings[position] = sighting_of(position, planned, environment, records, cell=cell, reused=reused)
 
     @property
     def _seen(self) -> list[Sighting]:
@@ -252,24 +248,8 @@ class Bisector:
         )
 
     def _probe(self, one: Sighting, view: View) -> Probe:
-        speaker = combine([record.attempt for record in one.records])
-        outcome = one.cell.outcome
-        ended_so = sum(record.attempt.outcome is (speaker.outcome if speaker else None) for record in one.telling)
-        label = view.label(one.position)
-        return Probe(
-            value=self.axis.values[one.position],
-            outcome=outcome,
-            signature=one.cell.signature,
-            k=ended_so,
-            n=len(one.telling),
-            reused=min(one.reused, len(one.telling)),
-            verdict=label if label is not None else Verdict.UNTESTABLE,
-            purpose=self._purposes.get(one.position),
-            message=speaker.message if speaker and speaker.message else one.cell.reason or "",
-            seconds=one.cell.seconds,
-            environment=one.environment,
-            cell=one.cell,
-        )
+        value, purpose = self.axis.values[one.position], self._purposes.get(one.position)
+        return probe_of(one, value, view.label(one.position), purpose=purpose)
 
     def _boundary(self, one: pure.Boundary) -> Boundary:
         values = self.axis.values
@@ -296,9 +276,7 @@ class Bisector:
             one = self._sightings.get(bound)
             if one is None:
                 continue
-            probe = self._probe(one, view)
-            what = probe.signature or probe.message
-            found.append(f"{probe.value}: {probe.outcome}, {probe.k} of {probe.n} runs" + (f": {what}" if what else ""))
+            found.append(shown(self._probe(one, view)))
         return found
 
 

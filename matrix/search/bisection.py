@@ -19,6 +19,7 @@ class Probe(Model):
     """A value that was tried, and what came of it."""
 
     value: str
+    title: str = ""  # what else it is called: a commit's subject
     outcome: Outcome
     signature: str | None = None
     k: int  # runs that ended so
@@ -83,6 +84,7 @@ class Bisection(Model):
     installs: int = 0
     runs: int = 0  # attempts made now
     seconds: float = 0
+    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of values without an order, by verdict
     answer: Kind
     reasons: tuple[str, ...] = ()
     command: str = ""  # that repeats it

@@ -61,14 +61,14 @@ class Workbench:
 
 @contextmanager
 def workbench(question: Question, cache: EnvironmentCache, show: Show) -> Iterator[Workbench]:
-    """Open a run, its progress and what answers signals; count the installs."""
+    """Open a run, its progress and what answers signals; count the installs and the builds."""
     records = store.Records() if question.fresh else store.read_records(question.home)
     installed: list[str] = []
     guard = threading.Lock()
     with opened_run(question.home) as run_store, show(cache, None) as emit:
 
         def staged(label: str, stage: str) -> None:
-            if stage == "installing":
+            if stage in {"installing", "building"}:
                 with guard:
                     installed.append(label)
             emit(EnvironmentStage(label=label, stage=stage))

@@ -93,13 +93,18 @@ def build_wheel(
     dispatch table. `claims` is the version its metadata gives, where that differs from
     the file's name; `padding` adds so many bytes to its size.
     """
-    files = {
-        "torch/__init__.py": _TORCH.format(behaviour=behaviour),
-        "torch/version.py": _VERSION.format(version=version),
-    }
+    files = source_files(version, behaviour)
     if padding:
         files["torch/lib/padding.txt"] = "." * padding
     return _write(folder, "torch", version, tag, files, requires, claims or version)
+
+
+def source_files(version: str, behaviour: str = "") -> dict[str, str]:
+    """Return the modules of a stand-in torch by their paths, for what is built without a wheel."""
+    return {
+        "torch/__init__.py": _TORCH.format(behaviour=behaviour),
+        "torch/version.py": _VERSION.format(version=version),
+    }
 
 
 def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, requires: tuple[str, ...] = ()) -> Path:

@@ -1,0 +1,137 @@
+"""`whichtorch bisect` along configs, Pythons and builds, and through a git history."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from matrix.environments.interpreters import default_python
+from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
+from tests.repository import BUILDS, FAILS, SKIPS, Repository
+from tests.wheels import build_wheel
+
+
+def history(folder: Path, commits: int, fixed: int, builds: dict[int, str]) -> Repository:
+    """Return a history in which one commit fixes torch, and some cannot be built."""
+    made = Repository.at(folder)
+    for number in range(commits):
+        made.commit("old" if number < fixed else "new", builds.get(number, BUILDS))
+    return made
+
+
+@pytest.fixture
+def little(tmp_path: Path) -> Repository:
+    """Return eight commits; the third last fixes it."""
+    return history(tmp_path / "checkout", 8, 5, {})
+
+
+def bisect_git(repository: Repository, script: str, first: str = "true") -> list[str]:
+    """Return the command that finds what fixed a script."""
+    options = ["--git", str(repository.folder), "--build-command", repository.command(first), "--json", "found.json"]
+    bounds = ["--bad", repository.commits[0], "--good", "main"]
+    return ["bisect", script, *options, *bounds]
+
+
+def found(user: User) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads((user.folder / "found.json").read_text())
+    return answer
+
+
+def test_commit_that_fixed_it_is_named(user: User, tmp_path: Path) -> None:
+    """Around commits that cannot be built the fix is found, and asked again it costs no build and no run."""
+    repository = history(tmp_path / "checkout", 20, 12, {6: SKIPS, 10: FAILS, 13: SKIPS})
+    repository.branch_off(3, "side")
+    repository.commit("old")
+    repository.git("checkout", "--quiet", "main")
+    repository.merge("side")
+    repository.git("remote", "add", "origin", "git@github.com:someone/torch.git")
+    script = user.script("repro.py", FAILS_IN_OLD)
+    ended = user.run(*bisect_git(repository, script))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    before, after = repository.commits[11:13]
+    answer = found(user)
+    (boundary,) = answer["boundaries"]
+    assert (answer["axis"], answer["answer"]) == ("commit", "boundary")
+    assert (boundary["from"], boundary["to"], boundary["change"]) == (before, after, "fix")
+    assert boundary["commits"] == f"https://github.com/someone/torch/compare/{before}...{after}"
+    assert f"fixed in {after[:10]}: last that fails {before[:10]}" in ended.stdout
+    assert f"pass     {after[:10]} change 12" in ended.stdout
+    assert repository.state == ("main", "")
+    builds, runs = repository.built, user.runs("repro.py")
+    again = user.run(*bisect_git(repository, script))
+    assert found(user)["boundaries"] == answer["boundaries"]
+    assert (repository.built, user.runs("repro.py")) == (builds, runs), again.stdout
+    assert (found(user)["installs"], found(user)["runs"]) == (0, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_during_a_build_it_goes_on_later(user: User, little: Repository, number: signal.Signals) -> None:
+    """Stopped, it ends the build and builds nothing twice afterwards; the checkout is given back as it was."""
+    gate = user.folder / "gate"
+    script = user.script("repro.py", FAILS_IN_OLD)
+    waiting = f"test -e {gate} || test $(wc -l < {little.builds}) -lt 3 || sleep 3600"
+    command = bisect_git(little, script, waiting)
+    process = user.start(*command)
+    wait_for(lambda: len(little.built) == 3)
+    process.send_signal(number)
+    assert process.wait(PATIENCE) == (130 if number == signal.SIGINT else -number)
+    wait_for(lambda: not alive_in(gate))
+    if number == signal.SIGINT:
+        assert little.state == ("main", "")
+    gate.touch()
+    ended = user.run(*command)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert found(user)["boundaries"][0]["to"] == little.commits[5]
+    assert little.state == ("main", "")
+    first, second, stopped = little.built[:3]
+    assert (first in little.built[3:], second in little.built[3:]) == (False, False)
+    assert stopped in little.built[3:]
+
+
+def test_configs_are_told_apart(user: User) -> None:
+    """Each config is tried once, the failing ones again, and what they have in common is said."""
+    script = user.script("repro.py", "NOTE\nimport os\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'threads'\n")
+    options = ["--axis", "config", "--config", "default,single-thread", "--config", "no-compile-threads"]
+    ended = user.run("bisect", script, *options, "--json", "found.json", "--jobs", "2", "--report", "found.md")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    answer = found(user)
+    assert answer["groups"] == {
+        "good": ["single-thread"],
+        "bad": ["default", "no-compile-threads"],
+        "different": [],
+        "untestable": [],
+    }
+    assert (answer["answer"], answer["installs"]) == ("boundary", 1)
+    assert answer["common"] == {"torch": "9.2.0", "build": "pypi", "python": answer["common"]["python"]}
+    assert "fails with default, no-compile-threads; passes with single-thread" in ended.stdout
+    report = (user.folder / "found.md").read_text()
+    assert report.startswith("## `repro.py` fails with default, no-compile-threads\n")
+    assert user.runs("repro.py") == 7
+
+
+def test_builds_are_told_apart(user: User, tmp_path: Path) -> None:
+    """The same version from two places; one whose canary fails is no evidence."""
+    for name, behaviour in (("one", "old"), ("two", "new"), ("three", "fails to import")):
+        build_wheel(tmp_path / name, "9.1.0", behaviour=behaviour)
+    tables = "".join(f'[build.{name}]\nfind-links = "{tmp_path / name}"\n' for name in ("one", "two", "three"))
+    (user.folder / "matrix.toml").write_text(f'[axes]\ntorch = ["latest"]\n{tables}')
+    script = user.script("repro.py", FAILS_IN_OLD)
+    options = ["--matrix", "matrix.toml", "--axis", "build", "--build", "one,two,three"]
+    ended = user.run("bisect", script, *options, "--json", "found.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert found(user)["groups"] == {"good": ["two"], "bad": ["one"], "different": [], "untestable": ["three"]}
+    assert "fails with one; passes with two; could not be tested with three" in ended.stdout
+
+
+def test_one_python_alone_can_be_compared_with_nothing(user: User) -> None:
+    """Where all but one value cannot be tested the answer is inconclusive, and says why."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    own = default_python()
+    ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "found.json")
+    assert ended.returncode == 4, ended.stdout + ended.stderr
+    assert found(user)["groups"]["untestable"] == ["3.99"]
+    assert "Python 3.99" in ended.stdout
