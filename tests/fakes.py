@@ -26,8 +26,10 @@ class FakeCache:
     home: Path
     missing: frozenset[str] = frozenset()
     knows: bool = True
+    unreachable: str | None = None  # the index that is in the way
     acquired: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
+    installed: set[str] = field(default_factory=set)  # versions
 
     def environment(self, request: Request) -> Environment:
         outcome = Outcome.UNBUILDABLE if request.torch in self.missing else None
@@ -48,7 +50,19 @@ class FakeCache:
 
     def acquire(self, request: Request, cancelled: threading.Event) -> Environment:
         self.acquired.append(request.label)
-        return self.environment(request)
+        environment = self.environment(request)
+        if environment.is_usable:
+            self.installed.add(request.torch)
+        return environment
+
+    def is_installed(self, request: Request) -> bool:
+        return request.torch in self.installed
+
+    def typical_install(self) -> float:
+        return 25.0
+
+    def in_the_way(self, request: Request) -> str | None:
+        return self.unreachable
 
     def release(self, request: Request) -> None:
         self.released.append(request.label)

@@ -27,9 +27,14 @@ def is_absent(signature: str | None, message: str) -> bool:
     Only what is raised in the script itself counts: deeper down a missing attribute is torch's own bug.
     """
     type_, _, place = (signature or "").partition(" in ")
-    inner, _, _outer = place.partition(" < ")
+    inner, _, outer = place.partition(" < ")
     if inner.startswith(_PLACES):
         return True
     words = _MESSAGES.get(type_)
-    is_scripts_own = " < " not in place or inner.startswith(_PROXIES)
+    # the outer frame is the script's: in the same file, the inner one is a function of the script
+    is_scripts_own = not outer or _file(inner) == _file(outer) or inner.startswith(_PROXIES)
     return words is not None and is_scripts_own and words.search(message) is not None
+
+
+def _file(frame: str) -> str:
+    return frame.rpartition(" (")[2]

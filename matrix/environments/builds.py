@@ -19,7 +19,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.environments.sources import without_credentials
+from matrix.environments.sources import local_folder, without_credentials
 from matrix.errors import UsageError
 from matrix.model import Build
 
@@ -56,6 +56,13 @@ def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, st
     suggestion = f"did you mean {' or '.join(near)}? " if near else ""
     known = ["auto", "pypi", "cpu", "cuNNN", "rocmN.M", "xpu", "nightly-cpu", "nightly-cuNNN", *custom]
     raise UsageError(f"no build is called {name!r}", hint=f"{suggestion}known are {', '.join(known)}")
+
+
+def kept_folder(home: Path, build: Build) -> Path | None:
+    """Return where wheels of a build are kept; None for one whose wheels do not vanish, or lie in a folder."""
+    if not build.nightly or build.index_url is None or local_folder(build.index_url) is not None:
+        return None
+    return home / "wheels" / re.sub(r"[^\w.+-]", "_", build.name)
 
 
 def choose_auto(

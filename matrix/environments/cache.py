@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -27,8 +28,10 @@ from matrix.environments.create import (
 from matrix.environments.disk import UNKNOWN_SIZE_MB, Disk, remove_tree
 from matrix.environments.environ import beside_folder, cell_environ_of
 from matrix.environments.interpreters import find_interpreter
+from matrix.environments.releases import unreadable_index
 from matrix.environments.resolve import compile_lock, resolve
 from matrix.environments.sources import Sources, configured_sources, local_folder
+from matrix.environments.wheels import keep
 from matrix.errors import PreventedError
 from matrix.model import Config, Environment, Outcome, Request, digest
 from matrix.process import supervise
@@ -127,6 +130,10 @@ class EnvironmentCache:
             self._stage(request, str(environment.outcome))
         return environment
 
+    def in_the_way(self, request: Request) -> str | None:
+        """Return which index cannot be read that a request needs: why an install failed says nothing of its version."""
+        return unreadable_index(request.build, self._commander.sources)
+
     def release(self, request: Request) -> None:
         """Let an environment be evicted again; does nothing for one that was not usable."""
         key, config = request.install_key, _config_key(request.config)
@@ -222,16 +229,20 @@ class EnvironmentCache:
             resolution = resolve(request, interpreter, logs, self._commander, cancelled)
             notes = resolution.notes
             _write(lock, resolution.lock)
+        pinned = lock.read_text(encoding="utf-8")
+        stage = functools.partial(self._stage, request)
+        installed = folder / "installed.txt"  # the lock, with the kept wheels by their paths
+        _write(installed, keep(pinned, request.build, request.python, logs, self._commander, cancelled, stage))
         wheels = _local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
-        need = self._disk.estimate(lock.read_text(encoding="utf-8"), request.build.name, size)
-        self._disk.reserve(key, need, cancelled, lambda stage: self._stage(request, stage))
+        need = self._disk.estimate(pinned, request.build.name, size)
+        self._disk.reserve(key, need, cancelled, stage)
         started = time.monotonic()
         try:
-            self._stage(request, "installing")
-            create(venv, lock, interpreter, request.build, logs, self._commander, cancelled)
+            stage("installing")
+            create(venv, installed, interpreter, request.build, logs, self._commander, cancelled)
             packages = installed_packages(venv)
-            check_installed(request, packages, lock.read_text(encoding="utf-8"), logs)
+            check_installed(request, packages, pinned, logs)
             installation = {
                 "label": request.label,
                 "build": request.build.name,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from matrix.environments.builds import kept_folder
 from matrix.environments.sources import Sources, without_credentials
 from matrix.process.supervise import Ending, Task, mark_for
 
@@ -171,11 +172,14 @@ def uv_environ(
 ) -> dict[str, str]:
     """Return the whole environment uv runs with: nothing of the user's settings but `sources`.
 
-    Indexes are told through variables, not arguments, because they may hold credentials.
+    Indexes are told through variables, not arguments, because they may hold credentials. Kept
+    wheels of nightlies count as found, whatever their index still has.
     """
+    kept = kept_folder(home, build) if build is not None else None
     env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
     own_index = (build.index_url,) if build is not None and build.index_url else ()
-    own_links = (build.find_links,) if build is not None and build.find_links else ()
+    own_links = [build.find_links] if build is not None and build.find_links else []
+    own_links += [str(kept)] if kept is not None and kept.is_dir() else []
     env |= {
         "UV_NO_CONFIG": "1",
         "UV_CACHE_DIR": str(home / "cache" / "uv"),

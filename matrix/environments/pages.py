@@ -49,7 +49,9 @@ def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
     return packages
 
 
-def fetch(place: str, *, is_index: bool, timeout: float, certificates: str | None = None) -> list[DistributionPackage]:
+def fetch(
+    place: str, *, is_index: bool, timeout: float, certificates: str | None = None, project: str = PROJECT
+) -> list[DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
     try:
         with requests.Session() as session:
@@ -60,18 +62,11 @@ def fetch(place: str, *, is_index: bool, timeout: float, certificates: str | Non
                 answer.raise_for_status()
                 return _parse(answer.content, place)
             with PyPISimple(place, session=session, accept=ACCEPT_ANY) as client:
-                return client.get_project_page(PROJECT, timeout=timeout).packages
+                return client.get_project_page(project, timeout=timeout).packages
     except NoSuchProjectError:
         return []
-    except requests.HTTPError as error:
-        response = error.response
-        status = 0 if response is None else response.status_code
-        may_pass = status >= 500 or status in {408, 429}
-        raise PageError(f"it answers {status}", may_pass=may_pass) from error
-    except (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL) as error:
-        raise PageError("that is not a URL", may_pass=False) from error
     except requests.RequestException as error:
-        raise PageError(_words(error), may_pass=True) from error
+        raise page_error(error) from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
         raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
 
@@ -84,6 +79,16 @@ def _parse(html: bytes, base: str | None) -> list[DistributionPackage]:
         if not package.filename.endswith(".whl"):
             package.filename = unquote(package.url.rpartition("/")[2])
     return packages
+
+
+def page_error(error: requests.RequestException) -> PageError:
+    """Return in words, without the URL and its credentials, why a request failed."""
+    if isinstance(error, requests.HTTPError):
+        status = 0 if error.response is None else error.response.status_code
+        return PageError(f"it answers {status}", may_pass=status >= 500 or status in {408, 429})
+    if isinstance(error, (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)):
+        return PageError("that is not a URL", may_pass=False)
+    return PageError(_words(error), may_pass=True)
 
 
 def _words(error: requests.RequestException) -> str:

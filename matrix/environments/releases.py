@@ -8,16 +8,16 @@ import os
 import re
 import time
 from bisect import bisect_left
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging import tags
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from matrix.environments import fitting
+from matrix.environments.builds import kept_folder
 from matrix.environments.sources import FIRST_INDEX, Sources, local_folder, without_credentials
 from matrix.errors import PreventedError, UsageError
 
@@ -169,7 +169,8 @@ def list_releases(
 ) -> Listing:
     """Return the torch releases of a build that fit this platform and a Python such as "3.11" or "3.13t".
 
-    A listing is kept for ten minutes in the folder `cache`. Raises IndexUnreachableError for an index
+    A listing is kept for ten minutes in `cache`, the folder of that name in the state folder; wheels that are kept
+    beside it count as available. Raises IndexUnreachableError for an index
     that does not answer in three tries.
     """
     own = build.index_url is not None or build.find_links is not None
@@ -184,7 +185,7 @@ def list_releases(
     key = [
         SCHEMA,
         python,
-        _glibc(),
+        fitting.machine(),
         own,
         strategy,
         [without_credentials(url) for url in (*indexes, "", *links)],
@@ -192,8 +193,9 @@ def list_releases(
     # a folder is read in no time, and may have changed a second ago
     remote = any(local_folder(place) is None for place in (*indexes, *links))
     file = cache / "listings" / f"{_digest(key)}.json" if cache is not None and remote else None
+    folder = kept_folder(cache.parent, build) if cache is not None else None
     if file is not None and (kept := _kept(file)) is not None:
-        return kept
+        return _with_wheels_of(folder, kept)
     found: list[tuple[str, DistributionPackage]] = []
     for place in indexes:
         packages = _packages(place, sources, is_index=True, pause=pause)
@@ -206,7 +208,41 @@ def list_releases(
     listing = _listing(found, in_links, python, own=own, places=(*indexes, *links))
     if file is not None:
         _keep(file, listing)
-    return listing
+    return _with_wheels_of(folder, listing)
+
+
+def _with_wheels_of(folder: Path | None, listing: Listing) -> Listing:
+    """Return a listing with the kept wheels of what the index has no more; what it has comes from there."""
+    if folder is None:
+        return listing
+    listed = {Version(release.version): release for release in (*listing.releases, *listing.yanked)}
+    found: dict[Version, Release] = {}
+    for path in sorted(folder.glob(f"{PROJECT}-*.whl")):
+        fit = fitting.fit(path.name, PROJECT, listing.python)
+        if fit is not None and fit[0] not in listed:
+            release = Release(version=str(fit[0]), filename=path.name, url=str(path), source=str(folder))
+            found[fit[0]] = replace(release, size=path.stat().st_size)
+    known = {Version(release.version): release for release in listing.releases} | found
+    return replace(listing, releases=tuple(known[version] for version in sorted(known)))
+
+
+def unreadable_index(build: Build, sources: Sources) -> str | None:
+    """Return which of the indexes and pages of a build cannot be read now, and why; None where all can.
+
+    Each is asked once, for torch: one that knows no torch can be read.
+    """
+    from matrix.environments import pages
+
+    own = ((build.index_url, True), (build.find_links, False))
+    shared = [*((url, True) for url in sources.index_urls), *((link, False) for link in sources.find_links)]
+    for place, is_index in (*own, *shared):
+        if place is None or local_folder(place) is not None:
+            continue
+        try:
+            pages.fetch(place, is_index=is_index, timeout=INDEX_TIMEOUT, certificates=sources.certificates)
+        except pages.PageError as error:
+            return IndexUnreachableError(without_credentials(place), error.problem).message
+    return None
 
 
 def _listing(
@@ -218,16 +254,12 @@ def _listing(
     places: Sequence[str],
 ) -> Listing:
     """Sort what was found by version, keeping the best wheel of each that this machine can use."""
-    rank = _ranks(python)
     best: dict[str, dict[Version, tuple[int, Release]]] = {"releases": {}, "yanked": {}, "aside": {}}
     for is_link, (place, package) in _labelled(in_indexes, in_links):
-        try:
-            name, version, _, wheel_tags = parse_wheel_filename(package.filename)
-        except (InvalidWheelFilename, InvalidVersion):  # an sdist, or not a wheel at all
+        fitting_wheel = fitting.fit(package.filename, PROJECT, python)
+        if fitting_wheel is None:
             continue
-        fit = min((rank[tag] for tag in wheel_tags if tag in rank), default=None)
-        if name != PROJECT or fit is None:
-            continue
+        version, fit = fitting_wheel
         release = Release(
             version=str(version),
             filename=package.filename,
@@ -271,24 +303,6 @@ def _packages(
     raise AssertionError("the last try returns or raises")
 
 
-@lru_cache(maxsize=16)
-def _ranks(python: str) -> dict[tags.Tag, int]:
-    """Return the wheel tags that fit, best first: those of the asked Python, not of the running one."""
-    major, minor = (int(part) for part in python.rstrip("t").split(".")[:2])
-    abi = f"cp{major}{minor}" + ("t" if python.endswith("t") else "m" if (major, minor) < (3, 8) else "")
-    platforms = list(tags.platform_tags())
-    fitting = [
-        *tags.cpython_tags((major, minor), abis=[abi], platforms=platforms),
-        *tags.compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms),
-    ]
-    return {tag: place for place, tag in reversed(list(enumerate(fitting)))}
-
-
-def _glibc() -> str:
-    """Return what makes tags differ between machines that share a home folder."""
-    return next(iter(tags.platform_tags()), "")
-
-
 def _wheel_at(path: Path, listing: Listing) -> Release:
     path = path.expanduser().absolute()
     try:
@@ -299,7 +313,7 @@ def _wheel_at(path: Path, listing: Listing) -> Release:
         raise UsageError(f"{path} is a wheel of {name}, not of torch")
     if not path.is_file():
         raise UnknownVersionError(f"there is no wheel {path}")
-    if listing.python and not any(tag in _ranks(listing.python) for tag in wheel_tags):
+    if listing.python and not any(tag in fitting.ranks(listing.python) for tag in wheel_tags):
         raise UnknownVersionError(
             f"the wheel {path.name} does not fit Python {listing.python} on this machine",
             hint="name a Python it was built for with --python",

@@ -109,6 +109,12 @@ def locked_versions(lock: str) -> dict[str, str]:
     return found
 
 
+def pins(lock: str) -> dict[str, str]:
+    """Return name and version of each package that a lock takes from an index, not from a named place."""
+    found = (_PIN.match(line) for line in lock.splitlines())
+    return {canonicalize_name(pin["name"]): pin["version"] for pin in found if pin and pin["version"]}
+
+
 def is_same_version(asked: str, found: str) -> bool:
     """Return whether `found` is the version asked for, local part included."""
     if asked.endswith(".whl"):

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from matrix.search import evidence as pure
     from matrix.search.axes import Axis
     from matrix.search.bisection import Probe
-    from matrix.search.probing import Prober
+    from matrix.search.probing import Probed, Prober
     from matrix.store import Records
 
 UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)
 RED = frozenset(outcome for outcome in Outcome if outcome.is_red)
-STOPS = {Verdict.GOOD: frozenset({Outcome.PASS}), Verdict.BAD: RED, None: frozenset[Outcome]()}
+SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and would say it again
+STOPS = {Verdict.GOOD: SAYS_NOTHING | {Outcome.PASS}, Verdict.BAD: SAYS_NOTHING | RED, None: SAYS_NOTHING}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,21 +85,41 @@ class Bisector:
                 return step
             if over := self._spent(step):
                 return _cut_short(partial(search), over)
-            wanted = {probe.position: probe for probe in step}
-            for position in self.prober.positions - wanted.keys():
+            running = self.prober.positions
+            for position in running - {probe.position for probe in step}:
                 self.prober.cancel(position)
-            for position in wanted.keys() - self.prober.positions:
-                self._start(wanted[position], search)
+            for probe in step:
+                if probe.position not in running and self._is_affordable(probe):
+                    self._start(probe, search)
             left = None if self.budget.seconds is None else self.budget.seconds - (self.clock() - self._started)
-            for probed in self.prober.wait(left):
-                if probed.environment is not None and probed.cell is not None:
-                    planned = self._planned(self.axis.request(probed.position))
-                    self._see(probed.position, planned, probed.environment, probed.cell)
+            problems = [self._take_in(probed) for probed in self.prober.wait(left)]
+            if problem := next(filter(None, problems), None):
+                return _cut_short(partial(self._search()), problem)
 
     def _spent(self, step: tuple[pure.Probe, ...]) -> str | None:
-        """Return which part of the budget is used up."""
-        wants_install = any(self._is_to_install(probe.position) for probe in step)
+        """Return which part of the budget is used up, so that nothing of a step can be run."""
+        is_idle = not self.prober.positions
+        wants_install = is_idle and not any(self._is_affordable(probe) for probe in step)
         return self.budget.used_up(self.clock() - self._started, self.installs(), wants_install=wants_install)
+
+    def _is_affordable(self, probe: pure.Probe) -> bool:
+        """Return whether the budget has an install for a probe, those being made counted."""
+        if self.budget.installs is None or not self._is_to_install(probe.position):
+            return True
+        being_made = sum(self._is_to_install(position) for position in self.prober.positions)
+        return self.installs() + being_made < self.budget.installs
+
+    def _take_in(self, probed: Probed) -> str | None:
+        """Take in what came of a probe; return what is in the way where that is no matter of its value."""
+        environment, cell = probed.environment, probed.cell
+        if environment is None or cell is None:  # cancelled
+            return None
+        request = self.axis.request(probed.position)
+        if environment.outcome is Outcome.UNBUILDABLE and (problem := self.cache.in_the_way(request)):
+            return problem
+        self._reused.setdefault(probed.position, cell.reused)
+        self._see(probed.position, self._planned(request), environment, cell)
+        return None
 
     # evidence
 
@@ -111,8 +132,9 @@ class Bisector:
                 continue
             planned = self._planned(request)
             records = self.records.of(planned.key(known))
-            self._reused[position] = len(judging_records(records))
-            if self._reused[position] and not planned.wants_observation(records):
+            judging = judging_records(records)
+            if judging and not planned.wants_observation(records):
+                self._reused[position] = len(judging)
                 self._see(position, planned, known)
 
     def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
@@ -186,7 +208,7 @@ class Bisector:
         after = min((position for position in view.labelled if position > probe.position), default=None)
         self.emit(
             ProbeChosen(
-                number=len(self._sightings) + 1,
+                number=len(self._sightings.keys() | self._purposes.keys()),
                 value=self.axis.values[probe.position],
                 purpose=probe.purpose,
                 runs=probe.runs,

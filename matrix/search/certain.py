@@ -152,9 +152,15 @@ def _narrow(view: View, step: Step) -> Probe | Boundary:
 
 
 def _none(view: View) -> Answer:
-    labels = {view.label(position) for position in view.labelled}
-    seen = "bad" if Verdict.BAD in labels else "good"
-    reason = f"{len(view.labelled)} positions were tested, both bounds among them: all are {seen}"
+    """Return that nothing changes; inconclusive where the newest could not be tested, for there it may have."""
+    labelled, (low, high) = view.labelled, view.search.bounds
+    seen = "bad" if Verdict.BAD in {view.label(position) for position in labelled} else "good"
+    tested = f"{len(labelled)} positions were tested"
+    if labelled[-1] < high:
+        reason = f"{tested}, none of them newer than {view.name(labelled[-1])}: all are {seen}"
+        return Answer(kind=Kind.INCONCLUSIVE, reasons=(reason,))
+    older = "both bounds among them" if labelled[0] <= low else f"none of them older than {view.name(labelled[0])}"
+    reason = f"{tested}, {older}: all are {seen}"
     hint = () if seen == "bad" else ("a failure that shows rarely may have been missed: search for a flaky one",)
     return Answer(kind=Kind.NONE, reasons=(reason, *hint))
 

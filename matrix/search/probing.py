@@ -10,6 +10,8 @@ from matrix.executors.local import LocalExecutor
 from matrix.run import MatrixRun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Emit
     from matrix.model import Cell, Environment
@@ -39,8 +41,17 @@ class _Running:
 class Prober:
     """Probes of one search. Use it from one thread; close it at the end, whatever happened."""
 
-    def __init__(self, *, cache: EnvironmentCache, records: Records, store: RunStore, emit: Emit) -> None:
+    def __init__(
+        self,
+        *,
+        cache: EnvironmentCache,
+        records: Records,
+        store: RunStore,
+        emit: Emit,
+        make_executor: Callable[[], LocalExecutor] = LocalExecutor,
+    ) -> None:
         self._cache, self._records, self._store, self._emit = cache, records, store, emit
+        self._make_executor = make_executor  # one for each probe, so that one can be stopped alone
         self._changed = threading.Condition()  # guards what is below
         self._running: dict[int, _Running] = {}
         self._ended: list[Probed] = []
@@ -59,7 +70,7 @@ class Prober:
 
     def start(self, position: int, planned: PlannedCell) -> None:
         """Begin a probe; `wait` tells what came of it."""
-        executor = LocalExecutor()
+        executor = self._make_executor()
         run = MatrixRun(
             [planned],
             cache=self._cache,

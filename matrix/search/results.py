@@ -49,7 +49,7 @@ def probe_of(
         signature=one.cell.signature,
         k=ended_so,
         n=len(one.telling),
-        reused=one.reused,
+        reused=min(one.reused, len(one.telling)),  # a longer look stands for the run before it
         verdict=label if label is not None else Verdict.UNTESTABLE,
         purpose=purpose,
         message=speaker.message if speaker and speaker.message else one.cell.reason or "",

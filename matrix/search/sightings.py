@@ -41,8 +41,17 @@ class Sighting:
 
     @property
     def telling(self) -> tuple[Record, ...]:
-        """The records that count: a run that the clock ended while it moved only until a longer look decided."""
-        return tuple(record for record in self.records if not _is_slow(record)) or self.records
+        """The records that count: a run that the clock ended while it moved only until a longer look decided.
+
+        That stands for its own run and for further slow ones, which are not looked at for longer again.
+        """
+        slow = [record for record in self.records if _is_slow(record)]
+        decided = tuple(record for record in self.records if not _is_slow(record))
+        if not slow or not decided:
+            return self.records
+        shortest = min(record.attempt.limit for record in slow)
+        longer = [record for record in decided if record.attempt.limit > shortest] or list(decided)
+        return decided + (longer[-1],) * max(0, len(slow) - len(longer))
 
     @property
     def failures(self) -> list[Record]:
@@ -108,7 +117,7 @@ def _verdict(one: Sighting, record: Record, reference: Failure | None, *, any_fa
         return Verdict.GOOD
     if not (outcome.is_red or _is_slow(record)):
         return Verdict.UNTESTABLE
-    if reference is not None and (reference.is_seen_in(record) or (any_failure and outcome.is_red)):
+    if reference is not None and (reference.is_seen_in(record) or any_failure):
         return Verdict.BAD
     return Verdict.UNTESTABLE if one.lacks else Verdict.DIFFERENT
 

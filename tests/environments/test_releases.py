@@ -19,6 +19,7 @@ from matrix.environments.releases import (
     list_releases,
     select,
     split_specs,
+    unreadable_index,
 )
 from matrix.environments.sources import FIRST_INDEX, Sources
 from matrix.errors import UsageError
@@ -325,3 +326,19 @@ def test_a_wheel_path_is_a_spec(tmp_path: Path) -> None:
         select(str(tmp_path / "numpy-2.0-py3-none-any.whl"), RELEASES)
     with pytest.raises(UsageError, match="is not named as a wheel is"):
         select("torch.whl", RELEASES)
+
+
+def test_the_index_that_is_in_the_way_is_named(tmp_path: Path) -> None:
+    """Of all that a build installs from, the first that cannot be read is told; a folder is never asked."""
+    build_wheel(tmp_path / "own", "2.13.0+cpu")
+    with serve(tmp_path / "own") as own, serve(tmp_path / "empty") as general:
+        build = Build(name="cpu", index_url=own.url)
+        sources = Sources(index_url=general.url, find_links=(str(tmp_path / "nowhere"),))
+        assert unreadable_index(build, sources) is None
+        general.failing = 1
+        assert unreadable_index(build, sources) == f"the index {general.url} cannot be read: it answers 503"
+        own.dying = 1
+        problem = unreadable_index(build, sources)
+    assert problem == f"the index {own.url} cannot be read: the answer ends half-way"
+    gone = unreadable_index(build, sources)
+    assert gone == f"the index {own.url} cannot be read: the connection is refused"

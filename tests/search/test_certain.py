@@ -249,3 +249,14 @@ def test_a_dear_hang_moves_the_probes_to_the_good_side() -> None:
     assert all(trace.culprit == history.bad[0] for trace, history in zip(lopsided, histories, strict=True))  # type: ignore[index]
     even = sum(follow(history, options).seconds(price) for history in histories)
     assert (even - bounds) / (sum(trace.seconds(price) for trace in lopsided) - bounds) >= 1.7
+
+
+@pytest.mark.parametrize("bad", [range(20), range(0)])
+def test_none_is_not_claimed_beyond_what_could_be_tested(bad: range) -> None:
+    """Where the newest cannot be tested a change may hide there; where the oldest cannot, that is said."""
+    answer = follow(History(size=20, bad=bad, untestable=range(15, 20))).answer
+    assert answer.kind is Kind.INCONCLUSIVE
+    assert "none of them newer than 14" in answer.reasons[0]
+    answer = follow(History(size=20, bad=bad, untestable=range(5))).answer
+    assert answer.kind is Kind.NONE
+    assert "none of them older than 5" in answer.reasons[0]

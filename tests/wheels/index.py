@@ -24,9 +24,11 @@ class Index:
     yanked: dict[str, str] = field(default_factory=dict)  # file name -> reason
     uploaded: dict[str, str] = field(default_factory=dict)  # file name -> time; makes it answer in JSON
     sizes: bool = False  # publish sizes; makes it answer in JSON
+    digests: dict[str, str] = field(default_factory=dict)  # file name -> sha256 to publish
     failing: int = 0  # so many next answers are 503
     dying: int = 0  # so many next answers end half-way
     held: threading.Event | None = None  # answers wait until it is set
+    at: str = ""  # only where the path holds this does it fail, die or wait
     asked: list[str] = field(default_factory=list)  # paths, in order
     arrived: threading.Event = field(default_factory=threading.Event)  # something was asked
 
@@ -65,9 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
         index, path = self.told, unquote(self.path)
         index.asked.append(path)
         index.arrived.set()
-        if index.held is not None:
+        if index.held is not None and index.at in path:
             index.held.wait(TIMEOUT)
-        if index.failing:
+        if index.failing and index.at in path:
             index.failing -= 1
             self._answer(503, b"", "text/plain")
         elif path.startswith("/simple/"):
@@ -96,7 +98,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _attributes(self, wheel: Path) -> str:
         yanked = self.told.yanked.get(wheel.name)
         mark = "" if yanked is None else f' data-yanked="{yanked}"'
-        return f'href="/files/{quote(wheel.name)}"{mark}'
+        digest = self.told.digests.get(wheel.name)
+        fragment = "" if digest is None else f"#sha256={digest}"
+        return f'href="/files/{quote(wheel.name)}{fragment}"{mark}'
 
     def _described(self, wheel: Path) -> dict[str, object]:
         index = self.told
@@ -114,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
         index = self.told
-        dies = bool(index.dying) and status == 200
+        dies = bool(index.dying) and status == 200 and index.at in unquote(self.path) and self.command == "GET"
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
