@@ -123,7 +123,8 @@ def failure_words(found: Bisection) -> str:
     if where:
         return str(where["summary"])
     says = bad[-1].message if bad else ""
-    return f"{bad[-1].signature if bad else found.reference[1]}" + (f": {says}" if says else "")
+    what = (bad[-1].signature if bad else None) or found.reference[1]
+    return f"{what}: {says}" if says else what
 
 
 def _group_lines(found: Bisection, does: str) -> Iterator[str]:

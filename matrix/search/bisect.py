@@ -63,13 +63,14 @@ class Bisector:
     _purposes: dict[int, Purpose] = field(default_factory=dict)  # why each position was first tried, in order
     _reused: dict[int, int] = field(default_factory=dict)  # records that were there before, by position
     _started: float = 0.0
+    _runs_before: int = 0
 
     def run(self) -> Bisection:
         """Search to the end of the question or of the budget.
 
         KeyboardInterrupt passes through; the same search goes on from the records.
         """
-        self._started = self.clock()
+        self._started, self._runs_before = self.clock(), self.prober.runs
         self._recall()
         try:
             answer = self._searched()
@@ -85,6 +86,8 @@ class Bisector:
                 return step
             if over := self._spent(step):
                 return _cut_short(partial(search), over)
+            if any(self._is_recalled_late(probe.position) for probe in step):
+                continue  # what is known now may make the others needless
             running = self.prober.positions
             for position in running - {probe.position for probe in step}:
                 self.prober.cancel(position)
@@ -127,15 +130,26 @@ class Bisector:
         """Take in what earlier runs have recorded."""
         for position in range(len(self.axis.values)):
             request = self.axis.known_request(position)
-            known = self.cache.known(request) if request is not None else None
-            if request is None or known is None:
-                continue
-            planned = self._planned(request)
-            records = self.records.of(planned.key(known))
-            judging = judging_records(records)
-            if judging and not planned.wants_observation(records):
-                self._reused[position] = len(judging)
-                self._see(position, planned, known)
+            if request is not None:
+                self._recall_at(position, request)
+
+    def _is_recalled_late(self, position: int) -> bool:
+        """Return whether what a position means had to be asked for, and turns out to be known already."""
+        if self.axis.known_request(position) is not None:
+            return False
+        self._recall_at(position, self.axis.request(position))
+        return position in self._sightings
+
+    def _recall_at(self, position: int, request: Request) -> None:
+        known = self.cache.known(request)
+        if known is None:
+            return
+        planned = self._planned(request)
+        records = self.records.of(planned.key(known))
+        judging = judging_records(records)
+        if judging and not planned.wants_observation(records):
+            self._reused[position] = len(judging)
+            self._see(position, planned, known)
 
     def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all that is recorded of a position; `cell` says why where nothing could be."""
@@ -241,7 +255,7 @@ class Bisector:
             probes=tuple(probes),
             order=tuple(self.axis.values[position] for position in (*known, *order)),
             installs=self.installs(),
-            runs=sum(len(one.records) - one.reused for one in self._seen),
+            runs=self.prober.runs - self._runs_before,
             seconds=round(self.clock() - self._started, 1),
             answer=answer.kind,
             reasons=(*answer.reasons, *self._bound_reasons(answer)),

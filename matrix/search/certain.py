@@ -50,6 +50,7 @@ def decide(view: View) -> Probe | Answer:
         if isinstance(result, Probe):
             return result
         boundaries.append(result)
+    reasons += _unseen(view, find)
     if len(view.steps) > 1:
         reasons.append(f"more than one change: {', '.join(_describe(view))}")
     sure = all(one.confidence >= view.search.options.confidence for one in boundaries)
@@ -149,6 +150,21 @@ def _narrow(view: View, step: Step) -> Probe | Boundary:
         if batch:
             return _again(view, view.mirror(batch.position, step.change), batch.runs)
     return view.boundary(step, confidence)
+
+
+def _unseen(view: View, find: Find) -> list[str]:
+    """Return what a bound that cannot be tested leaves open: beyond what was tried there may be other changes."""
+    if find is Find.ALL:
+        return []
+    low, high = view.search.bounds
+    first, last = view.labelled[0], view.labelled[-1]
+    ends = ((low, first, "before"), (high, last, "after"))
+    return [
+        f"{view.name(end)} could not be tested, and what is {side} {view.name(tried)} was not: "
+        "other changes there would not show; --find all looks for them"
+        for end, tried, side in ends
+        if not view.is_labelled(end) and abs(end - tried) > 1
+    ]
 
 
 def _none(view: View) -> Answer:

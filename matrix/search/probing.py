@@ -6,14 +6,16 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.events import AttemptEnded
 from matrix.executors.local import LocalExecutor
+from matrix.model import Role
 from matrix.run import MatrixRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matrix.environments.cache import EnvironmentCache
-    from matrix.events import Emit
+    from matrix.events import Emit, Event
     from matrix.model import Cell, Environment
     from matrix.plan import PlannedCell
     from matrix.process.supervise import Supervised
@@ -50,12 +52,13 @@ class Prober:
         emit: Emit,
         make_executor: Callable[[], LocalExecutor] = LocalExecutor,
     ) -> None:
-        self._cache, self._records, self._store, self._emit = cache, records, store, emit
+        self._cache, self._records, self._store, self._tell = cache, records, store, emit
         self._make_executor = make_executor  # one for each probe, so that one can be stopped alone
         self._changed = threading.Condition()  # guards what is below
         self._running: dict[int, _Running] = {}
         self._ended: list[Probed] = []
         self._failure: BaseException | None = None
+        self.runs = 0  # attempts made so far, those that only observe left out
 
     @property
     def positions(self) -> frozenset[int]:
@@ -114,6 +117,13 @@ class Prober:
             one.run.cancel()
         for one in running:
             one.thread.join()
+
+    def _emit(self, event: Event) -> None:
+        """Pass an event on, and count the attempts."""
+        if isinstance(event, AttemptEnded) and event.attempt.role is Role.JUDGE:
+            with self._changed:
+                self.runs += 1
+        self._tell(event)
 
     def _probe(self, position: int, run: MatrixRun) -> None:
         failure: BaseException | None = None

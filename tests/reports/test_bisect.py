@@ -90,7 +90,7 @@ def test_a_block_between() -> None:
     found = bisection("H.Huf.pp", boundaries=(boundary("2.2.0", "2.6.0", **between),))
     lines = list(bisection_lines(found, 200))
     assert (
-        lines[2] == "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 unbuildable  2.4.0 FAIL~  ..1..  2.6.0 pass  2.7.0 pass"
+        lines[2] == "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 (unbuildable)  2.4.0 FAIL~  ..1..  2.6.0 pass  2.7.0 pass"
     )
     assert lines[4:8] == [
         "fixed after 2.2.0 and not after 2.6.0; confidence 0.999",
