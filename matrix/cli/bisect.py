@@ -124,6 +124,14 @@ def bisect(  # one parameter per option
     home = store.state_folder()
     console = Console()
     source = sources.source_of(git, build_command, interpreter, install_timeout)
+    others: dict[str, object] = {
+        "--torch": torch,
+        "--python": python,
+        "--build": build,
+        "--axis": axis is not Axis.VERSION,
+    }
+    others |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
+    sources.check_alone(source, others)
     torch = torch or ["latest" if axis.is_unordered else EVERY_RELEASE]
     named = axes.one_of_each(torch, python, build, config_name, several=axis)
     sides = _sides(good_lock, good_env), _sides(bad_lock, bad_env)
@@ -192,6 +200,8 @@ def _check(
         wrong.append("two sides are compared: give --good-lock or --good-env, and --bad-lock or --bad-env")
     if any(sides) and (axis is not Axis.VERSION or good or bad):
         wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
+    if axis.is_unordered and (good or bad):
+        wrong.append(f"--good and --bad are the ends of a range, but --axis {axis} has no order")
     if axis is Axis.DATE and since is None:
         wrong.append("--axis date needs --since, the first day to look at")
     if axis is not Axis.DATE and (since or until):

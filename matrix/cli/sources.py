@@ -29,6 +29,13 @@ InstallTimeout = Annotated[
 ]
 
 
+def check_alone(source: Source | None, others: dict[str, object]) -> None:
+    """Raise UsageError where options are given that say nothing about a git history."""
+    given = [name for name, value in others.items() if value]
+    if source is not None and given:
+        raise UsageError(f"{' and '.join(given)} cannot go with --git", hint="leave out one or the other")
+
+
 def source_of(
     git: Path | None, build_command: str | None, interpreter: Path | None, timeout: float | None
 ) -> Source | None:

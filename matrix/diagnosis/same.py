@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 _COUNT = re.compile(r"\b\d+ x ")
 _GLUE = re.compile(r"at::wrapper_\w+|c10::impl::\w+(?:::\w+)*|c10::Dispatcher::\w+")  # frames named anew by releases
+_LAMBDA = re.compile(r"::\{lambda.*$")
+_STUCK = "stuck in "
+TELLING_FRAMES = 3  # that two places must share: the innermost ones alone are a lock's or a loop's
 _UNLOCATED = {"", "idle", "spins", "spins, moving"}  # say that it hangs, not where: no evidence of another hang
 
 
@@ -28,6 +31,8 @@ def is_same_failure(first: str | None, second: str | None, says: str = "", other
     raises in `_check_with` what 2.11.0 raises in `_get_fake_value_impl` (shared by its words, "expand: the
     requested shape has too few dimensions!").
     """
+    if _is_stuck(first) and _is_stuck(second):
+        return _is_same_place(_frames(first), _frames(second))
     one, other = _essence(first), _essence(second)
     if one == other or one in _UNLOCATED or other in _UNLOCATED:
         return True
@@ -79,20 +84,34 @@ def _is_alike(cell: Cell, other: Cell) -> bool:
 
 
 def _essence(signature: str | None) -> str:
-    """Return a signature without what differs from run to run or release to release.
-
-    That is how many threads wait, and the glue between the dispatcher and its kernels: `at::wrapper_mul_Tensor`
-    of 1.13 is `at::wrapper_CPU_mul_Tensor` from 2.0 on, while `at::_ops::mul_Tensor` beside it stays.
-    """
+    """Return a signature without what differs from run to run: how many threads wait."""
     if signature is None:
         return ""
-    what, stuck, frames = signature.partition("stuck in ")
-    if stuck and not what:
-        return stuck + " < ".join(frame for frame in frames.split(" < ") if not _GLUE.fullmatch(frame))
     kind, colon, waits = signature.partition(": ")
     if not colon or " in " in kind:
         return signature
     return kind + colon + ", ".join(sorted(set(_COUNT.sub("", waits).split(", "))))
+
+
+def _is_stuck(signature: str | None) -> TypeGuard[str]:
+    return signature is not None and signature.startswith(_STUCK)
+
+
+def _frames(signature: str) -> list[str]:
+    """Return the frames of a stuck thread, innermost first, without what releases name anew.
+
+    That is the glue between the dispatcher and its kernels, `at::wrapper_mul_Tensor` of 1.13 that is
+    `at::wrapper_CPU_mul_Tensor` from 2.0 on, and the lambdas of a kernel, which 2.3 has and 2.2 has not.
+    """
+    names = (_LAMBDA.sub("", frame) for frame in signature.removeprefix(_STUCK).split(" < "))
+    kept = [name for name in names if not _GLUE.fullmatch(name)]
+    return [name for place, name in enumerate(kept) if kept[place - 1 : place] != [name]]
+
+
+def _is_same_place(frames: list[str], others: list[str]) -> bool:
+    """Return whether two threads are stuck in one place: a signature holds so many frames, so one list may go on."""
+    shared = min(len(frames), len(others))
+    return frames[:shared] == others[:shared] and (shared >= TELLING_FRAMES or frames == others)
 
 
 def _is_builtin(type_: str) -> bool:

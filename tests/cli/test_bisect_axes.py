@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from matrix.cli import axes, sources
 from matrix.environments.interpreters import default_python
+from matrix.errors import UsageError
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
@@ -135,3 +137,48 @@ def test_one_python_alone_can_be_compared_with_nothing(user: User) -> None:
     assert ended.returncode == 4, ended.stdout + ended.stderr
     assert found(user)["groups"]["untestable"] == ["3.99"]
     assert "Python 3.99" in ended.stdout
+
+
+def test_bounds_of_an_axis_without_order_are_refused(user: User) -> None:
+    """What makes no sense is said before anything is run."""
+    ended = user.run("bisect", "control/pass", "--axis", "config", "--good", "iomp")
+    assert ended.returncode == 2
+    assert "--axis config has no order" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("named", "several", "message"),
+    [
+        ({"build": ["cpu,pypi"]}, "config", "--build names 2 for a search along another axis"),
+        ({"config_names": ["default", "iomp"]}, "", "--config names 2 for a search along another axis"),
+    ],
+)
+def test_only_the_searched_axis_may_have_several_values(
+    named: dict[str, list[str]], several: str, message: str
+) -> None:
+    """All else is equal, or what differs could not be told."""
+    given: dict[str, list[str] | None] = {"python": None, "build": None, "config_names": None}
+    with pytest.raises(UsageError, match=message):
+        axes.one_of_each(["latest"], **given | named, several=several)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((None, "make", None, None), "--build-command is for a git history"),
+        ((None, None, Path("python"), None), "--interpreter is for a git history"),
+        ((Path(), None, None, None), "a commit needs to be built"),
+    ],
+)
+def test_history_and_how_to_build_it_belong_together(options: tuple[Any, ...], message: str) -> None:
+    """One without the other is a mistake, and so are other axes beside it."""
+    with pytest.raises(UsageError, match=message):
+        sources.source_of(*options)
+
+
+def test_other_axes_cannot_go_with_a_history() -> None:
+    """What a search of commits would not look at is refused instead of passed over."""
+    source = sources.source_of(Path(), "make", None, None)
+    sources.check_alone(source, {"--torch": None, "--axis": False})
+    with pytest.raises(UsageError, match="--torch and --axis cannot go with --git"):
+        sources.check_alone(source, {"--torch": ["2.11.0"], "--axis": True})

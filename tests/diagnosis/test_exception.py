@@ -128,9 +128,37 @@ def test_text_without_a_traceback_holds_no_exception() -> None:
         ("spins in f (m.py:N)", "spins in g (m.py:N)", False),
         ("exit code 3", "exit code 4", False),
         (None, "exit code 4", True),
+        (
+            "stuck in at::for_each < at::native::fill_kernel < at::native::fill_out < at::_ops::fill_::call < at::full",
+            "stuck in at::for_each < at::native::fill_kernel::{lambda}::operator() < at::native::fill_kernel"
+            " < at::native::fill_out < at::_ops::fill_::call",
+            True,
+        ),
+        (
+            "stuck in at::for_each < at::wrapper_mul_Tensor < c10::impl::w::call < at::_ops::mul_Tensor::redispatch",
+            "stuck in at::for_each < at::wrapper_CPU_mul_Tensor < at::_ops::mul_Tensor::redispatch",
+            True,
+        ),
+        ("stuck in take_gil < Holder < at::_ops::mm::call", "stuck in take_gil < Holder < at::_ops::add::call", False),
+        ("stuck in take_gil < Holder", "stuck in take_gil < Holder < at::_ops::add::call", False),
     ],
 )
 def test_same_failure_is_told_from_another(first: str | None, second: str | None, same: bool) -> None:
     """Another release's own type at the same place is the same failure; another place or built-in type is not."""
     assert is_same_failure(first, second) is same
     assert is_same_failure(second, first) is same
+
+
+@pytest.mark.parametrize(
+    ("says", "other_says", "same"),
+    [
+        ("expand: too few dimensions (2)", "expand: too few dimensions (3)", True),
+        ("expand: too few dimensions", "no such operator", False),
+        ("", "", False),
+    ],
+)
+def test_the_same_words_on_behalf_of_the_same_line_are_one_failure(says: str, other_says: str, same: bool) -> None:
+    """A release that raises from elsewhere in torch still fails in the same way; other words are another failure."""
+    first, second = "RuntimeError in _check (a.py) < f (m.py)", "TorchRuntimeError in fake (b.py) < f (m.py)"
+    assert is_same_failure(first, second, says, other_says) is same
+    assert not is_same_failure(first, second.replace("f (m.py)", "g (m.py)"), says, other_says)
