@@ -23,7 +23,7 @@ from matrix.search.strategy import decide_parallel, partial
 from matrix.search.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Emit
@@ -56,6 +56,8 @@ class Bisector:
     emit: Emit
     jobs: int = 1
     any_failure: bool = False
+    named: Mapping[int, Verdict] = field(default_factory=dict)  # what the user says of the bounds
+    notes: tuple[str, ...] = ()  # about the question
     budget: Budget = field(default_factory=Budget)
     installs: Callable[[], int] = lambda: 0  # how many were made so far
     clock: Callable[[], float] = time.monotonic
@@ -164,7 +166,8 @@ class Bisector:
     def _reference(self) -> Failure | None:
         size = len(self.axis.values)
         bounds = Search(size=size, options=self.asked).bounds
-        return reference_of(self._seen, bounds, self.asked.find, any_failure=self.any_failure)
+        named = next((position for position, verdict in self.named.items() if verdict is Verdict.BAD), None)
+        return reference_of(self._seen, bounds, self.asked.find, any_failure=self.any_failure, named_bad=named)
 
     def _search(self) -> Search:
         reference = self._reference()
@@ -258,7 +261,7 @@ class Bisector:
             runs=self.prober.runs - self._runs_before,
             seconds=round(self.clock() - self._started, 1),
             answer=answer.kind,
-            reasons=(*answer.reasons, *self._bound_reasons(answer)),
+            reasons=(*answer.reasons, *self.notes, *self._refuted(view), *self._bound_reasons(answer)),
         )
 
     def _probe(self, one: Sighting, view: View) -> Probe:
@@ -278,6 +281,15 @@ class Bisector:
             untried_between=tuple(values[position] for position in one.untried_between),
             **facts_between(*sides),
         )
+
+    def _refuted(self, view: View) -> list[str]:
+        """Return which of the user's bounds are not what they were named as, and what they showed."""
+        wrong = [
+            position
+            for position, verdict in self.named.items()
+            if position in self._sightings and view.label(position) is not verdict
+        ]
+        return [f"not {self.named[one]}: {shown(self._probe(self._sightings[one], view))}" for one in wrong]
 
     def _bound_reasons(self, answer: Answer) -> list[str]:
         """Return what each bound showed, where the bounds are the reason that there is no answer."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from packaging.version import InvalidVersion, Version
+
 from matrix import config
 from matrix.errors import UsageError
 from matrix.search.axes import Versions, check_range
 from matrix.search.bisect import Bisector
-from matrix.search.evidence import Find
+from matrix.search.evidence import Find, Verdict
 from matrix.search.question import workbench
 
 if TYPE_CHECKING:
@@ -37,12 +39,15 @@ def search_versions(question: Question, cache: EnvironmentCache, show: Show) -> 
 
 def bisector(question: Question, axis: Axis, bench: Workbench) -> Bisector:
     """Return what searches an axis for a question."""
+    named = _named(question, axis)
     return Bisector(
         axis=axis,
         scenario=question.scenario,
         variant=question.variant,
         options=question.options,
-        asked=_with_bounds(question, axis),
+        asked=_with_bounds(question.asked, named, axis),
+        named={position: verdict for verdict, position in named.items()},
+        notes=_notes(question, axis),
         cache=bench.cache,
         records=bench.records,
         prober=bench.prober,
@@ -54,27 +59,45 @@ def bisector(question: Question, axis: Axis, bench: Workbench) -> Bisector:
     )
 
 
-def _with_bounds(question: Question, axis: Axis) -> evidence.Options:
+def _named(question: Question, axis: Axis) -> dict[Verdict, int]:
+    """Return the positions of the bounds that the question names."""
+    values = {Verdict.GOOD: question.good, Verdict.BAD: question.bad}
+    named = {verdict: axis.nearest(value) for verdict, value in values.items() if value is not None}
+    if len(named) == 2 and len(set(named.values())) == 1:
+        same = axis.values[named[Verdict.GOOD]]
+        raise UsageError(f"--good and --bad both mean {same}", hint="name two different values")
+    return named
+
+
+def _notes(question: Question, axis: Axis) -> tuple[str, ...]:
+    """Return which of the named bounds do not exist, and what is taken for them."""
+    named = [value for value in (question.good, question.bad) if value is not None]
+    taken = [(value, axis.values[axis.nearest(value)]) for value in named]
+    return tuple(f"there is no {value}: {one} is taken for it" for value, one in taken if not _is_meant(value, one))
+
+
+def _is_meant(value: str, found: str) -> bool:
+    """Return whether a value is what is called so: 2.9 means 2.9.0, and 2.9.0 its +cpu."""
+    try:
+        return Version(value) in {Version(found), Version(Version(found).public)}
+    except InvalidVersion:
+        return value == found
+
+
+def _with_bounds(asked: evidence.Options, named: dict[Verdict, int], axis: Axis) -> evidence.Options:
     """Return what is asked with the bounds as positions.
 
     One bound alone is put beside its neighbour, from where the search for the other one sets out. Of two the
     order says which change is meant.
     """
-    good = None if question.good is None else axis.nearest(question.good)
-    bad = None if question.bad is None else axis.nearest(question.bad)
-    asked = question.asked
-    if good is None and bad is None:
+    if not named:
         return asked
-    if good is not None and bad is not None:
-        if good == bad:
-            raise UsageError(f"--good and --bad both mean {axis.values[good]}", hint="name two different values")
-        find = Find.REGRESSION if good < bad else Find.FIX
-        find = find if asked.find is Find.ANY else asked.find
-        return replace(asked, low=min(good, bad), high=max(good, bad), find=find)
-    only = good if good is not None else bad
-    assert only is not None
-    low = min(only, len(axis.values) - 2)
-    return replace(asked, low=low, high=low + 1)
+    low, high = min(named.values()), max(named.values())
+    if len(named) == 1:
+        low = min(low, len(axis.values) - 2)
+        return replace(asked, low=low, high=low + 1)
+    find = Find.REGRESSION if named[Verdict.GOOD] == low else Find.FIX
+    return replace(asked, low=low, high=high, find=find if asked.find is Find.ANY else asked.find)
 
 
 def common(request: Request) -> dict[str, str]:

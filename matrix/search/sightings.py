@@ -65,13 +65,19 @@ class Sighting:
 
 
 def reference_of(
-    sightings: Sequence[Sighting], bounds: tuple[int, int], find: Find, *, any_failure: bool = False
+    sightings: Sequence[Sighting],
+    bounds: tuple[int, int],
+    find: Find,
+    *,
+    any_failure: bool = False,
+    named_bad: int | None = None,
 ) -> Failure | None:
     """Return the failure that a search is about, None where none was seen yet.
 
-    It is the one at the bad bound, or nearest to it. Where both bounds fail it is the newer one's, since that is
-    what is in use; asked for a fix, the older one's. What says only that a version lacks what the test uses is
-    taken for a failure where there is no other, and where something older passes: it was taken away.
+    It is the one at the bad bound that the user names, or nearest to it. Where none is named and both bounds fail
+    it is the newer one's, since that is what is in use; asked for a fix, the older one's. What says only that a
+    version lacks what the test uses is taken for a failure where there is no other, and where something older
+    passes: it was taken away.
     """
     failing = [one for one in sightings if one.failures]
     telling = [one for one in failing if any_failure or not one.lacks]
@@ -82,8 +88,8 @@ def reference_of(
         ]
     if not telling:
         return None
-    first, last = bounds if find is Find.FIX else bounds[::-1]
-    chosen = next((one for bound in (first, last) for one in telling if one.position == bound), None)
+    preferred = (named_bad, *(bounds if find is Find.FIX else bounds[::-1]))
+    chosen = next((one for bound in preferred for one in telling if one.position == bound), None)
     if chosen is None:  # the bounds pass, or say nothing: of what passes at the new end, the oldest failure
         newest_passes = any(_passes(one) for one in sightings if one.position >= max(t.position for t in telling))
         chosen = (min if newest_passes else max)(telling, key=lambda one: one.position)

@@ -73,6 +73,14 @@ def test_the_failure_that_a_search_is_about(
     assert reference_of(sightings[::-1], BOUNDS, find) == wanted
 
 
+def test_the_failure_at_the_named_bound_is_meant() -> None:
+    """Of two failures the one that the user calls bad is searched, whichever is newer."""
+    both = [failing(0, OTHER), failing(9)]
+    for named, (signature, says) in ((0, OTHER), (9, RAISED), (5, RAISED)):
+        found = reference_of(both, BOUNDS, Find.ANY, named_bad=named)
+        assert found == Failure(outcome=Outcome.FAIL, signature=signature, says=says)
+
+
 def test_any_failure_takes_a_lack_for_one() -> None:
     """Where any failure counts, the lack at a bound does, too."""
     found = reference_of([failing(0, ABSENT), passing(9)], BOUNDS, Find.ANY, any_failure=True)

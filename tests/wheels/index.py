@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -62,6 +62,10 @@ def serve(folder: Path) -> Iterator[Index]:
 class _Handler(BaseHTTPRequestHandler):
     told: Index
     protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        with suppress(ConnectionResetError):  # who asked was killed
+            super().handle()
 
     def do_GET(self) -> None:
         index, path = self.told, unquote(self.path)
