@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 
 import jsonschema
+import pytest
 
-from matrix.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
+from matrix.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, StoppedBy
+from matrix.search.bisection import Bisection, Boundary, Searched
+from matrix.search.evidence import Find, Kind
 
-KEPT = Path(__file__).parent.parent / "docs" / "result.schema.json"
+DOCS = Path(__file__).parent.parent / "docs"
+MODELS: dict[str, type[Model]] = {"result": Result, "bisect": Bisection}
 
 RESULT = Result(
     run=Run(id="20261101-000000-abcd", started="2026-11-01T00:00:00+00:00", seconds=3.5, command=("matrix",)),
@@ -40,16 +44,50 @@ RESULT = Result(
 )
 
 
-def generated() -> str:
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Result.model_json_schema(
+BISECTION = Bisection(
+    scenario="repro.py",
+    question=Find.ANY,
+    axis=Searched.VERSION,
+    values=("2.11.0", "2.12.0"),
+    boundaries=(Boundary.model_validate({"from": "2.11.0", "to": "2.12.0", "change": "fix", "confidence": 0.99}),),
+    installs=2,
+    runs=5,
+    seconds=61.5,
+    answer=Kind.BOUNDARY,
+)
+
+
+def generated(name: str = "result") -> str:
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | MODELS[name].model_json_schema(
         mode="serialization"
     )
     return json.dumps(schema, indent=1) + "\n"
 
 
-def test_kept_schema_is_the_models() -> None:
-    """docs/result.schema.json says what the models say; `python -m tests.test_schema` writes it anew."""
-    assert KEPT.read_text(encoding="utf-8") == generated()
+@pytest.mark.parametrize("name", MODELS)
+def test_kept_schema_is_the_models(name: str) -> None:
+    """docs/*.schema.json say what the models say; `python -m tests.test_schema` writes them anew."""
+    assert (DOCS / f"{name}.schema.json").read_text(encoding="utf-8") == generated(name)
+
+
+def test_bisection_fulfils_the_schema() -> None:
+    """What bisect --json writes has the promised names, "from" and "schema" among them."""
+    written = json.loads(BISECTION.model_dump_json(by_alias=True))
+    jsonschema.validate(written, json.loads(generated("bisect")))
+    promised = {
+        "schema",
+        "scenario",
+        "question",
+        "axis",
+        "boundaries",
+        "probes",
+        "installs",
+        "runs",
+        "seconds",
+        "answer",
+    }
+    assert promised <= written.keys()
+    assert {"from", "to", "change", "confidence", "untestable_between"} <= written["boundaries"][0].keys()
 
 
 def test_result_fulfils_the_schema() -> None:
@@ -93,4 +131,5 @@ def test_result_is_read_back() -> None:
 
 
 if __name__ == "__main__":
-    KEPT.write_text(generated(), encoding="utf-8")
+    for model in MODELS:
+        (DOCS / f"{model}.schema.json").write_text(generated(model), encoding="utf-8")

@@ -16,7 +16,7 @@ from matrix import plan, store
 from matrix.cli import axes, options, sources
 from matrix.cli.exits import Exit
 from matrix.cli.output import print_lines, write_json
-from matrix.cli.session import called, progress_on, terminating_like_interrupt
+from matrix.cli.session import called, going_on_later, progress_on
 from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.releases import EVERY_RELEASE
 from matrix.errors import UsageError
@@ -155,7 +155,7 @@ def bisect(  # one parameter per option
         home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout or INSTALL_TIMEOUT
     )
     show = progress_on(console)
-    with terminating_like_interrupt():
+    with going_on_later():
         if all(sides):
             found = search_locks(question, *sides, cache, show)  # type: ignore[arg-type]
         elif source is not None:

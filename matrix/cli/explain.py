@@ -12,7 +12,7 @@ from matrix import plan, store
 from matrix.cli import axes, options
 from matrix.cli.exits import Exit
 from matrix.cli.output import print_lines, write_json
-from matrix.cli.session import called, progress_on, terminating_like_interrupt
+from matrix.cli.session import called, going_on_later, progress_on
 from matrix.environments.cache import EnvironmentCache
 
 
@@ -56,7 +56,7 @@ def explain(  # one parameter per option
     )
     suite = options.scenarios_of(test)
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
-    with terminating_like_interrupt():
+    with going_on_later():
         explanations = explaining.answers(question, suite, cache, progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     for explanation in explanations:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
+import typer
+
+from matrix.cli.exits import Exit
 from matrix.events import EnvironmentStage
 from reports.terminal import Progress
 
@@ -50,3 +54,14 @@ def terminating_like_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def going_on_later() -> Iterator[None]:
+    """Let an interrupt end the command with its exit code, and say that nothing is lost."""
+    try:
+        with terminating_like_interrupt():
+            yield
+    except KeyboardInterrupt:
+        print("interrupted: what is done is kept, and the same command goes on", file=sys.stderr)
+        raise typer.Exit(Exit.INTERRUPTED) from None
