@@ -29,6 +29,8 @@ for chatty in ("urllib3", "charset_normalizer"):  # nox shows what every library
 
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml("pyproject.toml")
+# most tests wait for processes, so more of them run at once than there are cores; some keep to one worker
+PARALLEL = ("-n", "4", "--dist", "loadgroup", "--maxschedchunk", "1")
 
 
 def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
@@ -109,7 +111,7 @@ if _PARAMETERS := _environments():
 def tests(session: nox.Session) -> None:
     """Run the tests; with `-- -m torch` those that install real torch wheels."""
     session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test"))
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *(session.posargs or PARALLEL))
 
 
 @nox.session

@@ -16,7 +16,10 @@ from matrix.process import collect, kernel_lines
 from matrix.process.supervise import Ending, Supervised
 from tests.process.running import begin, family, is_alive, until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+    pytest.mark.xdist_group("collect"),  # they share what they start
+]
 needs_collectors = pytest.mark.skipif(
     collect.find_tool("py-spy") is None or collect.find_tool("pystack") is None, reason="needs py-spy and pystack"
 )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from matrix.process.supervise import Ending
 
+pytestmark = pytest.mark.xdist_group("stacks")  # they share what they start
 needs_py_spy = pytest.mark.skipif(
     sys.platform != "linux" or supervise.find_py_spy() is None, reason="needs /proc and py-spy"
 )

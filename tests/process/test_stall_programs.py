@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from matrix.process.supervise import Ending, Supervised
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+    pytest.mark.xdist_group("stall_programs"),  # they share what they start
+]
 
 IDLE = sorted(path.stem for path in PROGRAMS.glob("idle_*.py"))
 EXIT_CODES = {"idle_watchdog": 1}

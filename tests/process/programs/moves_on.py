@@ -1,16 +1,15 @@
-def squares(count):
-    return sum(number * number for number in range(count))
+# twenty functions in turn: on the busiest machine, too, a second's samples find it in different ones
+WORK = """
+def work_{number}():
+    total = 0
+    for one in range(200_000):
+        total += one * one
+"""
 
-
-def words(count):
-    return sorted(str(number) for number in range(count))
-
-
-def table(count):
-    return {number: number for number in range(count)}
-
+functions = {}
+for number in range(20):
+    exec(WORK.format(number=number), functions)
 
 while True:
-    squares(4_000_000)
-    words(400_000)
-    table(3_000_000)
+    for number in range(20):
+        functions[f"work_{number}"]()
