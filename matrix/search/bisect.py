@@ -81,11 +81,16 @@ class Bisector:
         return self._bisection(answer)
 
     def _searched(self) -> Answer:
+        before: object = None
         while True:
             search = self._search()
             step = decide_parallel(search, self.jobs)
             if isinstance(step, Answer):
                 return step
+            if (search.observations, step) == before and not self.prober.positions:
+                value = self.axis.values[step[0].position]
+                return _cut_short(partial(search), f"{value} was run again and showed nothing that counts")
+            before = (search.observations, step)
             if over := self._spent(step):
                 return _cut_short(partial(search), over)
             if any(self._is_recalled_late(probe.position) for probe in step):

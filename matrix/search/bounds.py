@@ -17,7 +17,8 @@ def check_bounds(view: View) -> Probe | tuple[int, int] | None:
     """Return the next probe that the bounds need, or the two testable ones; None where there are not two.
 
     A bound that cannot be tested is replaced by one further out. Where there is none, the range is halved as
-    if the bound were unlike the other one: if it is, that costs nothing, and if not, its edge is found.
+    if the bound were unlike the other one: if it is, that costs nothing, and if not, its edge is found. Who asks
+    for all changes gets the edge in any case: there may be one before it.
     """
     low, high = view.search.bounds
     ends: list[int] = []
@@ -30,7 +31,7 @@ def check_bounds(view: View) -> Probe | tuple[int, int] | None:
                 break
         else:
             ends.append(bound)
-    if not view.steps:
+    if not view.steps or view.search.options.find is Find.ALL:
         probe = _towards_dead_bound(view, *ends)
         if probe:
             return probe
@@ -41,7 +42,7 @@ def check_bounds(view: View) -> Probe | tuple[int, int] | None:
         seen = view.at(position)
         missing = view.search.options.bound_runs - seen.bad
         if seen.bad and not seen.good and missing > 0:  # known from elsewhere, but not how reliably
-            return Probe(position=position, runs=missing, until=Verdict.GOOD, purpose=Purpose.BOUND)
+            return Probe(position=position, runs=missing, until=Verdict.GOOD, purpose=Purpose.CONFIRM)
     return tested[0], tested[-1]
 
 

@@ -260,3 +260,13 @@ def test_none_is_not_claimed_beyond_what_could_be_tested(bad: range) -> None:
     answer = follow(History(size=20, bad=bad, untestable=range(5))).answer
     assert answer.kind is Kind.NONE
     assert "none of them older than 5" in answer.reasons[0]
+
+
+def test_all_looks_up_to_the_edge_of_a_bound_that_cannot_be_tested() -> None:
+    """Untestable, good, bad, good: asked for all changes, the older one is found, too; by default it is left open."""
+    history = History(size=30, bad=range(8, 16), untestable=range(5))
+    found = follow(history, Options(find=Find.ALL)).answer
+    assert [(one.before, one.after) for one in found.boundaries] == [(7, 8), (15, 16)]
+    found = follow(history).answer
+    assert [(one.before, one.after) for one in found.boundaries] == [(15, 16)]
+    assert found.reasons[0].startswith("0 could not be tested, and what is before")

@@ -1,0 +1,73 @@
+"""Real torch wheels, searched: the release that fixed a bug, the day that broke another, the package it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 2400  # seconds; installs of several torch releases on a slow network
+
+# numpy 2.0.0 came out on 2024-06-16; torch before 2.3 was compiled against numpy 1 and cannot use it
+FROM_NUMPY = "import numpy, torch\nprint(torch.from_numpy(numpy.ones(3)).sum().item())\n"
+COMMON = "torch==2.2.2\nscipy==1.13.1\nsetuptools==69.2.0\n"
+GOOD_LOCK = COMMON + "numpy==1.26.4\nfilelock==3.13.3\nidna==3.6\nsympy==1.12\n"
+BAD_LOCK = COMMON + "numpy==2.0.0\nfilelock==3.15.4\nidna==3.7\nsympy==1.13.0\n"
+
+pytestmark = pytest.mark.torch
+
+
+def bisect(tmp_path: Path, *options: str, cwd: Path = ROOT) -> dict[str, Any]:
+    """Search in the project's own state; return the JSON."""
+    path = tmp_path / "answer.json"
+    ended = subprocess.run(
+        [sys.executable, "-m", "matrix", "bisect", *options, "--build", "pypi", "--json", str(path)],
+        cwd=cwd,
+        env=dict(os.environ) | {"WHICHTORCH_HOME": str(ROOT / ".whichtorch"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return json.loads(path.read_text())  # type: ignore[no-any-return]
+
+
+def ends(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(one["from"], one["to"], one["change"]) for one in found["boundaries"]]
+
+
+def test_the_release_that_fixed_fake_tensor_add_is_found(tmp_path: Path) -> None:
+    """Over all releases it takes at most seven installs, names the commits, and nothing a second time."""
+    found = bisect(tmp_path, "scenarios/fake_tensor/add_meta.py")
+    assert ends(found) == [("2.11.0", "2.12.0", "fix")]
+    assert found["boundaries"][0]["confidence"] >= 0.95
+    assert found["boundaries"][0]["commits"].startswith("https://github.com/pytorch/pytorch/compare/70d99e998b49")
+    assert len(found["probes"]) <= 7
+    assert found["installs"] <= 7
+    again = bisect(tmp_path, "scenarios/fake_tensor/add_meta.py")
+    assert (ends(again), again["installs"], again["runs"]) == (ends(found), 0, 0)
+
+
+def test_the_day_and_the_package_are_found(tmp_path: Path) -> None:
+    """The same requirements broke on the day of numpy 2.0.0, and numpy it was."""
+    (tmp_path / "from_numpy.py").write_text(FROM_NUMPY)
+    asked = ("--axis", "date", "--torch", "2.2.2", "--since", "2024-06-12", "--until", "2024-06-20")
+    found = bisect(tmp_path, "from_numpy.py", *asked, cwd=tmp_path)
+    assert ends(found) == [("2024-06-15", "2024-06-16", "regression")]
+    assert found["changes"] == ["numpy 1.26.4 -> 2.0.0"]
+
+
+def test_the_one_package_of_two_lock_files_is_found(tmp_path: Path) -> None:
+    """Of the four packages in which two lock files differ, numpy is the one that breaks it."""
+    (tmp_path / "from_numpy.py").write_text(FROM_NUMPY)
+    (tmp_path / "good.txt").write_text(GOOD_LOCK)
+    (tmp_path / "bad.txt").write_text(BAD_LOCK)
+    found = bisect(tmp_path, "from_numpy.py", "--good-lock", "good.txt", "--bad-lock", "bad.txt", cwd=tmp_path)
+    assert (found["changes"], found["along"], found["differing"]) == (["numpy 1.26.4 -> 2.0.0"], [], 4)
