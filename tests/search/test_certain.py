@@ -74,7 +74,7 @@ def test_a_block_of_32_in_128_is_jumped() -> None:
     assert sum(counts) / len(counts) <= 14.7
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_holes_leave_the_culprit_in_the_bracket(data: st.DataObject) -> None:
     """With any set of untestable and different positions the search ends, repeats nothing and loses no culprit."""
@@ -93,7 +93,7 @@ def test_any_holes_leave_the_culprit_in_the_bracket(data: st.DataObject) -> None
         assert set(found.different_between) <= different
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_order_of_the_evidence_does_not_matter(data: st.DataObject) -> None:
     """Shuffled observations lead to the same decision, so that a search goes on from records alone."""

@@ -41,7 +41,7 @@ def test_no_culprit_is_named_where_there_is_none(rate: float, flaky: bool) -> No
     assert kinds.count(Kind.BOUNDARY) <= 1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     culprit=st.integers(1, 15),
     rate=st.floats(0.05, 1),
