@@ -169,7 +169,8 @@ def test_an_interrupt_ends_a_download(index: Index, nightly: Build, tmp_path: Pa
     cache = make_cache(progress=_once("downloading", hold))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask(OLD, build=nightly), cancelled)
-        wait_for(lambda: any(path.endswith(".whl") for path in index.asked))
+        # before the download uv asks for wheels, too: for their metadata
+        wait_for(lambda: index.held is not None and any(path.endswith(".whl") for path in index.asked))
         cancelled.set()
         environment = waiting.result()
     assert index.held is not None
