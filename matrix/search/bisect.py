@@ -81,16 +81,17 @@ class Bisector:
         return self._bisection(answer)
 
     def _searched(self) -> Answer:
-        before: object = None
+        seen: tuple[pure.Observation, ...] = ()  # before the last probes ended
+        ended: frozenset[int] = frozenset()  # where they did, but for those that were cancelled
         while True:
             search = self._search()
             step = decide_parallel(search, self.jobs)
             if isinstance(step, Answer):
                 return step
-            if (search.observations, step) == before and not self.prober.positions:
+            if step[0].position in ended and search.observations == seen:
                 value = self.axis.values[step[0].position]
                 return _cut_short(partial(search), f"{value} was run again and showed nothing that counts")
-            before = (search.observations, step)
+            seen, ended = search.observations, frozenset()
             if over := self._spent(step):
                 return _cut_short(partial(search), over)
             if any(self._is_recalled_late(probe.position) for probe in step):
@@ -102,7 +103,9 @@ class Bisector:
                 if probe.position not in running and self._is_affordable(probe):
                     self._start(probe, search)
             left = None if self.budget.seconds is None else self.budget.seconds - (self.clock() - self._started)
-            problems = [self._take_in(probed) for probed in self.prober.wait(left)]
+            probes = self.prober.wait(left)
+            problems = [self._take_in(probed) for probed in probes]
+            ended = frozenset(probed.position for probed in probes if probed.cell is not None)
             if problem := next(filter(None, problems), None):
                 return _cut_short(partial(self._search()), problem)
 

@@ -14,6 +14,7 @@ from matrix.model import Outcome, Record
 from matrix.process.supervise import Ending, Task
 from matrix.run import MatrixRun
 from matrix.search import Change, Find, Kind, Options, Purpose, Verdict
+from matrix.search import bisect as driver
 from matrix.search.bisection import Bisection
 from matrix.search.budget import Budget
 from matrix.store import new_run, read_records
@@ -298,6 +299,16 @@ def test_a_probe_that_is_not_needed_any_more_is_cancelled(tmp_path: Path) -> Non
     assert boundaries(found) == [("2.9.0", "2.10.0", Change.FIX)]
     assert lab.runs[beside] == 1
     assert beside not in verdicts(found)
+
+
+def test_a_probe_that_shows_nothing_new_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for the same again and again, without anything to show for it, the search ends and says so."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK))
+    monkeypatch.setattr(driver, "observations_of", lambda *_, **__: ())
+    found = lab.search()
+    assert found.answer is Kind.INCONCLUSIVE
+    assert found.reasons[0] == "2.0.0 was run again and showed nothing that counts"
+    assert lab.runs == {"2.0.0": 3}
 
 
 @pytest.mark.parametrize("jobs", [2, 3, 5])
