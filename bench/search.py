@@ -13,7 +13,8 @@ from pathlib import Path
 from random import Random
 
 from bench.row import Figure, Row
-from matrix.search import Costs, Kind, Options, Purpose, Search, decide
+from matrix.search.evidence import Costs, Kind, Options, Purpose, Search
+from matrix.search.strategy import decide
 from tests.search.history import History, Trace, follow
 
 SIZE = 128

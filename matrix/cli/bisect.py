@@ -21,8 +21,6 @@ from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.releases import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
-from matrix.search.bisection import Searched
-from matrix.search.days import day_named
 from matrix.search.evidence import Find
 from matrix.search.locks import Side
 
@@ -112,8 +110,10 @@ def bisect(  # one parameter per option
     """
     # here: `matrix` starts without them
     from matrix.search.apart import tell_apart
+    from matrix.search.bisection import Searched
     from matrix.search.budget import Budget
     from matrix.search.commits import search_commits
+    from matrix.search.days import day_named
     from matrix.search.evidence import Options
     from matrix.search.ordered import search_versions
     from matrix.search.packages import search_days, search_locks

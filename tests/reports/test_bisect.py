@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from matrix.model import Cell, Environment, Outcome
-from matrix.search import Change, Find, Kind, Verdict
 from matrix.search.bisection import Bisection, Boundary, Probe, Searched
+from matrix.search.evidence import Change, Find, Kind, Verdict
 from reports.bisect import bisection_lines, cost
 
 VALUES = tuple(f"2.{minor}.0" for minor in range(8))

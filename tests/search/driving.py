@@ -13,10 +13,10 @@ from matrix import plan
 from matrix.events import Event, ProbeChosen
 from matrix.model import Build, Config, Request, Scenario
 from matrix.process.supervise import Ending, Task
-from matrix.search import Options
 from matrix.search.axes import Versions
 from matrix.search.bisect import Bisector
 from matrix.search.bisection import Bisection
+from matrix.search.evidence import Options
 from matrix.search.probing import Prober
 from matrix.store import new_run, read_records
 from tests.fakes import PASSED, FakeCache

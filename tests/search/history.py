@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from matrix.search import Answer, Costs, Observation, Options, Probe, Search, Verdict, decide
+from matrix.search.evidence import Answer, Costs, Observation, Options, Probe, Search, Verdict
+from matrix.search.strategy import decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

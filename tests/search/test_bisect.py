@@ -13,10 +13,10 @@ from matrix import plan
 from matrix.model import Outcome, Record
 from matrix.process.supervise import Ending, Task
 from matrix.run import MatrixRun
-from matrix.search import Change, Find, Kind, Options, Purpose, Verdict
 from matrix.search import bisect as driver
 from matrix.search.bisection import Bisection
 from matrix.search.budget import Budget
+from matrix.search.evidence import Change, Find, Kind, Options, Purpose, Verdict
 from matrix.store import new_run, read_records
 from tests.cli.shell import wait_for
 from tests.fakes import MOVING, PASSED

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.search import Answer, Observation, Search, Verdict, decide, decide_parallel
 from matrix.search.bracket import bad_share, blocks, next_check, next_probe, step_away, widest_gap
+from matrix.search.evidence import Answer, Observation, Search, Verdict
+from matrix.search.strategy import decide, decide_parallel
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.search import Change, Costs, Find, Kind, Observation, Options, Probe, Purpose, Search, Verdict, decide
+from matrix.search.evidence import Change, Costs, Find, Kind, Observation, Options, Probe, Purpose, Search, Verdict
+from matrix.search.strategy import decide
 from tests.search.history import History, Trace, follow
 
 GOOD, BAD, UNTESTABLE = Verdict.GOOD, Verdict.BAD, Verdict.UNTESTABLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
-from matrix.search import Find, Observation, Verdict
+from matrix.search.evidence import Find, Observation, Verdict
 from matrix.search.sightings import Failure, Sighting, observations_of, reference_of
 
 ABSENT = ("AttributeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'")
