@@ -198,7 +198,8 @@ def between(boundary: Boundary) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _change_lines(found: Bisection) -> Iterator[str]:
     """Yield which packages it takes."""
     others = found.differing - len(found.changes) - len(found.along)
-    yield f"  it takes {' and '.join(found.changes)}" + (f"; {others} other changes do not matter" if others else "")
+    rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
+    yield f"  it takes {' and '.join(found.changes)}" + (f"; {rest}" if others else "")
     if found.along:
         yield f"  which cannot be had without {_some(found.along, PACKAGES_NAMED)}"
 

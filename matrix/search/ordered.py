@@ -34,7 +34,8 @@ def search_versions(question: Question, cache: EnvironmentCache, show: Show) -> 
     check_range(axis, expansion.requests)
     with workbench(question, cache, show) as bench:
         found = bisector(question, axis, bench).run()
-    return found.model_copy(update={"common": common(usable[0])})
+    reasons = (*expansion.notes, *found.reasons)  # which build `auto` is, and what was yanked
+    return found.model_copy(update={"common": common(usable[0]), "reasons": reasons})
 
 
 def bisector(question: Question, axis: Axis, bench: Workbench) -> Bisector:

@@ -68,7 +68,7 @@ def test_the_day_and_the_package_that_broke_it_are_found(user: User, index: Inde
     assert found["changes"] == ["numpy 2.2.6 -> 2.3.0"]
     assert found["differing"] == 2
     said = (user.folder / "said.txt").read_text()
-    assert "it takes numpy 2.2.6 -> 2.3.0; 1 other changes do not matter" in said
+    assert "it takes numpy 2.2.6 -> 2.3.0; one other change does not matter" in said
     runs = user.runs("repro.py")
     again = bisect(user, *asked)
     assert (again["installs"], again["runs"], user.runs("repro.py")) == (0, 0, runs)
