@@ -15,7 +15,7 @@ import scenarios
 from matrix import plan, store
 from matrix.cli import axes, options, sources
 from matrix.cli.exits import Exit
-from matrix.cli.output import print_lines, write_json
+from matrix.cli.output import check_folders_of, print_lines, write_json
 from matrix.cli.session import called, going_on_later, progress_on
 from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.releases import EVERY_RELEASE
@@ -123,6 +123,7 @@ def bisect(  # one parameter per option
 
     home = store.state_folder()
     console = Console()
+    check_folders_of(json_file, report_file)
     source = sources.source_of(git, build_command, interpreter, install_timeout)
     others: dict[str, object] = {
         "--torch": torch,

@@ -11,7 +11,7 @@ from rich.console import Console
 from matrix import plan, store
 from matrix.cli import axes, options
 from matrix.cli.exits import Exit
-from matrix.cli.output import print_lines, write_json
+from matrix.cli.output import check_folders_of, print_lines, write_json
 from matrix.cli.session import called, going_on_later, progress_on
 from matrix.environments.cache import EnvironmentCache
 
@@ -44,6 +44,7 @@ def explain(  # one parameter per option
     from reports.explain import explanation_lines
 
     home = store.state_folder()
+    check_folders_of(json_file)
     named = axes.named_axes(torch, python, build, config_names)
     question = explaining.Question(
         home=home,

@@ -15,10 +15,9 @@ from matrix import config, plan, store
 from matrix.asking import answering
 from matrix.cli import axes, options
 from matrix.cli.exits import Exit, exit_code
-from matrix.cli.output import print_lines
+from matrix.cli.output import check_folders_of, print_lines
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
 from matrix.environments.cache import EnvironmentCache
-from matrix.errors import UsageError
 from matrix.executors.local import LocalExecutor, default_jobs
 from matrix.model import Result, Scenario
 from matrix.process.marks import owner_is_dead, state_id, sweep
@@ -86,7 +85,7 @@ def matrix(  # one parameter per option
     file = axes.read_matrix(matrix_file, axes.named_axes(torch, python, build, config_names))
     suite = _chosen_scenarios(file, scenario or [], script or [])
     how = plan.Options(timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall)
-    _check_folders_of(json_file, markdown_file)
+    check_folders_of(json_file, markdown_file)
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
     given = tuple(interpreter or ())
     expansion = config.expand(file, interpreters_given=given, cache=home / "cache", product=bool(torch) or not given)
@@ -109,13 +108,6 @@ def _chosen_scenarios(file: config.MatrixFile, globs: Sequence[str], scripts: Se
     chosen = tuple(globs) or (() if scripts else file.suite.scenarios)
     suite = scenarios.select(scenarios.suite(), chosen) if chosen else []
     return suite + [scenarios.script(text) for text in scripts]
-
-
-def _check_folders_of(*paths: Path | None) -> None:
-    """Raise UsageError, before hours of work, where a report could not be written."""
-    for path in paths:
-        if path is not None and not path.absolute().parent.is_dir():
-            raise UsageError(f"no folder {path.parent} to write {path.name} into")
 
 
 def _run(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from matrix.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -20,3 +22,10 @@ def print_lines(lines: Iterable[str]) -> None:
 def write_json(path: Path, model: Model) -> None:
     """Write a model as JSON."""
     path.write_text(model.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+
+
+def check_folders_of(*paths: Path | None) -> None:
+    """Raise UsageError, before hours of work, where a report could not be written."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(f"no folder {path.parent} to write {path.name} into")
