@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.wheels import Index, serve
 
 # The commands under test are started a hundred times over: with bytecode each start takes 0.2 s less of a core.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -16,3 +21,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # how long an example takes is the machine's mood, not the code's
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture
+def index(wheels: Path) -> Iterator[Index]:
+    """Serve the folder of wheels that a test, or the tests around it, call `wheels`."""
+    with serve(wheels) as served:
+        yield served

@@ -6,7 +6,7 @@ Every value is tried; there is nothing to halve.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -15,7 +15,6 @@ from matrix import config
 from matrix.errors import PreventedError, UsageError
 from matrix.events import ProbeChosen
 from matrix.model import Outcome, variant_suffix
-from matrix.plan import PlannedCell
 from matrix.search.bisect import STOPS
 from matrix.search.bisection import Bisection, Searched
 from matrix.search.evidence import Find, Kind, Purpose, Verdict, tally
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from matrix.environments.cache import EnvironmentCache
     from matrix.model import Request
-    from matrix.plan import Options
     from matrix.search.probing import Probed
     from matrix.search.question import Question, Show, Workbench
     from matrix.search.sightings import Failure, Sighting
@@ -156,7 +154,7 @@ class _Comparison:
 
     def _start(self, position: int, runs: dict[int, int], until: Verdict | None) -> None:
         value = self._values[position]
-        planned = self._planned(value, repeat=runs[position], until=STOPS[until])
+        planned = self.question.planned(self.requests[value], repeat=runs[position], until=STOPS[until])
         if position not in self._sightings:
             known = self.bench.cache.known(planned.request)
             records = self.bench.records.of(planned.key(known)) if known is not None else []
@@ -174,20 +172,11 @@ class _Comparison:
     def _see(self, probed: Probed) -> None:
         if probed.environment is None or probed.cell is None:
             return  # it was cancelled
-        planned = self._planned(self._values[probed.position])
+        planned = self.question.planned(self.requests[self._values[probed.position]])
         records = self.bench.records.of(planned.key(probed.environment)) if probed.environment.is_usable else []
         reused = self._reused.get(probed.position, 0)
         self._sightings[probed.position] = sighting_of(
             probed.position, planned, probed.environment, records, cell=probed.cell, reused=reused
-        )
-
-    def _planned(self, value: str, **options: object) -> PlannedCell:
-        given: Options = self.question.options
-        return PlannedCell(
-            request=self.requests[value],
-            scenario=self.question.scenario,
-            variant=self.question.variant,
-            options=replace(given, **options),  # type: ignore[arg-type]
         )
 
     # what they say

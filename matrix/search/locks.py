@@ -104,6 +104,13 @@ def _pin_of(requirement: Requirement) -> str | None:
     return f"=={specifiers[0].version}" if is_exact else None
 
 
+def pins_in(lock: Iterable[str]) -> dict[str, str]:
+    """Return the pins of exact lines, "name==version" or "name @ url", by normalised name."""
+    requirements = map(Requirement, lock)
+    pins = ((canonicalize_name(one.name), _pin_of(one)) for one in requirements)
+    return {name: pin for name, pin in pins if pin is not None}
+
+
 def pins_of(packages: Mapping[str, str]) -> dict[str, str]:
     """Return the pins of what an environment holds, by name and version."""
     return {canonicalize_name(name): f"=={version}" for name, version in packages.items()}

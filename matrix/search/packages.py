@@ -17,7 +17,7 @@ from matrix.naming import EXISTING
 from matrix.search.days import Days
 from matrix.search.evidence import Kind
 from matrix.search.isolate import Isolator, Lock
-from matrix.search.locks import pins_of, read_lock
+from matrix.search.locks import pins_in, pins_of, read_lock
 from matrix.search.ordered import bisector, common
 from matrix.search.question import workbench
 
@@ -60,7 +60,7 @@ def search_days(
         if found.answer is not Kind.BOUNDARY or boundary is None or not boundary.is_exact:
             return found
         locks = [
-            Lock(label=day, pins=_pins(days.request(days.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
+            Lock(label=day, pins=pins_in(days.request(days.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
         ]
         isolated = Isolator(
             question=question,
@@ -142,16 +142,6 @@ def _requirements(question: Question, extra: tuple[str, ...]) -> tuple[str, ...]
     given = (torch, *question.file.requirements, *extra)
     named = {canonicalize_name(Requirement(one).name) for one in given}
     return (*given, *(name for name in COMPANIONS if name not in named))
-
-
-def _pins(lock: tuple[str, ...]) -> dict[str, str]:
-    """Return the pins of exact lines, "name==version" or "name @ url"."""
-    found: dict[str, str] = {}
-    for line in lock:
-        requirement = Requirement(line)
-        pin = f"@ {requirement.url}" if requirement.url else str(requirement.specifier)
-        found[canonicalize_name(requirement.name)] = pin
-    return found
 
 
 def _pins_of_side(side: Side, question: Question, cache: EnvironmentCache, pythons: list[str]) -> Pins:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matrix.events import AttemptEnded
 from matrix.executors.local import LocalExecutor
 from matrix.model import Role
-from matrix.run import MatrixRun
+from matrix.run import SIGNAL_CHECK, MatrixRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matrix.plan import PlannedCell
     from matrix.process.supervise import Supervised
     from matrix.store import Records, RunStore
-
-SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

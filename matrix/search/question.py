@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from matrix import store
 from matrix.asking import answering
 from matrix.events import EnvironmentStage
 from matrix.lab import opened_run
-from matrix.plan import Options
+from matrix.plan import Options, PlannedCell
 from matrix.search import evidence
 from matrix.search.budget import Budget
 from matrix.search.probing import Prober
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matrix.config import MatrixFile
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Emit
-    from matrix.model import Scenario
+    from matrix.model import Request, Scenario
     from matrix.store import Records
 
     Show = Callable[[EnvironmentCache, int | None], AbstractContextManager[Emit]]
@@ -46,6 +46,15 @@ class Question:
     budget: Budget = field(default_factory=Budget)
     jobs: int = 1
     fresh: bool = False
+
+    def planned(self, request: Request, **options: object) -> PlannedCell:
+        """Return the test in an environment, with some of the options of its attempts replaced."""
+        return PlannedCell(
+            request=request,
+            scenario=self.scenario,
+            variant=self.variant,
+            options=replace(self.options, **options),  # type: ignore[arg-type]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,11 @@ that is known by then.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matrix.events import ProbeChosen
 from matrix.model import variant_suffix
-from matrix.plan import PlannedCell
 from matrix.search.bisect import STOPS
 from matrix.search.bisection import Bisection, Searched
 from matrix.search.evidence import Change, Kind, Purpose, Verdict
@@ -23,6 +22,7 @@ from matrix.search.sightings import judging_records
 if TYPE_CHECKING:
     from matrix.environments.built import BuiltCommits
     from matrix.model import Cell, Environment
+    from matrix.plan import PlannedCell
     from matrix.search.question import Question, Workbench
     from matrix.search.tried import TriedCommits
 
@@ -151,21 +151,14 @@ class CommitSearch:
 
     # probes
 
-    def _planned(self, commit: str, **options: object) -> PlannedCell:
-        return PlannedCell(
-            request=self.cache.request(commit),
-            scenario=self.question.scenario,
-            variant=self.question.variant,
-            options=replace(self.question.options, **options),  # type: ignore[arg-type]
-        )
-
     def _probe(self, commit: str, runs: int, purpose: Purpose, *, until: Verdict | None = None, left: int = 0) -> None:
         """Have so many runs of a commit in all, or fewer where one ends as `until` says; build it if need be."""
-        planned = self._planned(commit, repeat=runs, until=STOPS[until])
+        request = self.cache.request(commit)
+        planned = self.question.planned(request, repeat=runs, until=STOPS[until])
         known = self.cache.known(planned.request)
         records = self.bench.records.of(planned.key(known)) if known is not None else []
         if any(record.attempt.outcome in STOPS[until] for record in judging_records(records)):
-            planned = self._planned(commit)  # it says enough; one run there is
+            planned = self.question.planned(request)  # it says enough; one run there is
         before = self.tried.sightings.get(commit)
         reused = before.reused if before else len(judging_records(records))
         if known is not None and planned.is_settled(records):

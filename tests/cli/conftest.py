@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.shell import User
-from tests.wheels import Index, build_companion, build_wheel, serve
+from tests.wheels import Index, build_companion, build_wheel
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -22,13 +21,6 @@ def wheels(tmp_path: Path) -> Path:
     build_wheel(folder, "9.1.0", behaviour="old")
     build_wheel(folder, "9.2.0", behaviour="new")
     return folder
-
-
-@pytest.fixture
-def index(wheels: Path) -> Iterator[Index]:
-    """Serve the wheels."""
-    with serve(wheels) as served:
-        yield served
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.sources import Sources
 from matrix.model import Build, Config, Request
-from tests.wheels import Index, build_companion, serve
+from tests.wheels import Index, build_companion
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MakeCache = Callable[..., EnvironmentCache]
@@ -25,13 +25,6 @@ def wheels(tmp_path: Path) -> Path:
     build_companion(folder, "numpy", "2.2.0")
     build_companion(folder, "setuptools", "75.0.0")
     return folder
-
-
-@pytest.fixture
-def index(wheels: Path) -> Iterator[Index]:
-    """Serve the folder of wheels."""
-    with serve(wheels) as served:
-        yield served
 
 
 @pytest.fixture
