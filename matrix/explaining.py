@@ -59,7 +59,7 @@ class Evidence:
     @classmethod
     def stored(cls, home: Path, records: Records) -> Evidence:
         """Return what is stored below `home`."""
-        cells = {(cell.name, cell.environment): (cell, keys) for cell, keys in store.read_cells(home)}
+        cells = {(one.cell.name, one.cell.environment): (one.cell, one.records) for one in store.read_cells(home)}
         return cls(records=records, environments=store.read_environments(home), cells=cells)
 
     def of(self, scenario: Scenario, variant: dict[str, str], ids: frozenset[str] | None) -> list[Observation]:

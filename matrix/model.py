@@ -295,9 +295,11 @@ class Cell(Model):
     environment: str  # id
     scenario: str
     variant: dict[str, str] = {}
+    source_hash: str = ""  # of the script that was run
     outcome: Outcome
     signature: str | None = None
     expected: bool
+    known: str = ""  # why its header expects something else than a pass
     seconds: float  # of the attempt that gave the outcome
     attempts: tuple[Attempt, ...] = ()  # those that judge
     conditions: tuple[ConditionResult, ...] = ()  # of a pass or a hang whose scenario declares some
@@ -345,20 +347,35 @@ class Run(Model):
     """One call of the tool."""
 
     id: str
+    name: str = ""  # that a user gave it
     started: str  # UTC, ISO 8601
     seconds: float = 0
     home: str = ""  # the folder that the attempts' paths are relative to
     command: tuple[str, ...] = ()
+    planned: int = 0  # cells; 0 where a search decides as it goes
+    ended: bool = False  # False while it runs, and where it was killed
     interrupted: bool = False
-    exit_code: int = 0
+    exit_code: int | None = None  # of a matrix
+    parts: tuple[str, ...] = ()  # ids of the runs that were merged into it
+
+    @property
+    def kind(self) -> str:
+        """The command that made it, such as "matrix"."""
+        return self.command[0] if self.command else ""
 
 
 class Result(Model):
-    """What --json writes."""
+    """A whole run: what --json writes, and what every report is made from."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     run: Run
+    scenarios: tuple[Scenario, ...] = ()
     environments: tuple[Environment, ...]
     cells: tuple[Cell, ...]
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @property
+    def is_complete(self) -> bool:
+        """True where every planned cell is there."""
+        return self.run.ended and not self.run.interrupted and len(self.cells) >= self.run.planned

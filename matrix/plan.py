@@ -25,7 +25,7 @@ from matrix.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from matrix.model import ConditionResult
+    from matrix.model import ConditionResult, Expectation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,8 @@ class PlannedCell:
 
     def expects_hang(self, environment: Environment) -> bool:
         """Return True where its header says that it hangs here."""
-        return self._is_expected(Outcome.HANG, environment)
+        line = self._announced(environment)
+        return line is not None and line.outcome is Outcome.HANG
 
     def is_settled(self, records: Sequence[Record]) -> bool:
         """Return True where records leave nothing to run."""
@@ -119,13 +120,16 @@ class PlannedCell:
                 reason = instead or reason
             elif outcome is Outcome.HANG and (seen := speaker.evidence.get(conditions.OBSERVED)):
                 results = conditions.check(conditions.declared(self.scenario, self.variant), seen)
+        line = self._announced(environment)
         return Cell(
             environment=environment.id,
             scenario=self.scenario.name,
             variant=self.variant,
+            source_hash=self.scenario.source_hash,
             outcome=outcome,
             signature=signature,
-            expected=self._is_expected(outcome, environment),
+            expected=scenarios.agrees(outcome, line),
+            known=line.why if line else "",
             seconds=seconds,
             attempts=attempts,
             conditions=results,
@@ -149,9 +153,9 @@ class PlannedCell:
         results = conditions.check(asked, observation)
         return results, conditions.unmet_reason(results)
 
-    def _is_expected(self, outcome: Outcome, environment: Environment) -> bool:
-        return scenarios.is_expected(
-            outcome,
+    def _announced(self, environment: Environment) -> Expectation | None:
+        """Return what its header says of it here."""
+        return scenarios.expected(
             self.scenario,
             self.variant,
             torch=environment.torch,

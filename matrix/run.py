@@ -73,6 +73,7 @@ class MatrixRun:
         )
         self._groups: dict[tuple[str, str], _Group] = {}
         for place, cell in enumerate(planned):
+            store.add_scenario(cell.scenario)
             key = (cell.request.install_key, cell.request.config.name)
             group = self._groups.setdefault(key, _Group(request=cell.request, planned=[]))
             group.planned.append((place, cell))
@@ -310,7 +311,7 @@ class MatrixRun:
         cell = planned.judged(environment, records, reused=reused, problem=problem)
         with self._changed:
             self._cells.append((place, cell))
-            self._store.add_cell(cell, [record.key for record in records])
+            self._store.add_cell(cell, [record.key for record in records], place)
             self._undone -= 1
             group.left -= 1
             self._changed.notify_all()

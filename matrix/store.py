@@ -1,11 +1,12 @@
 """Records on disk: append-only JSON Lines, one folder per run.
 
     runs/<run id>/run.json        the call: command, start, end, exit code
-    runs/<run id>/environments.jsonl, cells.jsonl, records.jsonl
+    runs/<run id>/scenarios.jsonl, environments.jsonl, cells.jsonl, records.jsonl
+    runs/<run id>/bisection.json  of a search: its answer
     runs/<run id>/attempts/<n>/   what each attempt wrote
 
-A record is written once, by the run that made it. A run's cells name the keys of the records they
-rest on, so that a later run can rest on the same ones without copying them. Each line is flushed at
+A record is written once, by the run that made it; later runs rest on it by its key. A run's cells hold the
+attempts they rest on, whichever run made them: a report needs no other folder. Each line is flushed at
 once: `kill -9` costs at most the line being written, which reading then leaves out.
 """
 
@@ -25,12 +26,12 @@ from typing import TYPE_CHECKING, Self
 from pydantic import ValidationError
 
 from matrix.errors import PreventedError
-from matrix.model import Cell, Environment, Outcome, Record, Role, Run
+from matrix.model import Cell, Environment, Model, Outcome, Record, Role, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.model import Model, Scenario
+    from matrix.model import Scenario
 
 
 def state_folder() -> Path:
@@ -53,6 +54,14 @@ def _cannot_write(folder: Path, error: OSError) -> PreventedError:
         f"cannot write to {folder}: {error.strerror}",
         hint="set WHICHTORCH_HOME to a folder on a disk with room that you may write to",
     )
+
+
+class CellLine(Model):
+    """A line of cells.jsonl."""
+
+    place: int  # in the plan
+    records: tuple[str, ...]  # keys of those it rests on
+    cell: Cell
 
 
 class Records:
@@ -113,11 +122,12 @@ class RunStore:
         self.run = run
         self._lock = threading.Lock()
         self._attempts = 0
+        self._scenarios: set[str] = set()
         try:
             (folder / "attempts").mkdir(parents=True)
             self._files = {
                 name: (folder / f"{name}.jsonl").open("a", encoding="utf-8")
-                for name in ("records", "cells", "environments")
+                for name in ("records", "cells", "environments", "scenarios")
             }
             self._write_run()
         except OSError as error:
@@ -135,18 +145,25 @@ class RunStore:
         """Append a record."""
         self._append("records", record)
 
-    def add_cell(self, cell: Cell, keys: list[str]) -> None:
-        """Append a cell and the keys of the records it rests on."""
-        line = cell.model_dump_json(exclude={"attempts"})[:-1] + f',"records":{json.dumps(keys)}}}'
-        self._write("cells", line)
+    def add_cell(self, cell: Cell, keys: list[str], place: int = 0) -> None:
+        """Append a cell, its place in the plan, and the keys of the records it rests on."""
+        self._append("cells", CellLine(place=place, records=tuple(keys), cell=cell))
 
     def add_environment(self, environment: Environment) -> None:
         """Append an environment."""
         self._append("environments", environment)
 
+    def add_scenario(self, scenario: Scenario) -> None:
+        """Append a scenario, once."""
+        with self._lock:
+            is_new = scenario.source_hash not in self._scenarios
+            self._scenarios.add(scenario.source_hash)
+        if is_new:
+            self._append("scenarios", scenario)
+
     def finish(self, run: Run) -> None:
         """Write how the run ended."""
-        self.run = run
+        self.run = run.model_copy(update={"ended": True})
         self._write_run()
 
     def __enter__(self) -> Self:
@@ -170,16 +187,23 @@ class RunStore:
         temporary.replace(self.folder / "run.json")
 
 
-def new_run(home: Path, command: tuple[str, ...]) -> RunStore:
-    """Make the folder of a new run; ids sort by time."""
+def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
+    """Make the folder of a new run of so many cells; ids sort by time."""
     started = datetime.now(UTC)
     run = Run(
         id=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
         started=started.isoformat(timespec="seconds"),
         home=str(home),
         command=command,
+        planned=planned,
     )
     return RunStore(home / "runs" / run.id, run)
+
+
+def keep_answer(home: Path, run: str, name: str, answer: Model) -> None:
+    """Write what a search came to into the folder of its run, as NAME.json."""
+    path = home / "runs" / run / f"{name}.json"
+    path.write_text(answer.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
 
 
 def read_records(home: Path) -> Records:
@@ -202,16 +226,22 @@ def read_environments(home: Path) -> dict[str, Environment]:
     return found
 
 
-def read_cells(home: Path) -> Iterator[tuple[Cell, tuple[str, ...]]]:
-    """Yield the cells of all runs below `home`, oldest run first, with the keys of the records they rest on."""
+def read_cells(home: Path) -> Iterator[CellLine]:
+    """Yield the cells of all runs below `home`, oldest run first."""
     for line in _lines(home, "cells"):
-        with suppress(ValidationError, ValueError, AttributeError):
-            fields = json.loads(line)
-            keys = tuple(fields.pop("records"))
-            yield Cell.model_validate(fields), keys
+        with suppress(ValidationError):
+            yield CellLine.model_validate_json(line)
 
 
 def _lines(home: Path, name: str) -> Iterator[bytes]:
     """Yield the lines of one file of each run; their readers leave out those torn by a kill or of a later schema."""
     for path in sorted((home / "runs").glob(f"*/{name}.jsonl")):
-        yield from path.read_bytes().splitlines()
+        yield from lines_of(path)
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """Return the lines of a file, none where it is not there."""
+    try:
+        return path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []

@@ -8,15 +8,15 @@ from reports.table import legend_lines, matrix_lines, red_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from matrix.model import Result
+    from matrix.runs import StoredRun
 
 NO_LIMIT = 10_000  # columns of text: a Markdown table is not cut to a terminal's width
 
 
-def markdown_lines(result: Result, home: Path, command: str) -> Iterator[str]:
+def markdown_lines(stored: StoredRun, command: str) -> Iterator[str]:
     """Yield the whole report."""
+    result = stored.result
     yield f"# whichtorch run {result.run.id}"
     yield ""
     yield f"Started {result.run.started}, took {result.run.seconds:.0f} s."
@@ -28,7 +28,7 @@ def markdown_lines(result: Result, home: Path, command: str) -> Iterator[str]:
     yield "```"
     yield from legend_lines(result)
     yield "```"
-    red = list(red_lines(result, home, command))
+    red = list(red_lines(stored, command))
     if red:
         yield ""
         yield from (f"- `{line.replace('`', chr(39))}`" for line in red)

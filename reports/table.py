@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from tabulate import tabulate
 from matrix.diagnosis.conditions import words
 from matrix.diagnosis.same import different
 from matrix.model import Outcome
+from reports.commands import rerun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matrix.environments.cache import EnvironmentCache
     from matrix.model import Cell, Environment, Result
     from matrix.plan import PlannedCell
+    from matrix.runs import StoredRun
     from matrix.store import Records
 
 LEGEND = {
@@ -122,11 +123,12 @@ def legend_lines(result: Result) -> Iterator[str]:
         yield f"{unexpected:5d}  !            not what the scenario's header expects"
 
 
-def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
+def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     """Yield for each red, prevented or doubted cell what happened, its log and stacks, and the command that reruns it.
 
     What nobody expected comes first. A whole environment that cannot be had is told once.
     """
+    result = stored.result
     environments = {environment.id: environment for environment in result.environments}
     told: set[str] = set()
     others = different(result.cells)
@@ -138,23 +140,17 @@ def red_lines(result: Result, home: Path, command: str) -> Iterator[str]:
                 log = f"; log {short(environment.log)}" if environment.log else ""
                 yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
         elif cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted or not cell.expected:
-            log = short(home / cell.attempts[-1].stderr) if cell.attempts else "none"
+            log = short(stored.file(cell.attempts[-1].stderr)) if cell.attempts else "none"
             is_different = (cell.name, cell.environment) in others
             known = " (expected)" if cell.expected else ""
             known += " (different)" if is_different else ""
             what = cell.what or cell.reason or "-"
             seen = f"; {words(cell.conditions)}" if cell.outcome is Outcome.HANG and cell.conditions else ""
             stacks = next((attempt.stacks for attempt in reversed(cell.attempts) if attempt.diagnosis), "")
-            log += f"; stacks {short(home / stacks)}" if stacks else ""
+            log += f"; stacks {short(stored.file(stacks))}" if stacks else ""
             place = f"{cell.name}  {environment.label}"
             again = rerun(cell, environment, command)
             yield f"{code(cell, is_different=is_different)}{known}  {place}: {what}{seen}; log {log}; rerun: {again}"
-
-
-def rerun(cell: Cell, environment: Environment, command: str) -> str:
-    """Return the command that runs just this cell again."""
-    option = "--script" if cell.scenario.endswith(".py") else "--scenario"
-    return f"{command} {shlex.join([*environment.options, option, cell.name, '--fresh'])}"
 
 
 def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:

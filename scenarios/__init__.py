@@ -26,8 +26,8 @@ __all__ = [
     "SUITE_ROOT",
     "Mistake",
     "ScenarioError",
+    "agrees",
     "expected",
-    "is_expected",
     "read_scenario",
     "script",
     "select",
@@ -220,21 +220,11 @@ def expected(
     return None
 
 
-def is_expected(
-    outcome: Outcome,
-    scenario: Scenario,
-    variant: dict[str, str],
-    *,
-    torch: str,
-    python: str,
-    build: str,
-    config: str,
-) -> bool:
-    """Return True for the outcome that the header announces, which is `pass` where it says nothing.
+def agrees(outcome: Outcome, line: Expectation | None) -> bool:
+    """Return True for the outcome that a header's line announces, which is `pass` where there is none.
 
     A skip never contradicts a header: the script says that the question does not arise here.
     """
-    line = expected(scenario, variant, torch=torch, python=python, build=build, config=config)
     return outcome in {line.outcome if line else Outcome.PASS, Outcome.SKIP}
 
 

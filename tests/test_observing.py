@@ -14,6 +14,7 @@ from matrix.diagnosis.explain import explain
 from matrix.explaining import Evidence
 from matrix.model import Condition, Outcome, Result, Role, Run
 from matrix.process.supervise import Ending
+from matrix.runs import StoredRun
 from matrix.store import read_records
 from reports.explain import explanation_lines
 from reports.table import code, red_lines
@@ -158,7 +159,7 @@ def test_a_hang_is_shown_with_its_conditions(
     cells = planned(tmp_path, conditions=asked)
     ended = run(tmp_path, cells, behave)
     result = Result(run=Run(id="1", started=""), environments=ended.run.environments, cells=ended.run.cells)
-    (line,) = red_lines(result, tmp_path, "whichtorch matrix")
+    (line,) = red_lines(StoredRun(folder=tmp_path, result=result), "whichtorch matrix")
     what = ended.run.cells[0].what
     assert line.partition("; log ")[0].endswith(f"  torch-2.0.0-pypi: {what}" + (f"; {told}" if told else ""))
     seen = Evidence.stored(tmp_path, read_records(tmp_path)).of(cells[0].scenario, {}, None)

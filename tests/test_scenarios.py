@@ -19,8 +19,8 @@ from matrix.errors import UsageError
 from matrix.model import Condition, Expectation, Outcome, Scenario
 from scenarios import (
     ScenarioError,
+    agrees,
     expected,
-    is_expected,
     read_scenario,
     select,
     variant_environ,
@@ -626,12 +626,12 @@ def test_the_first_line_that_applies_is_taken() -> None:
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_what_is_expected_where_a_header_says_nothing(outcome: Outcome) -> None:
     """A pass and a skip are no news; everything else is."""
-    assert is_expected(outcome, scenario("a/b"), {}, torch="2.11.0", **WHERE) == (outcome in {"pass", "skip"})
+    assert agrees(outcome, expected(scenario("a/b"), {}, torch="2.11.0", **WHERE)) == (outcome in {"pass", "skip"})
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_what_is_expected_where_a_header_says_so(outcome: Outcome) -> None:
     """Only what was announced is expected: a pass is news too. A skip contradicts nothing."""
     found = scenario("a/b", expect=[{"outcome": "hang", "torch": "<2.12"}])
-    assert is_expected(outcome, found, {}, torch="2.11.0", **WHERE) == (outcome in {"hang", "skip"})
-    assert is_expected(outcome, found, {}, torch="2.12.0", **WHERE) == (outcome in {"pass", "skip"})
+    assert agrees(outcome, expected(found, {}, torch="2.11.0", **WHERE)) == (outcome in {"hang", "skip"})
+    assert agrees(outcome, expected(found, {}, torch="2.12.0", **WHERE)) == (outcome in {"pass", "skip"})

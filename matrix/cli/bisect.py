@@ -171,6 +171,7 @@ def bisect(  # one parameter per option
         else:
             found = search_versions(question, cache, show)
     found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
+    store.keep_answer(home, found.run, "bisection", found)
     print()
     print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))
     if json_file:

@@ -11,17 +11,18 @@ import typer
 from rich.console import Console
 
 import scenarios
-from matrix import config, plan, store
+from matrix import config, plan, runs, store
 from matrix.asking import answering
 from matrix.cli import axes, options
 from matrix.cli.exits import Exit, exit_code
-from matrix.cli.output import check_folders_of, print_lines
+from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
 from matrix.environments.cache import EnvironmentCache
 from matrix.executors.local import LocalExecutor, default_jobs
-from matrix.model import Result, Scenario
+from matrix.model import Scenario
 from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.run import MatrixRun
+from matrix.runs import StoredRun
 from reports import markdown, table
 
 
@@ -96,11 +97,11 @@ def matrix(  # one parameter per option
     if list_only:
         print_lines(table.plan_lines(planned, cache, records))
         return
-    result = _run(planned, cache, records, console, started=started, jobs=how.jobs, waiting=0 if jobs else how.jobs)
-    written = _written(result, json_file, markdown_file)
-    print_lines(_report_lines(result, console))
-    print_lines(f"wrote {table.short(path)}" for path in written)
-    raise typer.Exit(result.run.exit_code)
+    stored = _run(planned, cache, records, console, started=started, jobs=how.jobs, waiting=0 if jobs else how.jobs)
+    print_lines(_report_lines(stored, console))
+    for path in _written(stored, json_file, markdown_file):
+        print(f"wrote {table.short(path)}")
+    raise typer.Exit(stored.result.run.exit_code or Exit.GOOD)
 
 
 def _chosen_scenarios(file: config.MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> list[Scenario]:
@@ -119,11 +120,11 @@ def _run(
     started: float,  # by the monotonic clock
     jobs: int,
     waiting: int,
-) -> Result:
-    """Run what is not known yet, in a run of its own, after sweeping away what a killed run left."""
+) -> StoredRun:
+    """Run what is not known yet, after sweeping away what a killed run left; return the run as it was stored."""
     ours = state_id(cache.home)
     sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
-    with store.new_run(cache.home, tuple(sys.argv[1:])) as run_store:
+    with store.new_run(cache.home, tuple(sys.argv[1:]), len(planned)) as run_store:
         with terminating_like_interrupt(), progress_on(console)(cache, len(planned)) as progress:
             executor = LocalExecutor()
             run = MatrixRun(planned, cache=cache, executor=executor, records=records, store=run_store, emit=progress)
@@ -133,30 +134,27 @@ def _run(
         seconds = round(time.monotonic() - started, 3)
         ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}
         run_store.finish(run_store.run.model_copy(update=ended))
-    return Result(run=run_store.run, environments=run.environments, cells=run.cells)
+    return runs.read(runs.Head(folder=run_store.folder, run=run_store.run))
 
 
-def _written(result: Result, json_file: Path | None, markdown_file: Path | None) -> list[Path]:
-    """Write the result into the run's folder and where options name a file; return the files."""
-    home = Path(result.run.home)
-    text = result.model_dump_json(by_alias=True, indent=1) + "\n"
-    texts = {home / "runs" / result.run.id / "result.json": text}
+def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:
+    """Write the result where options name a file; yield the files."""
     if json_file:
-        texts[json_file] = text
+        write_json(json_file, stored.result)
+        yield json_file
     if markdown_file:
-        texts[markdown_file] = "\n".join(markdown.markdown_lines(result, home, called("matrix"))) + "\n"
-    for path, content in texts.items():
-        path.write_text(content, encoding="utf-8")
-    return list(texts)
+        write_lines(markdown_file, markdown.markdown_lines(stored, called("matrix")))
+        yield markdown_file
 
 
-def _report_lines(result: Result, console: Console) -> Iterator[str]:
+def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
     """Yield the table, the legend and the red cells, with blank lines around."""
+    result = stored.result
     width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
     yield ""
     yield from table.matrix_lines(result, width)
     yield from table.legend_lines(result)
-    red = list(table.red_lines(result, Path(result.run.home), called("matrix")))
+    red = list(table.red_lines(stored, called("matrix")))
     if red:
         yield ""
         yield from red

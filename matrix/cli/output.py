@@ -24,6 +24,11 @@ def write_json(path: Path, model: Model) -> None:
     path.write_text(model.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
 
 
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines of text."""
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def check_folders_of(*paths: Path | None) -> None:
     """Raise UsageError, before hours of work, where a report could not be written."""
     for path in paths:

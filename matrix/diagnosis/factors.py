@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 Factors = dict[str, str]
+Versions = dict[str, tuple[str | None, str | None]]  # of packages: before and after, None where missing
 
 AXES = ("config", "torch", "python", "build")  # what a user can ask for, the easiest to change first
 ABSENT = "not there"
@@ -156,3 +157,10 @@ def rank(term: Term) -> tuple[int, int, str]:
         return AXES.index(term.factor), 0, ""
     is_seen = not term.is_telling and not term.factor.startswith(_PACKAGE)
     return len(AXES) + is_seen, len(term.values), term.factor
+
+
+def changed_packages(before: Environment, after: Environment) -> Versions:
+    """Return the packages in which two environments differ, with the version in each, None where it is missing."""
+    names = sorted(before.packages.keys() | after.packages.keys())
+    pairs = {name: (before.packages.get(name), after.packages.get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

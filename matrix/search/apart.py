@@ -224,6 +224,7 @@ class _Comparison:
             probes=tuple(probes),
             order=tuple(self._values[position] for position in self._order if position in self._sightings),
             installs=self.bench.installs(),
+            run=self.bench.prober.run_id,
             runs=sum(len(one.records) - one.reused for one in self._seen),
             seconds=round(seconds, 1),
             groups=groups,

@@ -266,6 +266,7 @@ class Bisector:
             probes=tuple(probes),
             order=tuple(self.axis.values[position] for position in (*known, *order)),
             installs=self.installs(),
+            run=self.prober.run_id,
             runs=self.prober.runs - self._runs_before,
             seconds=round(self.clock() - self._started, 1),
             answer=answer.kind,

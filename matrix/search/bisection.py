@@ -7,12 +7,12 @@ from typing import TypedDict
 
 from pydantic import Field
 
+from matrix.diagnosis.factors import Versions, changed_packages
 from matrix.diagnosis.histories import commit_of, compare_link
 from matrix.model import Cell, Environment, Model, Outcome
 from matrix.search.evidence import Change, Find, Kind, Purpose, Verdict  # noqa: TC001  pydantic reads them
 
 SCHEMA = 1
-Versions = dict[str, tuple[str | None, str | None]]  # of packages: before and after, None where missing
 
 
 class Probe(Model):
@@ -82,6 +82,7 @@ class Bisection(Model):
     along: tuple[str, ...] = ()  # further ones that those cannot be had without
     differing: int = 0  # packages in which the two locks differ
     installs: int = 0
+    run: str = ""  # id of the run that holds them
     runs: int = 0  # attempts made now
     seconds: float = 0
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of values without an order, by verdict
@@ -92,13 +93,6 @@ class Bisection(Model):
     def probe_at(self, value: str) -> Probe | None:
         """Return what is known of a value."""
         return next((probe for probe in self.probes if probe.value == value), None)
-
-
-def changed_packages(before: Environment, after: Environment) -> Versions:
-    """Return the packages in which two environments differ, with the version in each, None where it is missing."""
-    names = sorted(before.packages.keys() | after.packages.keys())
-    pairs = {name: (before.packages.get(name), after.packages.get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 class Facts(TypedDict):

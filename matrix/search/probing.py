@@ -59,6 +59,11 @@ class Prober:
         self.runs = 0  # attempts made so far, those that only observe left out
 
     @property
+    def run_id(self) -> str:
+        """The run that the records go to."""
+        return self._store.run.id
+
+    @property
     def positions(self) -> frozenset[int]:
         """Where probes run now."""
         with self._changed:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.factors import changed_packages
 from matrix.search.batches import best_batch
 from matrix.search.bisect import UNMEASURED_GOOD
-from matrix.search.bisection import Boundary, Probe, changed_packages
+from matrix.search.bisection import Boundary, Probe
 from matrix.search.evidence import Change, Find, Options, Purpose, Search, Verdict
 from matrix.search.results import probe_of
 from matrix.search.sightings import observations_of, reference_of

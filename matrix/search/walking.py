@@ -235,6 +235,7 @@ class CommitSearch:
             probes=tuple(probes),
             order=tuple(tried.sightings),
             installs=self.bench.installs(),
+            run=self.bench.prober.run_id,
             runs=sum(len(one.records) - one.reused for one in tried.sightings.values()),
             seconds=round(self._seconds, 1),
             answer=answer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
+from matrix.runs import StoredRun
 from reports.markdown import markdown_lines
 from reports.table import code, legend_lines, matrix_lines, red_lines
 
@@ -31,8 +32,12 @@ def cell(environment: Environment, outcome: Outcome, *, expected: bool = True, *
 
 
 def result(environments: list[Environment], cells: list[Cell]) -> Result:
-    run = Run(id="20261101-000000-abcd", started="2026-11-01T00:00:00+00:00")
+    run = Run(id="r", started="2026-11-01T00:00:00+00:00")
     return Result(run=run, environments=tuple(environments), cells=tuple(cells))
+
+
+def stored(result: Result) -> StoredRun:
+    return StoredRun(folder=Path("/state/runs/r"), result=result)
 
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")
@@ -97,14 +102,14 @@ def test_another_failure_is_told_from_the_most_common_one() -> None:
     row = next(line for line in matrix_lines(mixed, 100) if "family/case" in line)
     assert row.split() == ["family/case[op=mm]", "FAIL", "FAIL", "FAIL~"]
     assert "    1  ~            another failure than the most common one of its row" in list(legend_lines(mixed))
-    lines = [line for line in red_lines(mixed, Path("/state"), COMMAND) if gone in line]
+    lines = [line for line in red_lines(stored(mixed), COMMAND) if gone in line]
     assert [line.split("  ")[0] for line in lines] == ["FAIL~ (expected) (different)"]
-    assert "| FAIL~" in "\n".join(markdown_lines(mixed, Path("/state"), COMMAND))
+    assert "| FAIL~" in "\n".join(markdown_lines(stored(mixed), COMMAND))
 
 
 def test_red_cell_has_signature_log_and_rerun_command() -> None:
     """One line per red cell says what, where to read on, and how to run just that again."""
-    lines = list(red_lines(MIXED, Path("/state"), COMMAND))
+    lines = list(red_lines(stored(MIXED), COMMAND))
     assert lines == [
         "HANG~! (different)  family/case[op=mm]  torch-2.12.1-pypi: stuck: child, futex; "
         "log /state/runs/r/attempts/1/stderr.txt; "
@@ -124,7 +129,7 @@ def test_a_doubted_pass_says_why() -> None:
         cell(NEW, Outcome.PASS, scenario="family/other", reason=unobserved),
         cell(NEW, Outcome.PASS, scenario="family/third", reason="no /proc here"),
     ]
-    lines = list(red_lines(result([NEW], cells), Path.cwd(), COMMAND))
+    lines = list(red_lines(stored(result([NEW], cells)), COMMAND))
     assert [line.partition("; ")[0] for line in lines] == [
         "vacuous (expected)  family/case[op=mm]  torch-2.12.1-pypi: aten::mm was not dispatched",
         f"pass (expected)  family/other[op=mm]  torch-2.12.1-pypi: {unobserved}",
@@ -135,14 +140,14 @@ def test_environment_that_cannot_be_had_is_told_once() -> None:
     """Forty unbuildable cells are one line with one reason."""
     gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel for this platform")
     cells = [cell(gone, Outcome.UNBUILDABLE, scenario=f"family/{n}", attempts=()) for n in range(40)]
-    assert list(red_lines(result([gone], cells), Path("/state"), COMMAND)) == [
+    assert list(red_lines(stored(result([gone], cells)), COMMAND)) == [
         "unbuildable  torch-9.9.9-pypi: no wheel for this platform"
     ]
 
 
 def test_markdown_holds_table_and_environments() -> None:
     """The Markdown report stands alone: table, legend, red cells and exact environments."""
-    text = "\n".join(markdown_lines(MIXED, Path("/state"), COMMAND))
+    text = "\n".join(markdown_lines(stored(MIXED), COMMAND))
     assert "| family/case[op=mm] | FAIL" in text
     assert "`2.12.1/default`" in text
     assert "rerun:" in text

@@ -26,6 +26,10 @@ class InlineProber:
         self._ended: dict[int, Probed] = {}
 
     @property
+    def run_id(self) -> str:
+        return self.store.run.id
+
+    @property
     def positions(self) -> frozenset[int]:
         return frozenset(self._ended)
 
