@@ -70,6 +70,36 @@ def explain(session: nox.Session) -> None:
 
 
 @nox.session
+def report(session: nox.Session) -> None:
+    """Make the page, Markdown, JUnit and JSON of a stored run, in output/: `nox -s report -- [RUN]`."""
+    whichtorch(session, "report", *session.posargs)
+
+
+@nox.session
+def compare(session: nox.Session) -> None:
+    """Compare two stored runs cell by cell: `nox -s compare -- OLD NEW`."""
+    whichtorch(session, "compare", *session.posargs)
+
+
+@nox.session
+def merge(session: nox.Session) -> None:
+    """Make one run of those made on several machines: `nox -s merge -- DIR...`."""
+    whichtorch(session, "merge", *session.posargs)
+
+
+@nox.session
+def history(session: nox.Session) -> None:
+    """Tell what became of a test night after night: `nox -s history -- SCENARIO`."""
+    whichtorch(session, "history", *session.posargs)
+
+
+@nox.session
+def runs(session: nox.Session) -> None:
+    """List, name and remove stored runs: `nox -s runs -- [name RUN NAME | prune --keep N]`."""
+    whichtorch(session, "runs", *session.posargs)
+
+
+@nox.session
 def doctor(session: nox.Session) -> None:
     """Check tools and permissions, then that every control scenario gets its own outcome."""
     whichtorch(session, "doctor", *session.posargs)

@@ -81,6 +81,14 @@ class Comparison(Model):
         """True where something passed before and does not now."""
         return bool(self.of(Change.REGRESSION))
 
+    @property
+    def is_prevented(self) -> bool:
+        """True where something that had an outcome about torch could not be run any more."""
+        return any(
+            cell.old and cell.new and cell.new.outcome.is_prevented and not cell.old.outcome.is_prevented
+            for cell in self.cells
+        )
+
     def of(self, change: Change) -> tuple[CellChange, ...]:
         """Return the cells of one kind."""
         return tuple(cell for cell in self.cells if cell.change is change)

@@ -305,6 +305,7 @@ class Cell(Model):
     conditions: tuple[ConditionResult, ...] = ()  # of a pass or a hang whose scenario declares some
     reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
     reason: str | None = None  # of an outcome that no attempt explains
+    conflict: str = ""  # of a merged cell: which part saw what, where they disagree
 
     @property
     def name(self) -> str:
@@ -356,6 +357,8 @@ class Run(Model):
     ended: bool = False  # False while it runs, and where it was killed
     interrupted: bool = False
     exit_code: int | None = None  # of a matrix
+    outcomes: dict[Outcome, int] = {}  # of its cells; of a run that has ended
+    unexpected: int = 0  # of its cells: those that no scenario expects so
     parts: tuple[str, ...] = ()  # ids of the runs that were merged into it
 
     @property

@@ -6,6 +6,8 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from matrix import runs
 from matrix.compare import stream
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.runs import Head
+
+
+SCHEMA = 1
 
 
 class Night(Model):
@@ -30,6 +35,13 @@ class Seen(Model):
     run: Run
     environment: Environment
     cell: Cell
+
+
+class Histories(Model):
+    """What `history --json` writes: what runs, oldest first, made of cells, by the cells' names."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    histories: dict[str, list[Seen]]
 
 
 def nights(result: Result, before: Sequence[Head]) -> tuple[Night, ...]:

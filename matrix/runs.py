@@ -65,7 +65,8 @@ def runs_below(folder: Path) -> list[Head]:
 
     Oldest first. Raises UsageError where there is none.
     """
-    found = [head for pattern in _PLACES for head in _heads(folder.glob(pattern))]
+    files = dict.fromkeys(file.resolve() for pattern in _PLACES for file in folder.glob(pattern))
+    found = list(_heads(iter(files)))
     if not found:
         raise UsageError(f"there is no run in {folder}", hint="name a folder with a run.json, or one above it")
     return sorted(found, key=lambda head: (head.run.started, head.run.id))

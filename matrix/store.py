@@ -17,7 +17,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,6 +123,7 @@ class RunStore:
         self._lock = threading.Lock()
         self._attempts = 0
         self._scenarios: set[str] = set()
+        self._outcomes: dict[tuple[str, str], tuple[Outcome, bool]] = {}
         try:
             (folder / "attempts").mkdir(parents=True)
             self._files = {
@@ -147,6 +148,7 @@ class RunStore:
 
     def add_cell(self, cell: Cell, keys: list[str], place: int = 0) -> None:
         """Append a cell, its place in the plan, and the keys of the records it rests on."""
+        self._outcomes[cell.environment, cell.name] = cell.outcome, cell.expected
         self._append("cells", CellLine(place=place, records=tuple(keys), cell=cell))
 
     def add_environment(self, environment: Environment) -> None:
@@ -163,7 +165,9 @@ class RunStore:
 
     def finish(self, run: Run) -> None:
         """Write how the run ended."""
-        self.run = run.model_copy(update={"ended": True})
+        outcomes = Counter(outcome for outcome, _ in self._outcomes.values())
+        unexpected = sum(not is_expected for _, is_expected in self._outcomes.values())
+        self.run = run.model_copy(update={"ended": True, "outcomes": dict(outcomes), "unexpected": unexpected})
         self._write_run()
 
     def __enter__(self) -> Self:
@@ -182,9 +186,14 @@ class RunStore:
             self._files[name].flush()
 
     def _write_run(self) -> None:
-        temporary = self.folder / "run.json.new"
-        temporary.write_text(self.run.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        temporary.replace(self.folder / "run.json")
+        write_run(self.folder, self.run)
+
+
+def write_run(folder: Path, run: Run) -> None:
+    """Write what a run was called with and how it ended, at once or not at all."""
+    temporary = folder / "run.json.new"
+    temporary.write_text(run.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    temporary.replace(folder / "run.json")
 
 
 def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:

@@ -145,6 +145,7 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
             known = " (expected)" if cell.expected else ""
             known += " (different)" if is_different else ""
             what = cell.what or cell.reason or "-"
+            what += f" ({cell.conflict})" if cell.conflict else ""
             seen = f"; {words(cell.conditions)}" if cell.outcome is Outcome.HANG and cell.conditions else ""
             stacks = next((attempt.stacks for attempt in reversed(cell.attempts) if attempt.diagnosis), "")
             log += f"; stacks {short(stored.file(stacks))}" if stacks else ""

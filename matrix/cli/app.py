@@ -9,11 +9,15 @@ from typing import NoReturn
 import typer
 
 from matrix.cli.bisect import bisect
+from matrix.cli.compare import compare
 from matrix.cli.dispatch import dispatch
 from matrix.cli.doctor import doctor
 from matrix.cli.exits import Exit
 from matrix.cli.explain import explain
+from matrix.cli.history import history
 from matrix.cli.matrix import matrix
+from matrix.cli.merge import merge
+from matrix.cli.runs import runs
 from matrix.cli.stacks import stacks
 from matrix.errors import WhichtorchError
 
@@ -31,8 +35,9 @@ def whichtorch() -> None:
     """Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."""
 
 
-for _command in (matrix, bisect, explain, stacks, dispatch, doctor):
+for _command in (matrix, bisect, explain, compare, merge, history, stacks, dispatch, doctor):
     app.command()(_command)
+app.add_typer(runs, name="runs")
 
 
 def main() -> NoReturn:

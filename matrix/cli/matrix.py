@@ -69,6 +69,10 @@ def matrix(  # one parameter per option
     list_only: Annotated[
         bool, typer.Option("--list", help="Show what would run and what is already known, and run nothing.")
     ] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Compare with this run, and exit 1 only for what got worse since."),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")] = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")
@@ -78,7 +82,8 @@ def matrix(  # one parameter per option
 
     Exit code: 0 all as expected; 1 something hung, crashed, failed or ran out of memory that no scenario
     expects; 2 wrong usage or matrix file; 3 environments or the machine kept cells from running;
-    130 interrupted.
+    130 interrupted. With --baseline: 1 something that passed in the other run does not in this one; 3 cells that
+    had an outcome there were kept from running.
     """
     started = time.monotonic()
     home = store.state_folder()
@@ -87,6 +92,7 @@ def matrix(  # one parameter per option
     suite = _chosen_scenarios(file, scenario or [], script or [])
     how = plan.Options(timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall)
     check_folders_of(json_file, markdown_file)
+    before = runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
     given = tuple(interpreter or ())
     expansion = config.expand(file, interpreters_given=given, cache=home / "cache", product=bool(torch) or not given)
@@ -101,7 +107,10 @@ def matrix(  # one parameter per option
     print_lines(_report_lines(stored, console))
     for path in _written(stored, json_file, markdown_file):
         print(f"wrote {table.short(path)}")
-    raise typer.Exit(stored.result.run.exit_code or Exit.GOOD)
+    code = stored.result.run.exit_code or Exit.GOOD
+    if before is not None:
+        code = _compared(runs.read(before), stored)
+    raise typer.Exit(code)
 
 
 def _chosen_scenarios(file: config.MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> list[Scenario]:
@@ -145,6 +154,20 @@ def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | No
     if markdown_file:
         write_lines(markdown_file, markdown.markdown_lines(stored, called("matrix")))
         yield markdown_file
+
+
+def _compared(before: StoredRun, stored: StoredRun) -> Exit:
+    """Tell what changed since another run, and return what the exit code says of it."""
+    from matrix.compare import compare
+    from reports.compare import comparison_lines
+
+    comparison = compare(before.result, stored.result)
+    print_lines(comparison_lines(comparison, before, stored, called))
+    if stored.result.run.interrupted:
+        return Exit.INTERRUPTED
+    if comparison.is_worse:
+        return Exit.RED
+    return Exit.PREVENTED if comparison.is_prevented else Exit.GOOD
 
 
 def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:

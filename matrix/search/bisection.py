@@ -29,8 +29,8 @@ class Probe(Model):
     purpose: Purpose | None = None  # None for what was known before
     message: str = ""  # first line of the exception, or why the environment cannot be had
     seconds: float = 0  # of the run that gave the outcome
-    environment: Environment = Field(exclude=True)
-    cell: Cell = Field(exclude=True)
+    environment: Environment
+    cell: Cell
 
 
 class Boundary(Model):

@@ -1,0 +1,33 @@
+"""`whichtorch history`: one test, night after night."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from matrix import runs, store
+from matrix.cli.exits import Exit
+from matrix.cli.output import check_folders_of, print_lines, write_json
+from matrix.errors import UsageError
+
+
+def history(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A test by name, with or without its variant.")],
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the lines as JSON.")] = None,
+) -> None:
+    """Tell what stored runs made of a test: one line per night and environment, and where that changed.
+
+    Exit code: 0; 2 no run has it.
+    """
+    from matrix import nights
+    from reports.nights import history_lines
+
+    home = store.state_folder()
+    check_folders_of(json_file)
+    found = nights.history(scenario, [head for head in runs.heads(home) if head.run.kind in runs.COMPARABLE])
+    if not found:
+        raise UsageError(f"no stored run has a cell {scenario}", hint="`whichtorch runs` lists the runs")
+    print_lines(history_lines(found))
+    if json_file:
+        write_json(json_file, nights.Histories(histories=found))
+    raise typer.Exit(Exit.GOOD)

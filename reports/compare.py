@@ -1,0 +1,156 @@
+"""What became of the cells from one run to another, as lines of text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from matrix.compare import Change
+from reports.commands import bisect_between, rerun
+from reports.table import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.compare import CellChange, Comparison, EnvironmentChange, Side
+    from matrix.model import Cell, Environment, Result, Run
+    from matrix.runs import StoredRun
+    from reports.commands import Called
+
+PACKAGES_NAMED = 6  # of an environment that changed; more are counted
+CELLS_NAMED = 10  # that merely came or went; more are counted
+MEANING = {
+    Change.REGRESSION: "passed, and does not any more",
+    Change.NEW_FAILURE: "fails, and no verdict was there before",
+    Change.DIFFERENT: "fails in another way than before",
+    Change.FIXED: "failed, and passes",
+    Change.INCONCLUSIVE: "not known now, or not before",
+    Change.STILL_FAILING: "fails as before",
+    Change.DISAPPEARED: "only in the old run",
+    Change.APPEARED: "only in the new run",
+    Change.STILL_PASSING: "passes as before",
+}
+_TOLD_ONE_BY_ONE = (Change.REGRESSION, Change.NEW_FAILURE, Change.DIFFERENT, Change.FIXED)
+
+
+def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, called: Called) -> Iterator[str]:
+    """Yield which runs were compared, what changed in their environments, the counts, and each cell that changed."""
+    yield f"from {run_words(comparison.old)}"
+    yield f"  to {run_words(comparison.new)}"
+    for id_ in comparison.incomplete:
+        yield f"note: {id_} did not come to its end: cells that it lacks are no evidence"
+    environments = [environment_words(one) for one in comparison.environments]
+    if environments:
+        yield ""
+        yield from environments
+    yield ""
+    yield from count_lines(comparison)
+    told = list(_changed_lines(comparison, old.result, new, called))
+    if told:
+        yield ""
+        yield from told
+
+
+def run_words(run: Run) -> str:
+    """Return what a run is called, with when it was started."""
+    name = f" {run.name}" if run.name else ""
+    return f"{run.id}{name}, started {run.started}"
+
+
+def environment_words(change: EnvironmentChange) -> str:
+    """Return how an environment changed, in one line."""
+    changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in change.packages.items()]
+    more = len(changes) - PACKAGES_NAMED
+    what = ", ".join(changes[:PACKAGES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    place = change.old if change.old == change.new else f"{change.old} -> {change.new}"
+    commits = f"; commits {change.commits}" if change.commits else ""
+    return f"{place}: {what or 'another build of the same packages'}{commits}"
+
+
+def count_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield how many cells there are of each kind, and how many of them hang now."""
+    counts = Counter(cell.change for cell in comparison.cells)
+    for change in Change:
+        if counts[change]:
+            hanging = sum(cell.new is not None and cell.new.outcome == "hang" for cell in comparison.of(change))
+            hangs = f", {hanging} HANG" if hanging else ""
+            yield f"{counts[change]:5d}  {change:<17}  {MEANING[change]}{hangs}"
+
+
+def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: Called) -> Iterator[str]:
+    before, after = _Index(old), _Index(new.result)
+    days = comparison.old.started[:10], comparison.new.started[:10]
+    for change in _TOLD_ONE_BY_ONE:
+        for one in comparison.of(change):
+            yield from _cell_lines(one, before, after, new, days, called)
+    for one in comparison.of(Change.INCONCLUSIVE):
+        if (one.old and one.new and one.old.outcome is not one.new.outcome) or one.why:
+            yield from _cell_lines(one, before, after, new, days, called)
+    for change in (Change.APPEARED, Change.DISAPPEARED):
+        yield from _names(change, comparison.of(change))
+
+
+def _cell_lines(
+    one: CellChange, before: _Index, after: _Index, new: StoredRun, days: tuple[str, str], called: Called
+) -> Iterator[str]:
+    """Yield what became of a cell, what it shows now, and the commands that go on from here."""
+    side = one.new or one.old
+    assert side is not None
+    what = f": {side.signature}" if one.change is not Change.FIXED and side.signature else ""
+    yield f"{one.change}  {transition(one)}  {one.name}  {side.environment}{what}"
+    if one.why:
+        yield f"    {one.why}"
+    if one.script_changed:
+        yield "    the script is not the same as before"
+    found, earlier = after.of(one.new, one.name), before.of(one.old, one.name)
+    if found and one.change is not Change.FIXED:
+        cell, environment = found
+        if cell.attempts:
+            yield f"    log: {short(new.file(cell.attempts[-1].stderr))}"
+        if cell.attempts or environment.is_usable:
+            yield f"    rerun: {rerun(cell, environment, called('matrix'))}"
+        if one.change is Change.REGRESSION and earlier:
+            search = bisect_between(one.name, earlier[1], environment, days, called("bisect"))
+            yield from [f"    bisect: {search}"] if search else []
+
+
+def transition(one: CellChange) -> str:
+    """Return what a cell was and is: "pass -> HANG!", in the words of the table."""
+    return f"{word(one.old)} -> {word(one.new)}"
+
+
+def word(side: Side | None) -> str:
+    """Return a cell of one run in one word, as the table of a matrix writes it."""
+    if side is None:
+        return "none"
+    shown = side.outcome.upper() if side.outcome.is_red else str(side.outcome)
+    shown += "" if side.expected or side.outcome.is_prevented else "!"
+    return f"{shown} {side.flaky.replace(' of ', '/')}" if side.flaky else shown
+
+
+def _names(change: Change, cells: Sequence[CellChange]) -> Iterator[str]:
+    """Yield the cells that came or went, those of one environment together."""
+    by_environment: dict[str, list[str]] = {}
+    for one in cells:
+        side = one.new or one.old
+        assert side is not None
+        by_environment.setdefault(side.environment, []).append(f"{one.name} ({word(side)})")
+    for environment, names in by_environment.items():
+        more = len(names) - CELLS_NAMED
+        rest = f" and {more} more" if more > 0 else ""
+        yield f"{change}  {environment}: {', '.join(names[:CELLS_NAMED])}{rest}"
+
+
+class _Index:
+    """The cells of a run by what a comparison calls them."""
+
+    def __init__(self, result: Result) -> None:
+        environments = {environment.id: environment for environment in result.environments}
+        self._cells: dict[tuple[str, str], tuple[Cell, Environment]] = {
+            (environments[cell.environment].label, cell.name): (cell, environments[cell.environment])
+            for cell in result.cells
+            if cell.environment in environments
+        }
+
+    def of(self, side: Side | None, name: str) -> tuple[Cell, Environment] | None:
+        return self._cells.get((side.environment, name)) if side else None

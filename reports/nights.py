@@ -1,0 +1,44 @@
+"""A scenario from night to night, as lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from matrix.compare import classify, stream
+from reports.table import code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.model import Cell
+    from matrix.nights import Seen
+
+_UNCHANGED = {"still passing", "still failing", "inconclusive", "appeared"}
+
+
+def history_lines(history: dict[str, list[Seen]]) -> Iterator[str]:
+    """Yield for each cell a line per night and environment: when, where, what, and what changed since the last."""
+    for name, seen in history.items():
+        yield name
+        body = tabulate(list(_rows(seen)), tablefmt="plain", disable_numparse=True)
+        yield from (f"  {line}".rstrip() for line in body.splitlines())
+        yield ""
+
+
+def _rows(seen: Sequence[Seen]) -> Iterator[list[str]]:
+    last: dict[str, Cell] = {}
+    for one in seen:
+        place = stream(one.environment)
+        change, _why = classify(last.get(place), one.cell)
+        last[place] = one.cell
+        yield [
+            one.run.started[:16].replace("T", " "),
+            one.run.name or one.run.id,
+            one.environment.label,
+            code(one.cell),
+            f"{one.cell.seconds:.1f} s",
+            "" if change in _UNCHANGED else str(change),
+            one.cell.what or one.cell.reason or "",
+        ]
