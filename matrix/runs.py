@@ -85,7 +85,7 @@ def find(text: str, home: Path) -> Head:
     if latest := _LATEST.fullmatch(text):
         back = int(latest[1] or 0)
         if back >= len(comparable):
-            raise UsageError(f"there is no run {text}: {len(comparable)} are stored", hint=_listing(known))
+            raise UsageError(f"there is no run {text}: of a matrix {len(comparable)} are stored", hint=_listing(known))
         return comparable[-1 - back]
     if _DAY.fullmatch(text):
         comparable = [head for head in comparable if head.run.started.startswith(text)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from matrix.compare import classify, stream
+from matrix.compare import Change, classify, stream
 from reports.table import code
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matrix.model import Cell
     from matrix.nights import Seen
 
-_UNCHANGED = {"still passing", "still failing", "inconclusive", "appeared"}
+_NO_NEWS = {Change.STILL_PASSING, Change.STILL_FAILING, Change.INCONCLUSIVE, Change.APPEARED}
 
 
 def history_lines(history: dict[str, list[Seen]]) -> Iterator[str]:
@@ -31,7 +31,8 @@ def _rows(seen: Sequence[Seen]) -> Iterator[list[str]]:
     last: dict[str, Cell] = {}
     for one in seen:
         place = stream(one.environment)
-        change, _why = classify(last.get(place), one.cell)
+        before = last.get(place)
+        change = classify(before, one.cell)[0] if before else Change.APPEARED
         last[place] = one.cell
         yield [
             one.run.started[:16].replace("T", " "),
@@ -39,6 +40,6 @@ def _rows(seen: Sequence[Seen]) -> Iterator[list[str]]:
             one.environment.label,
             code(one.cell),
             f"{one.cell.seconds:.1f} s",
-            "" if change in _UNCHANGED else str(change),
+            "" if change in _NO_NEWS else str(change),
             one.cell.what or one.cell.reason or "",
         ]

@@ -8,12 +8,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from matrix.compare import Comparison
 from matrix.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, StoppedBy
 from matrix.search.bisection import Bisection, Boundary, Searched
 from matrix.search.evidence import Find, Kind
 
 DOCS = Path(__file__).parent.parent / "docs"
-MODELS: dict[str, type[Model]] = {"result": Result, "bisect": Bisection}
+MODELS: dict[str, type[Model]] = {"result": Result, "bisect": Bisection, "compare": Comparison}
 
 RESULT = Result(
     run=Run(id="20261101-000000-abcd", started="2026-11-01T00:00:00+00:00", seconds=3.5, command=("matrix",)),
