@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
-from matrix.diagnosis.factors import Versions, changed_packages
+from matrix.diagnosis.factors import Versions, changed_facts, changed_packages
 from matrix.diagnosis.histories import commit_of, compare_link
 from matrix.diagnosis.same import is_same_failure
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run
@@ -58,11 +58,12 @@ class CellChange(Model):
 
 
 class EnvironmentChange(Model):
-    """An environment that is not what it was: its packages changed, or it is the nightly after."""
+    """An environment that is not what it was: other packages, another machine, or the nightly after."""
 
     old: str  # labels
     new: str
     packages: Versions  # before and after
+    facts: Versions = Field(default_factory=dict)  # what else is recorded and differs: another processor
     commits: str | None = None  # link to the commits of torch between the two
 
 
@@ -179,14 +180,11 @@ def _environment_changes(
     pairs: Iterable[tuple[Environment | None, Environment | None]],
 ) -> Iterator[EnvironmentChange]:
     for one, other in pairs:
-        if one and other and one.is_usable and other.is_usable and one.id != other.id:
-            first, last = commit_of(one), commit_of(other)
-            yield EnvironmentChange(
-                old=one.label,
-                new=other.label,
-                packages=changed_packages(one, other),
-                commits=compare_link(first, last) if first != last else None,
-            )
+        if one and other and one.is_usable and other.is_usable:
+            packages, facts = changed_packages(one, other), changed_facts(one, other)
+            if packages or facts or one.id != other.id:
+                commits = compare_link(*ends) if (ends := (commit_of(one), commit_of(other)))[0] != ends[1] else None
+                yield EnvironmentChange(old=one.label, new=other.label, packages=packages, facts=facts, commits=commits)
 
 
 def _labelled(environment: Environment | None, cell: Cell | None) -> tuple[str, Cell] | None:

@@ -247,17 +247,25 @@ class Expansion(BaseModel):
 
 
 def expand(
-    file: MatrixFile, *, cache: Path, interpreters_given: tuple[Path, ...] = (), product: bool = True
+    file: MatrixFile,
+    *,
+    cache: Path,
+    interpreters_given: tuple[Path, ...] = (),
+    product: bool = True,
+    path: Path | None = None,
 ) -> Expansion:
     """Return the environments that a matrix file asks for, oldest torch first, then given interpreters.
 
-    Without `product` only the interpreters count.
+    Without `product` only the interpreters count. `path` is where the file was read, for the commands that ask
+    for an environment again.
 
     Asks the indexes which versions exist; listings are kept below `cache`. An index that does not
     answer gives one request with a `problem` per thing asked of it. Raises UsageError for a version
     that no index lists.
     """
-    return _Expander(file, cache).expand(interpreters_given, product=product)
+    expansion = _Expander(file, cache).expand(interpreters_given, product=product)
+    requests = tuple(request.model_copy(update={"matrix": path}) for request in expansion.requests)
+    return expansion if path is None else expansion.model_copy(update={"requests": requests})
 
 
 class _Expander:

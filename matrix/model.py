@@ -108,6 +108,7 @@ class Request(Model):
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
     problem: str | None = None  # why it cannot be made, where planning already knows
     show_python: bool = False  # Python is an axis of the matrix, so it is part of the label
+    matrix: Path | None = None  # the file that says what build, config and requirements are, but for the default one
 
     @property
     def label(self) -> str:
@@ -132,12 +133,13 @@ class Request(Model):
         else:
             options = ("--torch", self.torch, "--build", self.build.name)
             options += ("--python", self.python) if self.show_python else ()
-        return options if self.config.name == "default" else (*options, "--config", self.config.name)
+        options = options if self.config.name == "default" else (*options, "--config", self.config.name)
+        return options if self.matrix is None else ("--matrix", str(self.matrix), *options)
 
     @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
-        request = self.model_dump(mode="json", exclude={"config", "problem", "show_python"})
+        request = self.model_dump(mode="json", exclude={"config", "problem", "show_python", "matrix"})
         if not self.lock:
             del request["lock"]
         return digest(request)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reports.commands import Called
 
 PACKAGES_NAMED = 6  # of an environment that changed; more are counted
+FACT_SHOWN = 100  # characters of a fact in both environments
 CELLS_NAMED = 10  # that merely came or went; more are counted
 MEANING = {
     Change.REGRESSION: "passed, and does not any more",
@@ -59,7 +60,10 @@ def run_words(run: Run) -> str:
 
 def environment_words(change: EnvironmentChange) -> str:
     """Return how an environment changed, in one line."""
-    changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in change.packages.items()]
+    # a fact may be a long list: that it changed is said, the two are in the JSON
+    both = change.packages | {name: pair for name, pair in change.facts.items() if len(str(pair)) <= FACT_SHOWN}
+    changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in both.items()]
+    changes += [name for name in change.facts if name not in both]
     more = len(changes) - PACKAGES_NAMED
     what = ", ".join(changes[:PACKAGES_NAMED]) + (f" and {more} more" if more > 0 else "")
     place = change.old if change.old == change.new else f"{change.old} -> {change.new}"

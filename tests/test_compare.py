@@ -124,6 +124,15 @@ def test_an_environment_is_matched_by_its_label_when_its_packages_changed() -> N
     assert told.packages == {"numpy": ("1.26.4", "2.0.0")}
 
 
+def test_another_machine_is_told() -> None:
+    """The same packages on another processor: what changed may be the machine."""
+    before, after = (environment(fingerprint={"cpu": {"model": model}, "git_version": "c"}) for model in ("old", "new"))
+    found = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, HANG)]))
+    (told,) = found.environments
+    assert told.facts == {"cpu.model": ("old", "new")}
+    assert told.packages == {}
+
+
 def test_a_nightly_is_compared_with_that_of_the_night_before() -> None:
     """Another version every night: its stream is what is the same. Commits between the two are linked."""
     one = environment("2.16.0.dev20261119+cpu", fingerprint={"git_version": "a" * 40})

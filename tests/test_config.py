@@ -159,3 +159,12 @@ def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None
     python = interpreters.default_python()
     named = base + f'python = ["{python}"]\n'
     assert [request.label for request in expand(tmp_path, named)] == [f"torch-9.1.0-mine-py{python}"]
+
+
+def test_an_environment_is_asked_for_again_with_the_file_that_says_what_it_is(tmp_path: Path) -> None:
+    """A build, config or requirement of the file's own means nothing without the file."""
+    text = '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n' + folder_of_wheels(tmp_path, "9.1.0")
+    (request,) = expand(tmp_path, text, path=Path("matrix.toml"))
+    assert request.options == ("--matrix", "matrix.toml", "--torch", "9.1.0", "--build", "mine")
+    (bare,) = expand(tmp_path, text)
+    assert request.install_key == bare.install_key

@@ -95,7 +95,13 @@ def matrix(  # one parameter per option
     before = runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
     given = tuple(interpreter or ())
-    expansion = config.expand(file, interpreters_given=given, cache=home / "cache", product=bool(torch) or not given)
+    expansion = config.expand(
+        file,
+        interpreters_given=given,
+        cache=home / "cache",
+        product=bool(torch) or not given,
+        path=matrix_file,
+    )
     for note in expansion.notes:
         console.print(note, style="dim", highlight=False, soft_wrap=True)
     planned = plan.plan(expansion.requests, suite, how)

@@ -20,6 +20,7 @@ ABSENT = "not there"
 _PACKAGE = "package "
 _TABLES = "dispatch"  # field of the fingerprint: dispatch tables as torch tells them, by operator
 _SAID_BY_AXES = {"torch", "python"}  # fields of the fingerprint
+_TOLD_APART = {*AXES, "git_version"}
 _WORDS = {
     ("meta_mm.python", "True"): "aten::mm's Meta kernel registered from Python",
     ("meta_mm.python", "False"): "aten::mm's Meta kernel registered in C++",
@@ -164,3 +165,10 @@ def changed_packages(before: Environment, after: Environment) -> Versions:
     names = sorted(before.packages.keys() | after.packages.keys())
     pairs = {name: (before.packages.get(name), after.packages.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def changed_facts(before: Environment, after: Environment) -> Versions:
+    """Return what is recorded beside axes, packages and commit, and differs between two environments."""
+    first, last = factors_of(before), factors_of(after)
+    names = [name for name in {**first, **last} if name not in _TOLD_APART and not name.startswith(_PACKAGE)]
+    return {name: (first.get(name), last.get(name)) for name in names if first.get(name) != last.get(name)}

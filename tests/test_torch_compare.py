@@ -1,0 +1,84 @@
+"""Real torch wheels, two nights: compare finds what was planted between them, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 2400  # seconds; installs of several torch releases on a slow network
+
+# torch before 2.3 was compiled against numpy 1 and cannot use numpy 2
+FROM_NUMPY = "import numpy, torch\nprint(torch.from_numpy(numpy.ones(3)).sum().item())\n"
+FORKS = (ROOT / "scenarios" / "threads" / "fork_after_openmp.py").read_text().partition("# ///\n")[2]  # no header
+FIXED = "import torch\nassert torch.ones(2).sum().item() == {two}\n"
+MATRIX = """
+requirements = ["{numpy}"]
+[axes]
+torch = ["2.2.2", "2.12.1"]
+build = ["pypi"]
+config = ["house"]
+[config.house]
+env = {{ OMP_NUM_THREADS = "{threads}" }}
+"""
+
+pytestmark = pytest.mark.torch
+
+
+def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "matrix", *arguments],
+        cwd=folder,
+        env=dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def night(folder: Path, *, numpy: str, threads: int, **sources: str) -> None:
+    """Run scripts in both releases, with a numpy and so many threads of OpenMP."""
+    (folder / "matrix.toml").write_text(MATRIX.format(numpy=numpy, threads=threads))
+    for name, source in sources.items():
+        (folder / f"{name}.py").write_text(source)
+    scripts = [option for name in sources for option in ("--script", f"{name}.py")]
+    ended = call(folder, "matrix", "--matrix", "matrix.toml", *scripts)
+    assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
+
+
+def test_exactly_what_was_planted_between_two_runs_is_found(tmp_path: Path) -> None:
+    """Another numpy breaks one release, threads hang a fork in both, an edited script is fixed, two come and go."""
+    once = FIXED.format(two=3)
+    night(tmp_path, numpy="numpy<2", threads=1, from_numpy=FROM_NUMPY, forks=FORKS, edited=once, gone="import torch\n")
+    fixed = FIXED.format(two=2)
+    night(tmp_path, numpy="numpy>=2", threads=2, from_numpy=FROM_NUMPY, forks=FORKS, edited=fixed, new="import torch\n")
+    ended = call(tmp_path, "compare", "latest~1", "latest", "--json", "c.json")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    found: dict[str, Any] = json.loads((tmp_path / "c.json").read_text())
+    old, new = "torch-2.2.2-pypi-house", "torch-2.12.1-pypi-house"
+    assert {(one["name"], (one["new"] or one["old"])["environment"]): one["change"] for one in found["cells"]} == {
+        ("from_numpy.py", old): "regression",
+        ("from_numpy.py", new): "still passing",
+        ("forks.py", old): "regression",
+        ("forks.py", new): "regression",
+        ("edited.py", old): "fixed",
+        ("edited.py", new): "fixed",
+        ("gone.py", old): "disappeared",
+        ("gone.py", new): "disappeared",
+        ("new.py", old): "appeared",
+        ("new.py", new): "appeared",
+    }
+    outcomes = {one["name"]: one["new"]["outcome"] for one in found["cells"] if one["change"] == "regression"}
+    assert outcomes == {"from_numpy.py": "fail", "forks.py": "hang"}
+    assert {one["name"] for one in found["cells"] if one["script_changed"]} == {"edited.py"}
+    changed = {one["new"]: one["packages"]["numpy"] for one in found["environments"]}
+    assert set(changed) == {old, new}
+    assert all(before.startswith("1.") and after.startswith("2.") for before, after in changed.values())
+    assert "--matrix matrix.toml --torch 2.2.2 --build pypi --config house --script from_numpy.py" in ended.stdout
