@@ -13,16 +13,14 @@ COMMAND = "whichtorch matrix"
 
 
 def environment(torch: str, config: str = "default", **fields: object) -> Environment:
-    return Environment(
-        id=f"{torch}/{config}",
-        label=f"torch-{torch}-pypi",
-        torch=torch,
-        python="3.11.7",
-        build="pypi",
-        config=config,
-        options=("--torch", torch, "--build", "pypi"),
-        **fields,  # type: ignore[arg-type]
-    )
+    given: dict[str, object] = {
+        "id": f"{torch}/{config}",
+        "label": f"torch-{torch}-pypi",
+        "torch": torch,
+        "config": config,
+    }
+    given |= {"python": "3.11.7", "build": "pypi", "options": ("--torch", torch, "--build", "pypi")}
+    return Environment(**(given | fields))  # type: ignore[arg-type]
 
 
 def cell(environment: Environment, outcome: Outcome, *, expected: bool = True, **fields: object) -> Cell:
