@@ -24,10 +24,14 @@ def cleaned(text: str) -> str:
     return _UNFIT.sub("", _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def one_line(text: str, longest: int = LONGEST) -> str:
-    """Return text as one line of at most so many characters."""
-    line = " ".join(cleaned(text).split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+def one_line(text: str) -> str:
+    """Return cleaned text as one line."""
+    return " ".join(cleaned(text).split())
+
+
+def cut(line: str) -> str:
+    """Return what is shown of a line, however long it is."""
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
 def ends_of(path: Path) -> list[str]:
@@ -40,7 +44,7 @@ def ends_of(path: Path) -> list[str]:
             tail = file.read()
     except OSError:
         return []
-    lines = [_cut(line) for line in cleaned((head + tail).decode(errors="replace")).split("\n")]
+    lines = [cut(line) for line in cleaned((head + tail).decode(errors="replace")).split("\n")]
     while lines and not lines[-1].strip():
         lines.pop()
     is_whole = size <= len(head) + len(tail)
@@ -48,7 +52,3 @@ def ends_of(path: Path) -> list[str]:
         return lines
     left_out = max(0, len(lines) - HEAD - TAIL)
     return [*lines[:HEAD], f"… {left_out} lines{'' if is_whole else ' or more'} …", *lines[HEAD:][-TAIL:]]
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

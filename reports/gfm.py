@@ -14,9 +14,9 @@ from reports.excerpts import cleaned, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# in a word: markup, HTML, entities, mentions, references, mathematics, links; underscores but inside a name
-_MARKUP = re.compile(r"[\\`*<>#@|~&$\[\]]|(?<![^\W_])_|_(?![^\W_])|://|\bwww\.", re.IGNORECASE)
-_BEGINS_BLOCK = re.compile(r"[-+=]+|\d+[.)]")  # as the first word of a line: a list, a heading, a rule
+# in a word: markup, mentions, references, mathematics, HTML, entities, links; underscores but inside a name
+_MARKUP = re.compile(r"[\\`*#@|~$\[\]]|<(?=[a-z/!?])|&(?=[\w#])|(?<![^\W_])_|_(?![^\W_])|://|\bwww\.", re.IGNORECASE)
+_BEGINS_BLOCK = re.compile(r"[-+=]+|\d+[.)]|>.*")  # as the first word of a line: a list, a heading, a rule, a quote
 
 
 def code_span(text: str) -> str:
@@ -48,9 +48,14 @@ def fenced(lines: Iterable[str]) -> Iterator[str]:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield a table of cells that are Markdown already."""
+    yield from table_head(headers)
+    yield from map(table_row, rows)
+
+
+def table_head(headers: Sequence[str]) -> Iterator[str]:
+    """Yield what begins a table."""
     yield table_row(headers)
     yield table_row(["---"] * len(headers))
-    yield from map(table_row, rows)
 
 
 def table_row(row: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ from matrix.compare import stream
 from matrix.model import Outcome
 from reports import cells
 from reports.commands import rerun
-from reports.excerpts import cleaned, ends_of, one_line
+from reports.excerpts import cleaned, cut, ends_of, one_line
 from reports.table import LEGEND, short
 
 if TYPE_CHECKING:
@@ -58,12 +58,14 @@ SCRIPTS = "script"  # family of what is no scenario of the suite
 def junit_xml(stored: StoredRun, command: str) -> bytes:
     """Return the whole report; `command` is how the user calls `matrix`."""
     result = stored.result
-    root = ET.Element("testsuites", name=_text(f"whichtorch {result.run.name or result.run.id}"))
+    root = ET.Element("testsuites", name=one_line(f"whichtorch {result.run.name or result.run.id}"))
     classes = _classes(result.environments)
     for environment in result.environments:
         own = [cell for cell in result.cells if cell.environment == environment.id]
-        suite = ET.SubElement(root, "testsuite", name=_text(environment.label))
-        suite.set("timestamp", _text(result.run.started.removesuffix("+00:00")))  # the strictest readers want no offset
+        suite = ET.SubElement(root, "testsuite", name=one_line(environment.label))
+        suite.set(
+            "timestamp", one_line(result.run.started.removesuffix("+00:00"))
+        )  # the strictest readers want no offset
         _add_properties(suite, _facts(environment, result))
         for cell in own:
             suite.append(_case(cell, environment, classes[environment.id], stored, command))
@@ -87,11 +89,11 @@ def element_of(cell: Cell) -> str | None:
 
 def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
     family = SCRIPTS if cell.scenario.endswith(".py") else cell.scenario.rpartition("/")[0] or cell.scenario
-    case = ET.Element("testcase", name=_text(cell.name), classname=_text(f"{class_}.{family.replace('.', '_')}"))
+    case = ET.Element("testcase", name=one_line(cell.name), classname=one_line(f"{class_}.{family.replace('.', '_')}"))
     case.set("time", f"{cell.seconds:.3f}")
     _add_properties(case, _remarks(cell))
     if tag := element_of(cell):
-        element = ET.SubElement(case, tag, type=str(cell.outcome), message=one_line(_what(cell)))
+        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(one_line(_what(cell))))
         element.text = cleaned("\n".join(_story(cell, environment, stored, command)))
     return case
 
@@ -136,8 +138,8 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
 
 def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
     """Yield what happened, the ends of what it wrote, where to read on, and how to run it again."""
-    yield one_line(_what(cell))
-    yield from (one_line(detail) for detail in cells.details(cell))
+    yield cut(one_line(_what(cell)))
+    yield from (cut(one_line(detail)) for detail in cells.details(cell))
     log = cells.log_of(stored, cell) or environment.log
     lines = ends_of(log) if log else []
     if lines:
@@ -154,7 +156,7 @@ def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
     if known:
         properties = ET.SubElement(parent, "properties")
         for name, value in known.items():
-            ET.SubElement(properties, "property", name=name, value=one_line(value))
+            ET.SubElement(properties, "property", name=name, value=cut(one_line(value)))
 
 
 def _count(parent: ET.Element, seconds: float) -> None:
@@ -163,8 +165,3 @@ def _count(parent: ET.Element, seconds: float) -> None:
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         parent.set(attribute, str(len(list(parent.iter(tag)))))
     parent.set("time", f"{seconds:.3f}")
-
-
-def _text(text: str) -> str:
-    """Return text that an attribute can hold, uncut: it is what cells are told apart by."""
-    return " ".join(cleaned(text).split())

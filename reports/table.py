@@ -51,7 +51,7 @@ def matrix_lines(result: Result, width: int, tablefmt: str = "simple") -> Iterat
     found = {(cell.name, cell.environment): cell for cell in result.cells}
     names = list(dict.fromkeys(cell.name for cell in result.cells))
     others = different(result.cells)
-    shared, heads = _heads(result.environments)
+    shared, heads = heads_of(result.environments)
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
@@ -72,7 +72,7 @@ def matrix_lines(result: Result, width: int, tablefmt: str = "simple") -> Iterat
         yield ""
 
 
-def _heads(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
+def heads_of(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
     """Return what all environments share, and for each a head of what tells it apart."""
     facts = {
         environment.id: {
