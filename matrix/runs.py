@@ -121,6 +121,8 @@ def read(head: Head) -> StoredRun:
     for line in _items(head.folder / "cells.jsonl", CellLine):
         cells[line.cell.environment, line.cell.name] = line.place, line.cell
     ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
+    for cell in ordered:
+        environments.setdefault(cell.environment, _unknown(cell.environment))
     first = {cell.environment: place for place, cell in reversed(list(enumerate(ordered)))}
     result = Result(
         run=head.run,
@@ -129,6 +131,11 @@ def read(head: Head) -> StoredRun:
         cells=tuple(ordered),
     )
     return StoredRun(folder=head.folder, result=result)
+
+
+def _unknown(id_: str) -> Environment:
+    """Return what stands for an environment that a kill kept from being written: its cells are told all the same."""
+    return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
 
 
 def records_of(head: Head) -> list[Record]:

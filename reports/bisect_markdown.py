@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
-
-from tabulate import tabulate
 
 from matrix.diagnosis.explain import verb
 from matrix.search.evidence import Kind, Verdict
 from reports.bisect import answer_lines, cost, heading, short, word
+from reports.excerpts import ends_of
+from reports.gfm import code_span, fenced, plain, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,17 +16,14 @@ if TYPE_CHECKING:
 
     from matrix.search.bisection import Bisection, Boundary, Probe
 
-HEAD, TAIL = 5, 25  # lines of a failure's output that are shown
-READ = 2**16  # bytes of each end of an output file that are looked at
-
 
 def bisection_markdown(found: Bisection, home: Path) -> Iterator[str]:
     """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it."""
     yield f"## {_title(found)}"
     yield ""
-    yield from (f"- {_plain(line.strip())}" for line in answer_lines(found))
+    yield from (f"- {plain(line.strip())}" for line in answer_lines(found))
     yield ""
-    yield f"{heading(found)}. {cost(found)}."
+    yield plain(f"{heading(found)}. {cost(found)}.")
     yield ""
     yield from _table(found)
     bad = _bad_probe(found)
@@ -38,10 +34,10 @@ def bisection_markdown(found: Bisection, home: Path) -> Iterator[str]:
     yield from _environment(found, bad)
     yield "### To repeat it"
     yield ""
-    yield from _fenced(found.command)
+    yield from fenced([found.command])
     if found.reasons:
         yield ""
-        yield from (f"- {_plain(reason)}" for reason in found.reasons)
+        yield from (f"- {plain(reason)}" for reason in found.reasons)
 
 
 def _title(found: Bisection) -> str:
@@ -50,16 +46,16 @@ def _title(found: Bisection) -> str:
         ends = ", ".join(
             f"{one.change} between {short(found, one.from_)} and {short(found, one.to)}" for one in found.boundaries
         )
-        return f"`{found.scenario}` {does}: {ends}"
+        return f"{code_span(found.scenario)} {does}: {plain(ends)}"
     if found.answer is Kind.BOUNDARY:
-        return f"`{found.scenario}` {does} with {', '.join(found.groups[Verdict.BAD])}"
-    return f"`{found.scenario}`: {'no change found' if found.answer is Kind.NONE else 'inconclusive'}"
+        return f"{code_span(found.scenario)} {does} with {', '.join(found.groups[Verdict.BAD])}"
+    return f"{code_span(found.scenario)}: {'no change found' if found.answer is Kind.NONE else 'inconclusive'}"
 
 
 def _table(found: Bisection) -> Iterator[str]:
     rows = [
         [
-            f"{short(found, probe.value)} {_plain(probe.title)}".rstrip(),
+            plain(f"{short(found, probe.value)} {probe.title}"),
             word(probe),
             f"{probe.k} of {probe.n}" if probe.n else "-",
             _short(probe),
@@ -68,15 +64,14 @@ def _table(found: Bisection) -> Iterator[str]:
         for probe in found.probes
     ]
     headers = [str(found.axis), "outcome", "runs", "what", "seconds"]
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    yield from tabulate(cells, headers=headers, tablefmt="github", disable_numparse=True).splitlines()
+    yield from table(headers, rows)
     yield ""
 
 
 def _short(probe: Probe) -> str:
     what = probe.signature or ""
     says = probe.message
-    return _plain(f"{what}: {says}" if what and says else what or says)
+    return plain(f"{what}: {says}" if what and says else what or says)
 
 
 def _bad_probe(found: Bisection) -> Probe | None:
@@ -87,37 +82,20 @@ def _bad_probe(found: Bisection) -> Probe | None:
 
 
 def _failure(bad: Probe, home: Path) -> Iterator[str]:
-    yield f"### The failure, in {bad.value}"
+    yield f"### The failure, in {plain(bad.value)}"
     yield ""
     where = bad.cell.diagnosis
     if where:
-        yield f"{_plain(str(where['summary']))}"
+        yield plain(str(where["summary"]))
         yield ""
         if where.get("place"):
-            yield f"Stage: {_plain(str(where['place']))}"
+            yield f"Stage: {plain(str(where['place']))}"
             yield ""
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
-    text = _ends_of(home / attempts[-1].stderr) if attempts and attempts[-1].stderr else ""
-    if text:
-        yield from _fenced(text)
+    lines = ends_of(home / attempts[-1].stderr) if attempts and attempts[-1].stderr else []
+    if lines:
+        yield from fenced(lines)
         yield ""
-
-
-def _ends_of(path: Path) -> str:
-    """Return the first and last lines of a file; "" where it is gone or empty."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(READ)
-            size = file.seek(0, 2)
-            file.seek(max(len(head), size - READ))
-            tail = file.read()
-    except OSError:
-        return ""
-    lines = (head + tail).decode(errors="replace").splitlines()
-    if len(lines) <= HEAD + TAIL:
-        return "\n".join(lines)
-    left_out = f"… {len(lines) - HEAD - TAIL} lines or more …"
-    return "\n".join([*lines[:HEAD], left_out, *lines[-TAIL:]])
 
 
 def _changes(boundary: Boundary) -> Iterator[str]:
@@ -126,11 +104,11 @@ def _changes(boundary: Boundary) -> Iterator[str]:
         yield ""
     if not boundary.packages:
         return
-    yield f"### Packages that differ between {boundary.from_} and {boundary.to}"
+    yield f"### Packages that differ between {plain(boundary.from_)} and {plain(boundary.to)}"
     yield ""
     rows = [[name, old or "none", new or "none"] for name, (old, new) in boundary.packages.items()]
-    headers = ["package", boundary.from_, boundary.to]
-    yield from tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True).splitlines()
+    headers = ["package", plain(boundary.from_), plain(boundary.to)]
+    yield from table(headers, rows)
     yield ""
 
 
@@ -139,25 +117,11 @@ def _environment(found: Bisection, bad: Probe | None) -> Iterator[str]:
     if shown is None:
         return
     environment = shown.environment
-    yield f"### Environment, in {shown.value}"
+    yield f"### Environment, in {plain(shown.value)}"
     yield ""
     yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
     yield f"- config {environment.config}"
     for name, value in environment.fingerprint.items():
         if isinstance(value, str | int | bool) and len(str(value)) <= 120:
-            yield f"- {name}: {_plain(str(value))}"
+            yield f"- {name}: {plain(str(value))}"
     yield ""
-
-
-def _fenced(text: str) -> Iterator[str]:
-    """Yield a block of text that no content can end."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    yield f"{fence}text"
-    yield from text.splitlines()
-    yield fence
-
-
-def _plain(text: str) -> str:
-    """Return text that Markdown shows as it is: nobody is mentioned, no HTML is read."""
-    return re.sub(r"([\\`*_<>#@\[\]])", r"\\\1", text) if re.search(r"[<@`]|__|\*", text) else text

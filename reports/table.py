@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from matrix.diagnosis.conditions import words
 from matrix.diagnosis.same import different
 from matrix.model import Outcome
+from reports import cells
 from reports.commands import rerun
 
 if TYPE_CHECKING:
@@ -48,17 +48,17 @@ def code(cell: Cell, *, is_different: bool = False) -> str:
 
 def matrix_lines(result: Result, width: int, tablefmt: str = "simple") -> Iterator[str]:
     """Yield the table; more environments than fit in `width` columns continue in a table below."""
-    cells = {(cell.name, cell.environment): cell for cell in result.cells}
+    found = {(cell.name, cell.environment): cell for cell in result.cells}
     names = list(dict.fromkeys(cell.name for cell in result.cells))
     others = different(result.cells)
-    shared, heads = _heads(result.environments)
+    shared, heads = heads_of(result.environments)
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
     columns = {
         environment.id: [
             code(cell, is_different=(name, environment.id) in others)
-            if (cell := cells.get((name, environment.id)))
+            if (cell := found.get((name, environment.id)))
             else _NO_CELL
             for name in names
         ]
@@ -72,7 +72,7 @@ def matrix_lines(result: Result, width: int, tablefmt: str = "simple") -> Iterat
         yield ""
 
 
-def _heads(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
+def heads_of(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
     """Return what all environments share, and for each a head of what tells it apart."""
     facts = {
         environment.id: {
@@ -137,21 +137,19 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
         if not environment.is_usable:
             if environment.id not in told:
                 told.add(environment.id)
-                log = f"; log {short(environment.log)}" if environment.log else ""
-                yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
+                story = f"; log {short(environment.log)}" if environment.log else ""
+                yield f"{environment.outcome}  {environment.label}: {environment.reason}{story}"
         elif cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted or not cell.expected:
-            log = short(stored.file(cell.attempts[-1].stderr)) if cell.attempts else "none"
             is_different = (cell.name, cell.environment) in others
             known = " (expected)" if cell.expected else ""
             known += " (different)" if is_different else ""
-            what = cell.what or cell.reason or "-"
-            what += f" ({cell.conflict})" if cell.conflict else ""
-            seen = f"; {words(cell.conditions)}" if cell.outcome is Outcome.HANG and cell.conditions else ""
-            stacks = next((attempt.stacks for attempt in reversed(cell.attempts) if attempt.diagnosis), "")
-            log += f"; stacks {short(stored.file(stacks))}" if stacks else ""
+            seen = cells.conditions_of(cell)
+            what = f"{cells.what(cell)}; {seen}" if seen else cells.what(cell)
+            log, stacks = cells.log_of(stored, cell), cells.stacks_of(stored, cell)
+            files = f"log {short(log) if log else 'none'}" + (f"; stacks {short(stacks)}" if stacks else "")
             place = f"{cell.name}  {environment.label}"
             again = rerun(cell, environment, command)
-            yield f"{code(cell, is_different=is_different)}{known}  {place}: {what}{seen}; log {log}; rerun: {again}"
+            yield f"{code(cell, is_different=is_different)}{known}  {place}: {what}; {files}; rerun: {again}"
 
 
 def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:

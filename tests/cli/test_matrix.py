@@ -36,7 +36,7 @@ def test_matrix_from_nothing_to_a_table(user: User) -> None:
     ]
     log = Path(result["run"]["home"], result["cells"][0]["attempts"][0]["stderr"])
     assert "as it was" in log.read_text()
-    assert "| repro.py" in (user.folder / "r.md").read_text()
+    assert "| `repro.py` | FAIL! | pass |" in (user.folder / "r.md").read_text()
 
 
 def test_second_run_costs_no_install_and_no_attempt(user: User, wheels: Path) -> None:

@@ -13,16 +13,14 @@ COMMAND = "whichtorch matrix"
 
 
 def environment(torch: str, config: str = "default", **fields: object) -> Environment:
-    return Environment(
-        id=f"{torch}/{config}",
-        label=f"torch-{torch}-pypi",
-        torch=torch,
-        python="3.11.7",
-        build="pypi",
-        config=config,
-        options=("--torch", torch, "--build", "pypi"),
-        **fields,  # type: ignore[arg-type]
-    )
+    given: dict[str, object] = {
+        "id": f"{torch}/{config}",
+        "label": f"torch-{torch}-pypi",
+        "torch": torch,
+        "config": config,
+    }
+    given |= {"python": "3.11.7", "build": "pypi", "options": ("--torch", torch, "--build", "pypi")}
+    return Environment(**(given | fields))  # type: ignore[arg-type]
 
 
 def cell(environment: Environment, outcome: Outcome, *, expected: bool = True, **fields: object) -> Cell:
@@ -143,11 +141,3 @@ def test_environment_that_cannot_be_had_is_told_once() -> None:
     assert list(red_lines(stored(result([gone], cells)), COMMAND)) == [
         "unbuildable  torch-9.9.9-pypi: no wheel for this platform"
     ]
-
-
-def test_markdown_holds_table_and_environments() -> None:
-    """The Markdown report stands alone: table, legend, red cells and exact environments."""
-    text = "\n".join(markdown_lines(stored(MIXED), COMMAND))
-    assert "| family/case[op=mm] | FAIL" in text
-    assert "`2.12.1/default`" in text
-    assert "rerun:" in text

@@ -1,0 +1,167 @@
+"""A run as JUnit XML, for CI services and whatever else shows test results.
+
+A suite per environment, a case per cell. What is what:
+
+- `fail`, `hang`, `crash` and `oom` are a `<failure>` with the outcome as its type. A hang is never less than that:
+  Bazel (#3763) and meson (#13795) let timeouts pass, and some viewers show an `<error>` as passed
+  (dorny/test-reporter #81).
+- `unbuildable`, `broken` and `error` are an `<error>`: nothing was learnt about torch.
+- `skip`, `vacuous` and `slow` are `<skipped>`: no verdict. A slow cell did not pass, and is no evidence of a hang.
+- A red cell that its scenario's header expects is a known issue. It must not turn a viewer red, so it is a plain case
+  with the properties `expected`, `outcome`, `known` (the header's reason) and `signature`.
+- A pass that the header does not expect is a pass, with `expected` false and `known`; one whose conditions nobody
+  could observe is a pass with `doubt`. A cell whose attempts disagree has `flaky`, and is what its outcome is: with
+  a single unexpected hang among them, a failure.
+
+So there is a `<failure>` where the exit code of `matrix` is 1, and an `<error>` but no failure where it is 3.
+
+A case is told by its class and name: GitLab looks at nothing else and drops all but one of those that share both
+(JuliaTesting/TestReports.jl #43), Jenkins shows what is before the last dot of the class as its package. So the class
+is the environment, then the scenario's family. A nightly is called `nightly` there where the run has but one of a
+kind: a viewer can follow its cells from night to night.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from matrix.compare import stream
+from matrix.model import Outcome
+from reports import cells
+from reports.commands import rerun
+from reports.excerpts import cleaned, cut, ends_of, one_line
+from reports.table import LEGEND, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.model import Cell, Environment, Result
+    from matrix.runs import StoredRun
+
+ELEMENTS = {  # of an outcome that is not expected; a pass has none
+    Outcome.FAIL: "failure",
+    Outcome.HANG: "failure",
+    Outcome.CRASH: "failure",
+    Outcome.OOM: "failure",
+    Outcome.UNBUILDABLE: "error",
+    Outcome.BROKEN: "error",
+    Outcome.ERROR: "error",
+    Outcome.SKIP: "skipped",
+    Outcome.VACUOUS: "skipped",
+    Outcome.SLOW: "skipped",
+}
+SCRIPTS = "script"  # family of what is no scenario of the suite
+
+
+def junit_xml(stored: StoredRun, command: str) -> bytes:
+    """Return the whole report; `command` is how the user calls `matrix`."""
+    result = stored.result
+    root = ET.Element("testsuites", name=one_line(f"whichtorch {result.run.name or result.run.id}"))
+    classes = _classes(result.environments)
+    for environment in result.environments:
+        own = [cell for cell in result.cells if cell.environment == environment.id]
+        suite = ET.SubElement(root, "testsuite", name=one_line(environment.label))
+        suite.set(
+            "timestamp", one_line(result.run.started.removesuffix("+00:00"))
+        )  # the strictest readers want no offset
+        _add_properties(suite, _facts(environment, result))
+        for cell in own:
+            suite.append(_case(cell, environment, classes[environment.id], stored, command))
+        _count(suite, sum(cell.seconds for cell in own))
+    _count(root, result.run.seconds)
+    ET.indent(root, " ")
+    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _classes(environments: Sequence[Environment]) -> dict[str, str]:
+    """Return what each environment is called from run to run, and apart from the others of this one, by its id."""
+    names = Counter(stream(environment) for environment in environments)
+    return {one.id: stream(one) if names[stream(one)] == 1 else one.label for one in environments}
+
+
+def element_of(cell: Cell) -> str | None:
+    """Return which element tells the outcome of a cell; None for a plain case, which viewers show as passed."""
+    return None if cell.outcome.is_red and cell.expected else ELEMENTS.get(cell.outcome)
+
+
+def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
+    family = SCRIPTS if cell.scenario.endswith(".py") else cell.scenario.rpartition("/")[0] or cell.scenario
+    case = ET.Element("testcase", name=one_line(cell.name), classname=one_line(f"{class_}.{family.replace('.', '_')}"))
+    case.set("time", f"{cell.seconds:.3f}")
+    _add_properties(case, _remarks(cell))
+    if tag := element_of(cell):
+        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(one_line(_what(cell))))
+        element.text = cleaned("\n".join(_story(cell, environment, stored, command)))
+    return case
+
+
+def _what(cell: Cell) -> str:
+    """Return what happened, or, where nothing more is known, what the outcome means."""
+    return cell.what or cell.reason or LEGEND[cell.outcome]
+
+
+def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
+    """Return what a reader must know of an environment. The machine's name is not among it: reports are published."""
+    commit = environment.fingerprint.get("git_version")
+    done, planned = len(result.cells), result.run.planned
+    missing = f"{done} of {planned} cells" if done < planned else "the run did not come to its end"
+    return {
+        "torch": environment.torch,
+        "python": environment.python,
+        "build": environment.build,
+        "config": environment.config,
+        "environment": environment.id,
+        "git_version": str(commit) if commit else None,
+        "run": result.run.id,
+        "incomplete": None if result.is_complete else missing,
+    }
+
+
+def _remarks(cell: Cell) -> dict[str, str | None]:
+    """Return what is to be said of a cell beside its result; nothing of a plain pass."""
+    is_plain = cell.outcome is Outcome.PASS and cell.expected and not cell.flaky and not cell.is_doubted
+    if is_plain:
+        return {}
+    return {
+        "outcome": str(cell.outcome),
+        "expected": "true" if cell.expected else "false",
+        "known": cell.known or None,
+        "signature": cell.signature,
+        "what": cell.what if cell.what != cell.signature else None,
+        "flaky": cell.flaky,
+        "doubt": cell.reason if cell.is_doubted else None,
+    }
+
+
+def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
+    """Yield what happened, the ends of what it wrote, where to read on, and how to run it again."""
+    yield cut(one_line(_what(cell)))
+    yield from (cut(one_line(detail)) for detail in cells.details(cell))
+    log = cells.log_of(stored, cell) or environment.log
+    lines = ends_of(log) if log else []
+    if lines:
+        yield from ("", *lines, "")
+    if log:
+        yield f"log: {short(log)}"
+    if stacks := cells.stacks_of(stored, cell):
+        yield f"stacks: {short(stacks)}"
+    yield f"rerun: {rerun(cell, environment, command)}"
+
+
+def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
+    known = {name: value for name, value in facts.items() if value is not None}
+    if known:
+        properties = ET.SubElement(parent, "properties")
+        for name, value in known.items():
+            ET.SubElement(properties, "property", name=name, value=cut(one_line(value)))
+
+
+def _count(parent: ET.Element, seconds: float) -> None:
+    """Write how many cases there are below, and of which kind."""
+    parent.set("tests", str(len(list(parent.iter("testcase")))))
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        parent.set(attribute, str(len(list(parent.iter(tag)))))
+    parent.set("time", f"{seconds:.3f}")

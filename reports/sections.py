@@ -1,0 +1,92 @@
+"""A long report made to fit: sections of pieces, of which the least interesting are left out first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+NOTE = 300  # bytes that a note on what is left out takes at most
+
+
+class Interest(StrEnum):
+    """What pieces are of, the most interesting first: as a note on what is left out calls them."""
+
+    WORSE = "changes for the worse"
+    HANGS = "hangs that nobody expects"
+    UNEXPECTED = "other failures that nobody expects"
+    PREVENTED = "reasons why nothing was learnt"
+    CHANGES = "other changes"
+    RED_ROWS = "rows with what nobody expects"
+    SURPRISES = "passes that nobody expects"
+    ROWS = "other rows that do not just pass"
+    DOUBTED = "doubted passes"
+    KNOWN = "known failures"
+    PASSING_ROWS = "rows of passes and skips"
+    OUTPUT = "excerpts of output"
+    ENVIRONMENTS = "environments"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Lines that are shown together or not at all."""
+
+    interest: Interest
+    lines: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return size_of(self.lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Pieces between what is there in any case."""
+
+    head: tuple[str, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    tail: tuple[str, ...] = ("",)
+
+
+def size_of(lines: Iterable[str]) -> int:
+    """Return how many bytes lines take in a file."""
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
+def fitted(sections: Sequence[Section], limit: int) -> Iterator[str]:
+    """Yield the lines of sections in at most `limit` bytes; where pieces had to go, a note says which and how many."""
+    kept = _kept(sections, limit)
+    for at, section in enumerate(sections):
+        yield from section.head
+        left_out: Counter[Interest] = Counter()
+        for place, piece in enumerate(section.pieces):
+            if (at, place) in kept:
+                yield from piece.lines
+            else:
+                left_out[piece.interest] += 1
+        if left_out:
+            what = ", ".join(f"{count:,} {interest}" for interest, count in left_out.items())
+            yield from ("", f"*Left out to stay below {limit // 1000} kB: {what}.*")  # the blank line ends a table
+        yield from section.tail
+
+
+def _kept(sections: Sequence[Section], limit: int) -> frozenset[tuple[int, int]]:
+    """Return the places of the pieces that fit, the most interesting first, and of equals the first in the report."""
+    pieces = {(at, place): piece for at, section in enumerate(sections) for place, piece in enumerate(section.pieces)}
+    frame = sum(size_of((*section.head, *section.tail)) for section in sections)
+    room = limit - frame
+    if sum(piece.size for piece in pieces.values()) > room:
+        room -= NOTE * len(sections)
+    order = {interest: rank for rank, interest in enumerate(Interest)}
+    kept = []
+    for where, piece in sorted(pieces.items(), key=lambda item: order[item[1].interest]):
+        room -= piece.size
+        if room < 0:
+            break
+        kept.append(where)
+    return frozenset(kept)

@@ -1,0 +1,178 @@
+"""A run as Markdown: what is told in which order, that it stays small enough, and that no text breaks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matrix.compare import compare
+from matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
+from matrix.runs import StoredRun
+from reports.markdown import COLUMNS, ISSUE, LIMIT, ROWS, markdown_lines
+from reports.sections import size_of
+from tests.reports import reading
+from tests.reports.test_table import COMMAND, MIXED, NEW, OLD, cell, environment, result, stored
+
+
+def text_of(report: Result) -> str:
+    return "\n".join(markdown_lines(stored(report), COMMAND))
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("## ")]
+
+
+def test_it_stands_alone() -> None:
+    """Counts, what nobody expects with log and rerun command, the table, what is known, and exact environments."""
+    text = text_of(MIXED)
+    assert headings(text) == ["## Not expected", "## Table", "## Known failures", "## Environments"]
+    assert "4 cells in 2 environments: **1 red that nobody expects**, 1 of them hangs." in text
+    assert (
+        "- **HANG!** `family/case[op=mm]` in `torch-2.12.1-pypi`: stuck: child, futex; "
+        "log `/state/runs/r/attempts/1/stderr.txt`; "
+        "rerun `whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh`"
+    ) in text
+    assert list(reading.tables(text)) == [
+        [
+            ["scenario", "2.11.0", "2.12.1"],
+            ["family/case[op=mm]", "FAIL", "HANG~!"],
+            ["family/other", "pass", "pass"],
+        ]
+    ]
+    assert "- FAIL `family/case[op=mm]` in `torch-2.11.0-pypi`: RuntimeError in merge_devices (fake_tensor.py)" in text
+    assert "`2.12.1/default`" in text
+
+
+def test_what_changed_comes_first() -> None:
+    """With a comparison it begins with what is worse now; what stays as it was is only counted."""
+    before = result([OLD], [cell(OLD, Outcome.PASS), cell(OLD, Outcome.FAIL, scenario="family/b")])
+    now = [cell(OLD, Outcome.HANG, expected=False, signature="stuck"), cell(OLD, Outcome.PASS, scenario="family/b")]
+    after = result([OLD], [*now, cell(OLD, Outcome.PASS, scenario="family/new")])
+    text = "\n".join(markdown_lines(stored(after), COMMAND, compare(before, after)))
+    assert headings(text)[:2] == ["## Changed since run r", "## Not expected"]
+    assert "1 regression, 1 fixed, 1 appeared." in text
+    assert [line for line in text.splitlines() if "→" in line] == [
+        "- **regression** (pass → HANG) `family/case[op=mm]` in `torch-2.11.0-pypi`: stuck",
+        "- **fixed** (FAIL → pass) `family/b[op=mm]` in `torch-2.11.0-pypi`",
+        "- **appeared** (none → pass) `family/new[op=mm]` in `torch-2.11.0-pypi`",
+    ]
+
+
+def test_a_changed_environment_names_packages_and_commits() -> None:
+    """What is another build of a label is told with what changed in it."""
+    old = environment("2.11.0", packages={"numpy": "2.2.0"}, fingerprint={"git_version": "a" * 40})
+    new = environment("2.11.0", id="new", packages={"numpy": "2.3.0"}, fingerprint={"git_version": "b" * 40})
+    before, after = result([old], [cell(old, Outcome.PASS)]), result([new], [cell(new, Outcome.PASS)])
+    text = "\n".join(markdown_lines(stored(after), COMMAND, compare(before, after)))
+    assert "- `torch-2.11.0-pypi`: numpy 2.2.0 → 2.3.0; [commits](https://github.com/pytorch/pytorch/compare/" in text
+
+
+def test_what_is_no_evidence_is_told_once() -> None:
+    """An environment that cannot be had is one line, however many cells it has; so are cells alike."""
+    gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel")
+    cells = [cell(gone, Outcome.UNBUILDABLE, scenario=f"family/{n}", attempts=(), expected=False) for n in range(40)]
+    doubted = [cell(one, Outcome.PASS, reason=f"{UNOBSERVED}: why") for one in (OLD, NEW)]
+    text = text_of(result([gone, OLD, NEW], [*cells, *doubted, cell(OLD, Outcome.SLOW, expected=False, scenario="s")]))
+    assert text.count("no wheel") == 1
+    assert "- **unbuildable** `torch-9.9.9-pypi`: no wheel" in text
+    assert f"- pass `family/case[op=mm]` in `torch-2.11.0-pypi`, `torch-2.12.1-pypi`: {UNOBSERVED}: why" in text
+    assert "- slow! `s[op=mm]` in `torch-2.11.0-pypi`" in text
+
+
+def test_failures_are_shown_with_the_ends_of_what_they_wrote(tmp_path: Path) -> None:
+    """One excerpt for each way of failing, in a block."""
+    folder = tmp_path / "runs" / "r"
+    folder.mkdir(parents=True)
+    (folder / "err").write_text("Traceback\n```\n@torvalds\n")
+    attempt = Attempt(outcome=Outcome.FAIL, seconds=1, stopped_by=StoppedBy.EXIT, stderr="runs/r/err")
+    cells = [cell(one, Outcome.FAIL, expected=False, signature="E in f", attempts=(attempt,)) for one in (OLD, NEW)]
+    text = "\n".join(markdown_lines(StoredRun(folder=folder, result=result([OLD, NEW], cells)), COMMAND))
+    assert text.count("Traceback") == 1
+    assert "````text\nTraceback\n```\n@torvalds\n````" in text
+
+
+def test_a_wide_run_continues_in_tables_below() -> None:
+    """Sixty nightlies are tables of ten columns."""
+    nights = [environment(f"2.16.0.dev{day:02d}") for day in range(60)]
+    found = list(reading.tables(text_of(result(nights, [cell(one, Outcome.FAIL) for one in nights]))))
+    assert [len(table[0]) for table in found] == [COLUMNS + 1] * 6
+
+
+def test_a_long_table_is_without_what_only_passes() -> None:
+    """Nobody finds a red row among hundreds of passes: these are counted; a short table has them all."""
+    cells = [cell(OLD, Outcome.PASS, scenario=f"family/{n}") for n in range(ROWS)]
+    (table,) = reading.tables(text_of(result([OLD], cells)))
+    assert len(table) == 1 + ROWS
+    gone = environment("9.9.9", outcome=Outcome.BROKEN, reason="canary")
+    cells += [cell(gone, Outcome.BROKEN, scenario=f"family/{n}", attempts=()) for n in range(ROWS)]
+    text = text_of(result([OLD, gone], [*cells, cell(OLD, Outcome.FAIL)]))
+    (table,) = reading.tables(text)
+    assert [row[0] for row in table] == ["scenario", "family/case[op=mm]"]
+    assert f"*Not shown, for there are many: {ROWS} rows of passes and skips.*" in text
+
+
+def huge() -> Result:
+    """Return 10,000 cells, half of them failures with long messages that nobody expects, a hang now and then."""
+    environments = [environment(f"2.{minor}.0") for minor in range(10)]
+    cells = []
+    for number in range(1000):
+        for place, one in enumerate(environments):
+            name = f"family/a_case_with_a_rather_long_name_{number}"
+            if (number + place) % 500 == 499:
+                cells.append(
+                    cell(one, Outcome.HANG, expected=False, scenario=name, signature=f"stuck in hang_{number}")
+                )
+            elif number % 2:
+                words = f"é{'long ' * 1000}{number} {place}"
+                cells.append(cell(one, Outcome.FAIL, expected=place % 2 == 0, scenario=name, signature=words))
+            else:
+                cells.append(cell(one, Outcome.PASS, scenario=name))
+    return result(environments, cells)
+
+
+def test_ten_thousand_cells_fit_and_no_hang_is_lost() -> None:
+    """The limit holds, in bytes; all unexpected hangs are there, and what is not is counted."""
+    report = huge()
+    hangs = [one for one in report.cells if one.outcome is Outcome.HANG]
+    assert len(hangs) == 20
+    for limit in (LIMIT, ISSUE):
+        lines = list(markdown_lines(stored(report), COMMAND, limit=limit))
+        assert limit * 0.9 < size_of(lines) <= limit
+        assert sum(line.startswith("- **HANG!**") for line in lines) == len(hangs)
+        shown = sum(line.startswith("- **FAIL") for line in lines)
+        red = sum(one.outcome is Outcome.FAIL and not one.expected for one in report.cells)
+        note = f"*Left out to stay below {limit // 1000} kB: {red - shown:,} other failures that nobody expects"
+        assert 0 < shown < red
+        assert any(line.startswith(note) for line in lines)
+        assert f"*Left out to stay below {limit // 1000} kB: 10 environments.*" in lines
+
+
+def hostile(text: str) -> Result:
+    """Return a run in which all that is not ours is `text`."""
+    named = environment("2.11.0", id=text, label=text, build=text, config=text, fingerprint={"git_version": text})
+    gone = environment(text, id="gone", outcome=Outcome.BROKEN, reason=text)
+    fields = {"scenario": text, "variant": {"op": text}, "signature": text, "reason": text, "known": text}
+    cells: list[Cell] = [
+        cell(named, outcome, expected=expected, **(fields | {"scenario": f"{number}{text}"}))
+        for number, (outcome, expected) in enumerate(
+            (outcome, expected) for outcome in Outcome for expected in (True, False)
+        )
+    ]
+    return Result(run=Run(id="r", name=text, started=text), environments=(named, gone), cells=tuple(cells))
+
+
+HOSTILE = "@torvalds `#12` ``` a|b \\| <script>x</script> [a](https://b.c) ![i](j) ~~s~~ *e* _f_ &lt; \x1b[31m\x00\r\n"
+HOSTILE += "# h\n\n---\n- l"
+
+
+def test_no_text_breaks_it() -> None:
+    """Whatever somebody wrote yields no HTML, link, mention, emphasis, heading or cell of a table."""
+    before = result([OLD], [])
+    after = hostile(HOSTILE)
+    text = "\n".join(markdown_lines(stored(after), COMMAND, compare(before, after)))
+    assert not {kind for kind in reading.kinds(text) if kind.startswith(("html", "link", "image", "em_", "s_", "hr"))}
+    assert not [mark for mark in ("@", "#", "://", "<", "\x1b", "\x00") if mark in reading.bare(text)]
+    (table,) = reading.tables(text)
+    assert {len(row) for row in table} == {3}
+    assert len(table) == 1 + len(after.cells)
+    titles = [token for token in reading.tokens(text) if token.type == "heading_open"]
+    assert len(titles) == 1 + len(headings(text))
