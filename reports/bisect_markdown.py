@@ -48,7 +48,7 @@ def _title(found: Bisection) -> str:
         )
         return f"{code_span(found.scenario)} {does}: {plain(ends)}"
     if found.answer is Kind.BOUNDARY:
-        return f"{code_span(found.scenario)} {does} with {', '.join(found.groups[Verdict.BAD])}"
+        return f"{code_span(found.scenario)} {does} with {plain(', '.join(found.groups[Verdict.BAD]))}"
     return f"{code_span(found.scenario)}: {'no change found' if found.answer is Kind.NONE else 'inconclusive'}"
 
 

@@ -60,15 +60,20 @@ def run_words(run: Run) -> str:
 
 def environment_words(change: EnvironmentChange) -> str:
     """Return how an environment changed, in one line."""
+    place = change.old if change.old == change.new else f"{change.old} -> {change.new}"
+    commits = f"; commits {change.commits}" if change.commits else ""
+    return f"{place}: {changes_words(change)}{commits}"
+
+
+def changes_words(change: EnvironmentChange) -> str:
+    """Return which packages and facts of an environment changed."""
     # a fact may be a long list: that it changed is said, the two are in the JSON
     both = change.packages | {name: pair for name, pair in change.facts.items() if len(str(pair)) <= FACT_SHOWN}
     changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in both.items()]
     changes += [name for name in change.facts if name not in both]
     more = len(changes) - PACKAGES_NAMED
     what = ", ".join(changes[:PACKAGES_NAMED]) + (f" and {more} more" if more > 0 else "")
-    place = change.old if change.old == change.new else f"{change.old} -> {change.new}"
-    commits = f"; commits {change.commits}" if change.commits else ""
-    return f"{place}: {what or 'another build of the same packages'}{commits}"
+    return what or "another build of the same packages"
 
 
 def count_lines(comparison: Comparison) -> Iterator[str]:

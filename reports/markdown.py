@@ -10,6 +10,7 @@ from matrix.diagnosis.same import different
 from matrix.model import Outcome
 from reports import cells
 from reports.commands import rerun
+from reports.compare import changes_words, transition
 from reports.excerpts import cut, ends_of, one_line
 from reports.gfm import code_span, fenced, plain, table_head, table_row
 from reports.sections import Interest, Piece, Section, fitted
@@ -18,7 +19,7 @@ from reports.table import code, heads_of, legend_lines, short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.compare import CellChange, Comparison, EnvironmentChange, Side
+    from matrix.compare import CellChange, Comparison, EnvironmentChange
     from matrix.model import Cell, Environment, Result
     from matrix.runs import StoredRun
 
@@ -94,23 +95,14 @@ def _change(one: CellChange) -> Piece:
     remarks = [one.why, "the script is not the same as before" if one.script_changed else ""]
     remarks = [f"; {plain(remark)}" for remark in remarks if remark]
     place = f"{code_span(one.name)} in {code_span(side.environment)}"
-    line = f"- **{one.change}** ({_word(one.old)} → {_word(one.new)}) {place}{what}{''.join(remarks)}"
+    line = f"- **{one.change}** ({transition(one)}) {place}{what}{''.join(remarks)}"
     return Piece(interest=Interest.WORSE if one.change in _WORSE else Interest.CHANGES, lines=(line,))
-
-
-def _word(side: Side | None) -> str:
-    if side is None:
-        return "none"
-    word = side.outcome.upper() if side.outcome.is_red else str(side.outcome)
-    return f"{word} {side.flaky.replace(' of ', '/')}" if side.flaky else word
 
 
 def _environment_change(one: EnvironmentChange) -> Piece:
     names = code_span(one.old) if one.old == one.new else f"{code_span(one.old)} → {code_span(one.new)}"
-    packages = [f"{name} {old or 'none'} → {new or 'none'}" for name, (old, new) in one.packages.items()]
-    what = plain(_some(packages)) if packages else "another build of the same packages"
     commits = f"; [commits]({one.commits})" if one.commits else ""  # of two hashes: no other text can be in it
-    return Piece(interest=Interest.ENVIRONMENTS, lines=(f"- {names}: {what}{commits}",))
+    return Piece(interest=Interest.ENVIRONMENTS, lines=(f"- {names}: {plain(changes_words(one))}{commits}",))
 
 
 # cells

@@ -8,13 +8,23 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from matrix.compare import Comparison
+from matrix.compare import Comparison, compare
+from matrix.explaining import Explanations
 from matrix.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, StoppedBy
+from matrix.nights import Histories
 from matrix.search.bisection import Bisection, Boundary, Searched
 from matrix.search.evidence import Find, Kind
+from reports.runs import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
-MODELS: dict[str, type[Model]] = {"result": Result, "bisect": Bisection, "compare": Comparison}
+MODELS: dict[str, type[Model]] = {
+    "result": Result,
+    "bisect": Bisection,
+    "compare": Comparison,
+    "explain": Explanations,
+    "history": Histories,
+    "runs": Runs,
+}
 
 RESULT = Result(
     run=Run(id="20261101-000000-abcd", started="2026-11-01T00:00:00+00:00", seconds=3.5, command=("matrix",)),
@@ -124,6 +134,14 @@ def test_result_has_the_promised_fields() -> None:
         "stderr",
     }
     assert promised <= cell["attempts"][0].keys()
+
+
+def test_comparison_fulfils_the_schema() -> None:
+    """What compare --json writes has the promised names."""
+    written = json.loads(compare(RESULT, RESULT).model_dump_json(by_alias=True))
+    jsonschema.validate(written, json.loads(generated("compare")))
+    assert {"schema", "old", "new", "cells", "environments", "incomplete"} <= written.keys()
+    assert {"name", "change", "old", "new", "script_changed", "why"} <= written["cells"][0].keys()
 
 
 def test_result_is_read_back() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from matrix import runs
 from matrix.errors import PreventedError
-from matrix.model import Attempt, Limits, Outcome, Record, Scenario, StoppedBy, record_key
+from matrix.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
 from matrix.store import Records, new_run, read_records
 
 if TYPE_CHECKING:
@@ -98,3 +99,14 @@ def test_key_depends_on_all_that_makes_a_test() -> None:
         record_key("e", "hash", {"op": "mm"}, Limits(timeout=60, memory_mb=1000, stall=False)),
     }
     assert len(keys) == 6
+
+
+def test_a_cell_without_its_environment_is_read_all_the_same(tmp_path: Path) -> None:
+    """A kill between a known cell and its environment's line costs the environment's facts, not the cell."""
+    cell = Cell(environment="gone", scenario="a", outcome=Outcome.FAIL, expected=False, seconds=1)
+    with new_run(tmp_path, ("matrix",), 1) as store:
+        store.add_cell(cell, [])
+    (head,) = runs.heads(tmp_path)
+    result = runs.read(head).result
+    assert result.cells == (cell,)
+    assert [(one.id, one.label, one.torch) for one in result.environments] == [("gone", "gone", "unknown")]

@@ -50,10 +50,10 @@ def test_what_changed_comes_first() -> None:
     text = "\n".join(markdown_lines(stored(after), COMMAND, compare(before, after)))
     assert headings(text)[:2] == ["## Changed since run r", "## Not expected"]
     assert "1 regression, 1 fixed, 1 appeared." in text
-    assert [line for line in text.splitlines() if "→" in line] == [
-        "- **regression** (pass → HANG) `family/case[op=mm]` in `torch-2.11.0-pypi`: stuck",
-        "- **fixed** (FAIL → pass) `family/b[op=mm]` in `torch-2.11.0-pypi`",
-        "- **appeared** (none → pass) `family/new[op=mm]` in `torch-2.11.0-pypi`",
+    assert [line for line in text.splitlines() if " -> " in line] == [
+        "- **regression** (pass -> HANG!) `family/case[op=mm]` in `torch-2.11.0-pypi`: stuck",
+        "- **fixed** (FAIL -> pass) `family/b[op=mm]` in `torch-2.11.0-pypi`",
+        "- **appeared** (none -> pass) `family/new[op=mm]` in `torch-2.11.0-pypi`",
     ]
 
 
@@ -63,7 +63,7 @@ def test_a_changed_environment_names_packages_and_commits() -> None:
     new = environment("2.11.0", id="new", packages={"numpy": "2.3.0"}, fingerprint={"git_version": "b" * 40})
     before, after = result([old], [cell(old, Outcome.PASS)]), result([new], [cell(new, Outcome.PASS)])
     text = "\n".join(markdown_lines(stored(after), COMMAND, compare(before, after)))
-    assert "- `torch-2.11.0-pypi`: numpy 2.2.0 → 2.3.0; [commits](https://github.com/pytorch/pytorch/compare/" in text
+    assert "- `torch-2.11.0-pypi`: numpy 2.2.0 -> 2.3.0; [commits](https://github.com/pytorch/pytorch/compare/" in text
 
 
 def test_what_is_no_evidence_is_told_once() -> None:

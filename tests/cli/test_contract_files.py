@@ -1,0 +1,51 @@
+"""The files of a run are those that docs/contract.md names, and each holds what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from matrix.model import Environment, Model, Record, Run, Scenario
+from matrix.search.bisection import Bisection
+from matrix.store import CellLine
+from tests import contract
+from tests.cli.shell import FAILS_IN_OLD, User
+
+STUCK = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
+MODELS: dict[str, type[Model]] = {
+    one.__name__: one for one in (Run, Scenario, Environment, CellLine, Record, Bisection)
+}
+OBSERVED = '# /// scenario\n# conditions = [{ op = "aten::mm" }]\n# ///\nimport torch\n'
+
+
+def left_by(folder: Path) -> set[str]:
+    """Return the files below a folder, whatever the number of an attempt."""
+    paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {re.sub(r"^attempts/\d{5}/", "attempts/NNNNN/", path) for path in paths}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_files_of_runs(user: User) -> None:
+    """A matrix with a failure, a hang and an observed pass, and a bisection, leave all of the files and no others."""
+    scripts = [user.script("repro.py", FAILS_IN_OLD), user.script("stuck.py", STUCK), user.script("seen.py", OBSERVED)]
+    ended = user.run("matrix", "--torch", "9.1.0,9.2.0", *(word for script in scripts for word in ("--script", script)))
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    ended = user.run("bisect", scripts[0], "--torch", "9.1.0,9.2.0", "--build", "pypi")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    told = contract.table("file", "holds", "one of")
+    found = set().union(*map(left_by, (user.folder / ".whichtorch" / "runs").iterdir()))
+    patterns = [row[0] for row in told]
+    assert {path for path in found if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
+    assert {pattern for pattern in patterns if not any(fnmatchcase(path, pattern) for path in found)} == set()
+    for name, _, model in told:
+        for file in (user.folder / ".whichtorch" / "runs").glob(f"*/{name}") if model != "-" else ():
+            text = file.read_text()
+            for item in text.splitlines() if file.suffix == ".jsonl" else [text]:
+                jsonschema.validate(json.loads(item), MODELS[model].model_json_schema(mode="serialization"))
+    assert {model for _, _, model in told if model != "-"} == set(MODELS)

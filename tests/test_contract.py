@@ -1,0 +1,203 @@
+"""docs/contract.md says what the program does: each of its tables is compared with the code that it is about."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from inspect import signature
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from matrix.cli.app import app
+from matrix.cli.exits import Exit
+from matrix.compare import Change, classify
+from matrix.environments.cache import environment_id
+from matrix.explaining import Explanations
+from matrix.model import (
+    UNOBSERVED,
+    Attempt,
+    Build,
+    Cell,
+    Config,
+    Environment,
+    Model,
+    Outcome,
+    Record,
+    Request,
+    Result,
+    Run,
+    StoppedBy,
+    record_key,
+)
+from matrix.search.git import MARKER
+from matrix.store import CellLine
+from reports.markdown import LIMIT
+from reports.table import LEGEND
+from tests import contract
+from tests.reports.test_junit import properties, read
+from tests.reports.test_table import NEW, cell, result
+from tests.test_schema import DOCS, MODELS
+
+ROOT = DOCS.parent
+STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, CellLine, Record, Attempt)
+EVERYWHERE = {Exit.GOOD, Exit.USAGE, Exit.PREVENTED, Exit.INTERRUPTED}  # codes that any command may end with
+
+
+def helps(group: TyperGroup) -> Iterator[tuple[str, str]]:
+    """Yield the help of each command, and of those below it, with the name of the one at the top."""
+    for name, command in group.commands.items():
+        yield name, command.help or ""
+        if isinstance(command, TyperGroup):
+            yield from ((name, below) for _, below in helps(command))
+
+
+def test_exit_codes() -> None:
+    """Every code has its number and its name."""
+    told = {int(code): name for code, name, _ in contract.table("code", "name", "meaning")}
+    assert told == {int(code): code.name for code in Exit}
+
+
+def test_exit_codes_of_commands() -> None:
+    """Every command is there; its help names no code that the table does not give it."""
+    told = {
+        row[0]: {Exit(code) for code, what in zip((1, 4), row[1:], strict=True) if what != "-"}
+        for row in contract.table("command", "1", "4")
+    }
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, text in helps(group):
+        said = re.search(r"Exit code:(.*)", text, re.DOTALL)
+        assert said is not None, f"the help of {name} says nothing of its exit code"
+        codes = {Exit(int(code)) for code in re.findall(r"\b(\d+)\b", said[1])}
+        assert codes - EVERYWHERE == told[name]
+
+
+def test_outcomes() -> None:
+    """Every outcome is there with the meaning that the legend gives it, and with what it says about torch."""
+    told = {row[0]: row[1:] for row in contract.table("outcome", "meaning", "says")}
+    assert list(told) == [str(outcome) for outcome in Outcome]
+    for outcome in Outcome:
+        meaning, says = told[outcome]
+        assert meaning.startswith(LEGEND[outcome])
+        assert (says == "red") is outcome.is_red
+        assert (says == "no evidence") is outcome.is_prevented
+        assert (says == "good") is (outcome is Outcome.PASS)
+
+
+def test_what_stops_an_attempt() -> None:
+    """Every word of `stopped_by` is there."""
+    assert contract.words("stopped by", "meaning") == [str(word) for word in StoppedBy]
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("is_expected", [True, False])
+def test_junit(outcome: Outcome, is_expected: bool) -> None:
+    """What is told of an outcome is what a reader of junit.xml finds."""
+    rows = {row[0]: row[2 if is_expected else 1] for row in contract.table("outcome", "not expected", "expected")}
+    report = result([NEW], [cell(NEW, outcome, expected=is_expected)])
+    ((case,),) = read(report)
+    found = [f'<{type(one).__name__.lower()} type="{one.type}">' for one in case.result] or ["plain"]
+    assert found == [rows[outcome]]
+
+
+def test_junit_properties() -> None:
+    """The properties of suites and cases are those that are named, and no others."""
+    attempts = (
+        Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, diagnosis={"summary": "in take"}),
+        Attempt(outcome=Outcome.PASS, seconds=1, stopped_by=StoppedBy.EXIT),
+    )
+    facts: dict[str, Any] = {"expected": False, "known": "x", "signature": "x"}
+    cells = [
+        cell(NEW, Outcome.HANG, attempts=attempts, **facts),
+        cell(NEW, Outcome.PASS, scenario="b", reason=UNOBSERVED, **facts),
+    ]
+    environment = NEW.model_copy(update={"fingerprint": {"git_version": "abc"}})
+    (suite,) = read(result([environment], cells))
+    sentences = re.search(r"Properties of a suite:(.*?)Properties of a case(.*?)`classname`", contract.TEXT, re.DOTALL)
+    assert sentences is not None
+    of_suite, of_case = (re.findall(r"`(\w+)`", sentence) for sentence in sentences.groups())
+    assert list(properties(suite)) == of_suite
+    assert {name for case in suite for name in properties(case)} == set(of_case)
+
+
+@pytest.mark.parametrize("model", STORED, ids=lambda model: model.__name__)
+def test_fields(model: type[Model]) -> None:
+    """Every field that is written is there, by the name it is written under, in its order."""
+    written = [field.alias or name for name, field in model.model_fields.items() if not field.exclude]
+    assert contract.fields(model.__name__) == written
+
+
+def test_no_model_is_told_that_is_not_compared() -> None:
+    """A section about a model cannot grow old unseen."""
+    assert re.findall(r"\n### `(\w+)`", contract.TEXT) == [model.__name__ for model in STORED]
+
+
+def test_schemas() -> None:
+    """Every schema in docs/ is there, with the model that it is made from."""
+    told = {
+        name.removesuffix(".schema.json"): model for name, _, model in contract.table("schema", "command", "one of")
+    }
+    assert told == {name: model.__name__ for name, model in MODELS.items()}
+    assert {f"{name}.schema.json" for name in told} == {path.name for path in DOCS.glob("*.schema.json")}
+    assert "schema_version" in Explanations.model_fields
+
+
+def test_identities() -> None:
+    """What makes environments and records the same is what their identities are made from."""
+    told = {thing: same.split(", ") for thing, same in contract.table("thing", "is the same where these are")}
+    assert told["record's key"] == list(signature(record_key).parameters)
+    made_of: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("matrix.environments.cache.digest", made_of.append)
+        request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
+        environment_id(request, "3.11.7", [], [])
+    (parts,) = made_of
+    assert isinstance(parts, dict)
+    assert told["environment"] == list(parts)
+
+
+SIDES = {
+    "passes": cell(NEW, Outcome.PASS),
+    "fails": cell(NEW, Outcome.FAIL, signature="ValueError in f (a.py)"),
+    "otherwise": cell(NEW, Outcome.FAIL, signature="TypeError in g (b.py)"),
+    "no verdict": cell(NEW, Outcome.SLOW),
+    "not there": None,
+}
+
+
+def test_how_runs_are_compared() -> None:
+    """Every word for a change is there, and what becomes of each pair of cells is what `compare` makes of it."""
+    assert contract.words("change", "meaning") == [str(change) for change in Change]
+    headers = ["in the old run", "passes now", "fails in the same way", "fails in another way"]
+    rows = contract.table(*headers, "no verdict now", "not there now")
+    before = [side for name, side in SIDES.items() if name != "otherwise"]
+    found = [[str(classify(old, new)[0]) if old or new else "" for new in SIDES.values()] for old in before]
+    assert [row[1:] for row in rows] == found
+
+
+def test_variables() -> None:
+    """Every variable of ours that the code names is there, and no other."""
+    files = [
+        ROOT / "noxfile.py",
+        *(path for name in ("matrix", "reports", "scenarios") for path in (ROOT / name).rglob("*.py")),
+    ]
+    ours = [path for path in files if path.parent.parent != ROOT / "scenarios"]  # scripts have their variants
+    named = {
+        node.value
+        for path in ours
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"WHICHTORCH_[A-Z_]*[A-Z]", node.value)
+    }
+    assert set(contract.words("variable", "set by", "meaning")) == named - {MARKER}  # that is a file's name
+
+
+def test_limit_of_the_markdown() -> None:
+    """The size that is promised is the one that is kept."""
+    (row,) = (row for row in contract.table("file", "holds") if row[0] == "report.md")
+    assert f"less than {LIMIT // 1000} kB" in row[1]
