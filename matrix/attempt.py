@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matrix.executors.local import LocalExecutor
     from matrix.plan import PlannedCell
     from matrix.process.supervise import Ending
+    from matrix.redaction import Redactor
 
 STACKS = "stacks"  # folder of an attempt, for what `process.collect` takes
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
@@ -44,13 +45,15 @@ def run_attempt(
     executor: LocalExecutor,
     home: Path,
     folder: Path,
+    redactor: Redactor,
     role: Role = Role.JUDGE,
     native: Path | None = None,
 ) -> Record | None:
     """Run a script once, with what it writes in `folder`; None where it was interrupted.
 
     An observing attempt has the start-up hook `observe` note what it dispatches. `native` is the module
-    built from the scenario's native sources. A rerun is the longer look at what was slow.
+    built from the scenario's native sources. A rerun is the longer look at what was slow. What the script and
+    the collectors wrote is redacted before anything is read from it, so that the record shows no more than they do.
     """
     started = datetime.now(UTC)
     task = _task(planned, environment, limit, home, folder)
@@ -61,6 +64,8 @@ def run_attempt(
         ending = executor.run(task)
     finally:
         _remove(folder / "tmp")
+        redactor = redactor.knowing(planned.request.config.env)
+        redactor.tree(folder)
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
     stderr = _end_of(Path(task.stderr))
@@ -71,7 +76,7 @@ def run_attempt(
         evidence = evidence | {OBSERVED: _observation(folder)}
     elif diagnosis and verdict.outcome is Outcome.HANG and declared(planned.scenario, planned.variant):
         evidence = evidence | {OBSERVED: observation_of(diagnosis)}
-    return Record(
+    record = Record(
         key=planned.key(environment),
         environment=environment.id,
         scenario=planned.scenario.name,
@@ -102,6 +107,7 @@ def run_attempt(
         ),
         signature=verdict.signature,
     )
+    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
 
 
 def _diagnosed(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from matrix.secret_shapes import COMMON, HOST, TOKEN, USER, Rule, shapes
+from matrix.secret_shapes import COMMON, HOST, TOKEN, USER, Rule, is_secret, shapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 SHORTEST_SECRET = 8  # characters of a variable's value: shorter ones are words and numbers of ordinary output
 SHORTEST_NAME = 3  # characters of a host's or a user's name: "vm" is in everybody's text
 PASSES = 5  # over one text: what one rule puts in place may end a word that another looks for
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE|AUTH", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"://(?:[^\s/@:]*:)?([^\s/@:]+)@")
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"(\s*+:)?')  # with a colon it names a field
 
@@ -148,11 +147,6 @@ def secrets_in(variables: Mapping[str, str]) -> Iterator[str]:
         if is_secret(name) and not (value.startswith("/") and Path(value).exists()):  # SSH_AUTH_SOCK, XAUTHORITY
             found.append(value.strip())
         yield from (one for one in found if len(one) >= SHORTEST_SECRET)
-
-
-def is_secret(name: str) -> bool:
-    """Return whether a variable's name says that nobody else should know its value."""
-    return _SECRET_NAME.search(name) is not None
 
 
 def restored(path: Path) -> Path:

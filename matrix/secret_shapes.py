@@ -21,6 +21,7 @@ _COMMON = """
     broken error exit timeout stall memory processes output interrupt judge observe none null true false
 """
 COMMON = frozenset(_COMMON.split())
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE|AUTH", re.IGNORECASE)
 # what a secret is called in front of "=" or ":"; without a first letter that may be large or small, because what begins
 # with a literal is found fast
 _WORDS = {
@@ -120,3 +121,8 @@ def _tokens() -> Iterator[tuple[str, str, str]]:
     ):
         literal = re.escape(begin)
         yield begin.casefold(), rf"{literal}(?<![A-Za-z0-9_]{literal}){rest}", TOKEN
+
+
+def is_secret(name: str) -> bool:
+    """Return whether a variable's name says that nobody else should know its value."""
+    return _SECRET_NAME.search(name) is not None

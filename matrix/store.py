@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from matrix.errors import PreventedError
 from matrix.model import Cell, Environment, Outcome, Record, Role, Run
+from matrix.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,11 +107,12 @@ def _test(source_hash: str, variant: dict[str, str]) -> str:
 
 
 class RunStore:
-    """One run's folder."""
+    """One run's folder. What it writes is redacted."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.folder = folder
         self.run = run
+        self.redactor = Redactor.of_this_machine()
         self._lock = threading.Lock()
         self._attempts = 0
         try:
@@ -160,13 +162,15 @@ class RunStore:
         self._write(name, item.model_dump_json(by_alias=True))
 
     def _write(self, name: str, line: str) -> None:
+        redacted = self.redactor.json_line(line)
         with self._lock:
-            self._files[name].write(line + "\n")
+            self._files[name].write(redacted + "\n")
             self._files[name].flush()
 
     def _write_run(self) -> None:
         temporary = self.folder / "run.json.new"
-        temporary.write_text(self.run.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        text = self.redactor.json_line(self.run.model_dump_json(indent=1))
+        temporary.write_text(text + "\n", encoding="utf-8")
         temporary.replace(self.folder / "run.json")
 
 

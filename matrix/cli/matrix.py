@@ -15,7 +15,7 @@ from matrix import config, plan, store
 from matrix.asking import answering
 from matrix.cli import axes, options
 from matrix.cli.exits import Exit, exit_code
-from matrix.cli.output import check_folders_of, print_lines
+from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
 from matrix.environments.cache import EnvironmentCache
 from matrix.executors.local import LocalExecutor, default_jobs
@@ -139,15 +139,12 @@ def _run(
 def _written(result: Result, json_file: Path | None, markdown_file: Path | None) -> list[Path]:
     """Write the result into the run's folder and where options name a file; return the files."""
     home = Path(result.run.home)
-    text = result.model_dump_json(by_alias=True, indent=1) + "\n"
-    texts = {home / "runs" / result.run.id / "result.json": text}
-    if json_file:
-        texts[json_file] = text
+    models = [home / "runs" / result.run.id / "result.json", *([json_file] if json_file else [])]
+    for path in models:
+        write_json(path, result)
     if markdown_file:
-        texts[markdown_file] = "\n".join(markdown.markdown_lines(result, home, called("matrix"))) + "\n"
-    for path, content in texts.items():
-        path.write_text(content, encoding="utf-8")
-    return list(texts)
+        write_lines(markdown_file, markdown.markdown_lines(result, home, called("matrix")))
+    return [*models, *([markdown_file] if markdown_file else [])]
 
 
 def _report_lines(result: Result, console: Console) -> Iterator[str]:
