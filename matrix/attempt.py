@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 STACKS = "stacks"  # folder of an attempt, for what `process.collect` takes
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
+SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
 STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
 
 
@@ -91,7 +92,7 @@ def run_attempt(
             exit_code=ending.exit_code,
             signal=ending.signal,
             peak_rss_mb=round(ending.peak_rss_mb, 1),
-            survivors=ending.survivors,
+            survivors=tuple(redactor.text(one)[:SURVIVOR_LENGTH] for one in ending.survivors),
             stdout=str(Path(task.stdout).relative_to(home)),
             stderr=str(Path(task.stderr).relative_to(home)),
             limit=limit,
