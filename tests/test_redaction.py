@@ -166,7 +166,7 @@ def test_other_bytes_stay(data: bytes) -> None:
 @pytest.mark.parametrize("piece", ["a", "/", "-", "://a@", "sk-", "password=", "-----BEGIN PRIVATE KEY-----", "A "])
 def test_a_long_line_takes_no_longer_than_its_length(piece: str) -> None:
     """No pattern goes back and forth over a long line: what would take minutes takes a second or so."""
-    size = 5_000_000 if piece in "a/" else 500_000
+    size = 5_000_000 if piece in "a/" else 200_000
     started = time.monotonic()
     REDACTOR.text("token password login authorization bearer sk- /home/x " + piece * (size // len(piece)))
     assert time.monotonic() - started < 10

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import venv
 from pathlib import Path
 
 import pytest
 
 from tests.cli.shell import User
-from tests.wheels import build_wheel
+from tests.wheels import build_wheel, source_files
 
 PLANTED = {
     "user": "carolplanted",
@@ -31,7 +32,8 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *told.spl
 """
 )
 STUCK = (
-    TELLS
+    "# /// scenario\n# timeout = 1.5\n# ///\n"  # what is looked at is what it leaves, not how soon it is found
+    + TELLS
     + """import threading
 threading.current_thread().name = told[:60]
 lock = threading.Lock()
@@ -84,7 +86,7 @@ def test_nothing_planted_is_left_behind(carol: User, wheels: Path) -> None:
         str(carol.folder / carol.script("stuck.py", STUCK)),
     ]
     options = [word for name in names for word in ("--script", name)]
-    written = ["--json", "result.json", "--markdown", "report.md"]
+    written = ["--json", "result.json", "--markdown", "report.md", "--jobs", "3"]
     ended = carol.run("matrix", "--torch", "9.1.0,9.3.0", *options, *written)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     bisected = carol.run("bisect", "fails.py", "--torch", "9.1.0,9.2.0", "--json", "b.json", "--report", "b.md")
@@ -114,8 +116,12 @@ def test_nothing_planted_is_left_behind(carol: User, wheels: Path) -> None:
 def test_what_is_recorded_below_home_is_found_again(carol: User) -> None:
     """With state and interpreter below `~`, dispatch knows an environment by its label, and a report's command runs."""
     script = str(carol.folder / carol.script("fails.py", "NOTE\nassert False\n"))
-    carol.run("matrix", "--torch", "9.2.0", "--script", script)
-    (python,) = (carol.folder / ".whichtorch" / "envs").glob("*/venv/bin/python")
+    venv.create(carol.folder / "venv", symlinks=True)
+    (packages,) = (carol.folder / "venv").glob("lib/python*/site-packages")
+    for name, text in source_files("9.2.0").items():
+        (packages / name).parent.mkdir(exist_ok=True)
+        (packages / name).write_text(text)
+    python = carol.folder / "venv" / "bin" / "python"
     ended = carol.run("matrix", "--interpreter", str(python), "--script", script, "--markdown", "report.md")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     shown = carol.run("dispatch", "aten::mm", "python-venv")
