@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from matrix.executors.local import LocalExecutor
     from matrix.plan import PlannedCell
     from matrix.process.supervise import Ending
+    from matrix.redaction import Redactor
 
 STACKS = "stacks"  # folder of an attempt, for what `process.collect` takes
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
+SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
 STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
 
 
@@ -44,13 +46,15 @@ def run_attempt(
     executor: LocalExecutor,
     home: Path,
     folder: Path,
+    redactor: Redactor,
     role: Role = Role.JUDGE,
     native: Path | None = None,
 ) -> Record | None:
     """Run a script once, with what it writes in `folder`; None where it was interrupted.
 
     An observing attempt has the start-up hook `observe` note what it dispatches. `native` is the module
-    built from the scenario's native sources. A rerun is the longer look at what was slow.
+    built from the scenario's native sources. A rerun is the longer look at what was slow. What the script and
+    the collectors wrote is redacted before anything is read from it, so that the record shows no more than they do.
     """
     started = datetime.now(UTC)
     task = _task(planned, environment, limit, home, folder)
@@ -61,6 +65,8 @@ def run_attempt(
         ending = executor.run(task)
     finally:
         _remove(folder / "tmp")
+        redactor = redactor.knowing(planned.request.config.env)
+        redactor.tree(folder)
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
     stderr = _end_of(Path(task.stderr))
@@ -71,7 +77,7 @@ def run_attempt(
         evidence = evidence | {OBSERVED: _observation(folder)}
     elif diagnosis and verdict.outcome is Outcome.HANG and declared(planned.scenario, planned.variant):
         evidence = evidence | {OBSERVED: observation_of(diagnosis)}
-    return Record(
+    record = Record(
         key=planned.key(environment),
         environment=environment.id,
         scenario=planned.scenario.name,
@@ -86,7 +92,7 @@ def run_attempt(
             exit_code=ending.exit_code,
             signal=ending.signal,
             peak_rss_mb=round(ending.peak_rss_mb, 1),
-            survivors=ending.survivors,
+            survivors=tuple(redactor.text(one)[:SURVIVOR_LENGTH] for one in ending.survivors),
             stdout=str(Path(task.stdout).relative_to(home)),
             stderr=str(Path(task.stderr).relative_to(home)),
             limit=limit,
@@ -102,6 +108,7 @@ def run_attempt(
         ),
         signature=verdict.signature,
     )
+    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
 
 
 def _diagnosed(

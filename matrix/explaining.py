@@ -14,6 +14,7 @@ from matrix.lab import laboratory
 from matrix.model import Cell, Environment, Model, Request, variant_suffix
 from matrix.naming import EXISTING, axes_of, environment_named, request_for
 from matrix.plan import Options, PlannedCell
+from matrix.redaction import Redactor
 from matrix.search.deltas import minimal_set
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Evidence:
 
     records: Records
     environments: dict[str, Environment]
-    cells: dict[tuple[str, str], tuple[Cell, tuple[str, ...]]]  # by name and environment: the latest, and its keys
+    cells: dict[tuple[str, str], tuple[Cell, tuple[str, ...]]]  # by stored name and environment: the latest, its keys
+    redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # the name of a script may be a path
 
     @classmethod
     def stored(cls, home: Path, records: Records) -> Evidence:
@@ -66,7 +68,7 @@ class Evidence:
         """Return what is known of a test, in the environments with these ids or in all."""
         records = self.records.of_test(scenario.source_hash, variant)
         keys = {record.key for record in records}
-        name = scenario.name + variant_suffix(variant)
+        name = self.redactor.text(scenario.name + variant_suffix(variant))
         latest = {
             environment: cell
             for (cell_name, environment), (cell, rests_on) in self.cells.items()
@@ -130,7 +132,7 @@ class Explainer:
             if request == self.here:
                 self.here_id = environment.id
         for cell in cells:
-            self.evidence.cells[cell.name, cell.environment] = (cell, ())
+            self.evidence.cells[self.evidence.redactor.text(cell.name), cell.environment] = (cell, ())
             self.attempts += len(cell.attempts) - cell.reused
         return cells[0] if cells else None
 

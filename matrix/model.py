@@ -10,12 +10,16 @@ import hashlib
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from matrix.redaction import restored
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
+# as it is stored, a path may begin with ~ and hide a user's name: whoever reads it gets one that can be opened
+StoredPath = Annotated[Path, AfterValidator(restored)]
 
 
 class Model(BaseModel):
@@ -160,14 +164,15 @@ class Environment(Model):
     python: str  # full version, "3.11.7"
     build: str
     config: str
-    interpreter: Path | None = None
+    interpreter: StoredPath | None = None
     packages: dict[str, str] = {}
     fingerprint: dict[str, Any] = {}
     outcome: Outcome | None = None  # UNBUILDABLE or BROKEN, else None
     reason: str | None = None  # of `outcome`, one line
-    log: Path | None = None  # of `outcome`, where the whole story is
+    log: StoredPath | None = None  # of `outcome`, where the whole story is
     notes: tuple[str, ...] = ()  # what was pinned and why
     options: tuple[str, ...] = ()  # of the command line, that ask for just this environment again
+    variables: dict[str, str] = {}  # that its cells run with: the config's, and the user's that are allowed here
 
     @property
     def is_usable(self) -> bool:
@@ -353,7 +358,7 @@ class Run(Model):
     name: str = ""  # that a user gave it
     started: str  # UTC, ISO 8601
     seconds: float = 0
-    home: str = ""  # the folder that the attempts' paths are relative to
+    home: str = ""  # the folder that the attempts' paths are relative to; stored, it may begin with ~
     command: tuple[str, ...] = ()
     planned: int = 0  # cells; 0 where a search decides as it goes
     ended: bool = False  # False while it runs, and where it was killed

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix import config
 from matrix.environments import configs, interpreters
 from matrix.errors import UsageError, WhichtorchError
 from matrix.model import Build, Request
+from matrix.redaction import restored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from matrix.config import MatrixFile
     from matrix.model import Environment
@@ -54,7 +55,7 @@ def environment_named(name: str, environments: Mapping[str, Environment]) -> Env
 def axes_of(environment: Environment) -> dict[str, str]:
     """Return what asks for an environment again; a wheel by its path, since its version may be another's, too."""
     options = dict(zip(environment.options, environment.options[1:], strict=False))
-    spec = options.get("--torch", environment.torch)
+    spec = str(restored(Path(options.get("--torch", environment.torch))))
     return {
         "config": environment.config,
         "torch": spec if spec.endswith(".whl") else environment.torch,

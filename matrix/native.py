@@ -20,6 +20,7 @@ from matrix.environments.commands import condensed
 from matrix.environments.environ import cell_environ_of
 from matrix.model import Config, StoppedBy, digest
 from matrix.process.supervise import Task, mark_for
+from matrix.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,7 @@ class NativeBuilds:
                 partial.replace(module)
                 return Built(module=module)
         finally:
+            Redactor.of_this_machine().file(log)
             shutil.rmtree(partial.parent, ignore_errors=True)
             self._stage(environment.label, "ready")
         if ending.exit_code == NO_COMPILER:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matrix.attempt import run_attempt
+from matrix.environments.cache import cell_environ
+from matrix.environments.environ import recorded
 from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
 from matrix.model import Cell, Environment, Outcome, Record, Request, Role
 from matrix.native import NativeBuilds
@@ -169,6 +171,9 @@ class MatrixRun:
         self._release_if_done(group)
 
     def _add_environment(self, environment: Environment, group: _Group, cells: int) -> None:
+        if environment.is_usable:
+            env = cell_environ(group.request, environment, self._cache.home)
+            environment = environment.model_copy(update={"variables": recorded(env, group.request.config)})
         with self._changed:
             self._environments.append((group.planned[0][0], environment))
             self._store.add_environment(environment)
@@ -280,6 +285,7 @@ class MatrixRun:
             executor=self._executor,
             home=self._cache.home,
             folder=self._store.attempt_folder(),
+            redactor=self._store.redactor,
             role=role,
             native=native,
         )

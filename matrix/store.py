@@ -27,6 +27,7 @@ from pydantic import ValidationError
 
 from matrix.errors import PreventedError
 from matrix.model import Cell, Environment, Model, Outcome, Record, Role, Run
+from matrix.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,11 +116,12 @@ def _test(source_hash: str, variant: dict[str, str]) -> str:
 
 
 class RunStore:
-    """One run's folder."""
+    """One run's folder. What it writes is redacted."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.folder = folder
         self.run = run
+        self.redactor = Redactor.of_this_machine()
         self._lock = threading.Lock()
         self._attempts = 0
         self._scenarios: set[str] = set()
@@ -181,18 +183,19 @@ class RunStore:
         self._write(name, item.model_dump_json(by_alias=True))
 
     def _write(self, name: str, line: str) -> None:
+        redacted = self.redactor.json_line(line)
         with self._lock:
-            self._files[name].write(line + "\n")
+            self._files[name].write(redacted + "\n")
             self._files[name].flush()
 
     def _write_run(self) -> None:
-        write_run(self.folder, self.run)
+        write_run(self.folder, self.run, self.redactor)
 
 
-def write_run(folder: Path, run: Run) -> None:
+def write_run(folder: Path, run: Run, redactor: Redactor) -> None:
     """Write what a run was called with and how it ended, at once or not at all."""
     temporary = folder / "run.json.new"
-    temporary.write_text(run.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    temporary.write_text(redactor.json_line(run.model_dump_json(indent=1)) + "\n", encoding="utf-8")
     temporary.replace(folder / "run.json")
 
 
@@ -207,12 +210,6 @@ def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
         planned=planned,
     )
     return RunStore(home / "runs" / run.id, run)
-
-
-def keep_answer(home: Path, run: str, name: str, answer: Model) -> None:
-    """Write what a search came to into the folder of its run, as NAME.json."""
-    path = home / "runs" / run / f"{name}.json"
-    path.write_text(answer.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
 
 
 def read_records(home: Path) -> Records:

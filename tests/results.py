@@ -69,5 +69,5 @@ def stored(home: Path, made: Result, *, day: str = "2026-11-01", ended: bool = T
         if ended:
             run_store.finish(run_store.run)
         else:
-            store.write_run(run_store.folder, run_store.run)
+            store.write_run(run_store.folder, run_store.run, run_store.redactor)
     return Head(folder=run_store.folder, run=run_store.run)

@@ -41,7 +41,11 @@ app.add_typer(runs, name="runs")
 
 
 def main() -> NoReturn:
-    """Run the command line; a user's mistake ends in a message, not in a traceback."""
+    """Run the command line; a user's mistake ends in a message, not in a traceback.
+
+    Paths in commands that reports give may begin with ~, and within quotes no shell makes them whole.
+    """
+    sys.argv[1:] = [os.path.expanduser(word) if word.startswith("~/") else word for word in sys.argv[1:]]  # noqa: PTH111
     try:
         app(standalone_mode=True)
     except WhichtorchError as error:

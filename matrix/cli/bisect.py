@@ -15,7 +15,7 @@ import scenarios
 from matrix import plan, store
 from matrix.cli import axes, options, sources
 from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json
+from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
 from matrix.cli.session import called, going_on_later, progress_on
 from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.releases import EVERY_RELEASE
@@ -171,13 +171,13 @@ def bisect(  # one parameter per option
         else:
             found = search_versions(question, cache, show)
     found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
-    store.keep_answer(home, found.run, "bisection", found)
+    write_json(home / "runs" / found.run / "bisection.json", found)  # for reports
     print()
     print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))
     if json_file:
         write_json(json_file, found)
     if report_file:
-        report_file.write_text("\n".join(bisection_markdown(found, home)) + "\n", encoding="utf-8")
+        write_lines(report_file, bisection_markdown(found, home))
     raise typer.Exit(Exit.UNANSWERED if found.answer == "inconclusive" else Exit.GOOD)
 
 

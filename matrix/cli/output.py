@@ -1,10 +1,11 @@
-"""Where answers go: lines to standard output, models to the files that --json names."""
+"""Where answers go: lines to standard output, models and reports to the files that options name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
+from matrix.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,13 +21,14 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def write_json(path: Path, model: Model) -> None:
-    """Write a model as JSON."""
-    path.write_text(model.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+    """Write a model as JSON, redacted."""
+    text = Redactor.of_this_machine().json_line(model.model_dump_json(by_alias=True, indent=1))
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines of text."""
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    """Write lines, redacted."""
+    path.write_text(Redactor.of_this_machine().text("\n".join(lines)) + "\n", encoding="utf-8")
 
 
 def check_folders_of(*paths: Path | None) -> None:

@@ -11,6 +11,7 @@ from matrix import store
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, print_lines, write_json
 from matrix.errors import UsageError
+from matrix.redaction import Redactor
 
 runs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
@@ -53,7 +54,7 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
     namesake = next((one.run.id for one in stored.heads(home) if text in {one.run.name, one.run.id}), head.run.id)
     if namesake != head.run.id:
         raise UsageError(f"{namesake} is called {text}", hint="choose another name")
-    store.write_run(head.folder, head.run.model_copy(update={"name": text}))
+    store.write_run(head.folder, head.run.model_copy(update={"name": text}), Redactor.of_this_machine())
     print(f"{head.run.id} is called {text}")
     raise typer.Exit(Exit.GOOD)
 

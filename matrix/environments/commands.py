@@ -8,13 +8,14 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from matrix.environments.builds import kept_folder
 from matrix.environments.sources import Sources, without_credentials
 from matrix.process.supervise import Ending, Task, mark_for
+from matrix.redaction import Redactor
 
 if TYPE_CHECKING:
     from matrix.model import Build
@@ -67,6 +68,7 @@ class Commander:
     start: Start
     sources: Sources
     timeout: float  # seconds, for one command
+    redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # of the logs
 
     def run(
         self,
@@ -80,7 +82,7 @@ class Commander:
         cwd: Path | None = None,
         processes: int = 512,
     ) -> Ending:
-        """Run a command to its end with all its output in `log`.
+        """Run a command to its end with all its output, redacted, in `log`.
 
         It runs in the state folder unless `cwd` says where, with so many `processes` alive at once. Raises
         CancelledError on an interrupt, InstallError where it takes too long or cannot be run; `what` names it
@@ -100,7 +102,10 @@ class Commander:
             processes=processes,
             mark=mark_for(self.home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
         )
-        ending = _wait(self.start(task), cancelled)
+        try:
+            ending = _wait(self.start(task), cancelled)
+        finally:
+            self.redactor.file(log)
         if ending.stopped_by == "interrupt":
             raise CancelledError
         if ending.problem:

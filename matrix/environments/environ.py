@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.model import digest
+from matrix.secret_shapes import TOKEN, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +32,41 @@ _FOREIGN = (
     "WHICHTORCH_",
     "PIP_",  # may hold an index's credentials
 )
+# Of the user's shell what may reach torch, a library below it or the loader, and change what they do; whatever else is
+# there is nobody's business. A name that ends in "_" stands for all that begin with it.
+ALLOWED = (
+    "CUDA_",
+    "HIP_",
+    "ROCR_",
+    "HSA_",
+    "NVIDIA_",
+    "ZE_",
+    "SYCL_",
+    "NCCL_",
+    "RCCL_",
+    "GLOO_",
+    "UCX_",
+    "FI_",
+    "CUBLAS_",
+    "CUDNN_",
+    "DNNL_",
+    "ONEDNN_",
+    "TRITON_",
+    "XLA_",
+    "ATEN_",
+    "NUMEXPR_",
+    "GOTO_NUM_THREADS",
+    "LD_LIBRARY_PATH",
+    "LD_BIND_NOW",
+    "GLIBC_TUNABLES",
+    "MALLOC_",
+    "CC",
+    "CXX",
+    "LANG",
+    "LC_",
+    "TZ",
+)
+_FAMILIES = tuple(name for name in ALLOWED if name.endswith("_"))
 
 
 def cell_environ_of(
@@ -53,6 +89,12 @@ def cell_environ_of(
         # a config may add to the import path; the start-up folder stays first
         env[name] = os.pathsep.join([str(STARTUP), text]) if name == "PYTHONPATH" else text
     return env
+
+
+def recorded(environ: Mapping[str, str], config: Config) -> dict[str, str]:
+    """Return the variables of a cell's environment that are kept with its records: the config's, and those allowed."""
+    names = sorted(name for name in environ if name in config.env or name in ALLOWED or name.startswith(_FAMILIES))
+    return {name: TOKEN if is_secret(name) else environ[name] for name in names}
 
 
 def beside_folder(config: Config, python: str, home: Path) -> Path | None:

@@ -21,6 +21,7 @@ HAS_PROC = os.path.isdir("/proc/self/task")
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 TICK = os.sysconf("SC_CLK_TCK")  # units of CPU time per second in /proc/PID/stat
 FULL_SCAN = 10.0  # seconds between scans that trust nothing known: heals a process id that was used again
+COMMAND_READ = 4096  # bytes of a command line that are looked at
 KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be killed, and must not hold us
 
 
@@ -153,11 +154,22 @@ def describe(pid: int) -> str:
     """Return "name (pid): command line" of a process, as survivors are named."""
     try:
         name = read(f"/proc/{pid}/comm").decode(errors="replace").strip()
-        words = read(f"/proc/{pid}/cmdline", 4096).rstrip(b"\0").replace(b"\0", b" ")
+        command = command_line(pid)
     except OSError:
         return f"? ({pid}): has gone"
-    command = words.decode(errors="replace").replace("\n", "\\n")
-    return f"{name} ({pid}): {command[:300] or '[no command line]'}"
+    return f"{name} ({pid}): {command or '[no command line]'}"
+
+
+def command_line(pid: int) -> str:
+    """Return the command line of a process; of a very long one the first arguments, each of them whole.
+
+    Half a secret would not be known for one when the line is stored. Raises OSError where there is no such process.
+    """
+    words = read(f"/proc/{pid}/cmdline", COMMAND_READ)
+    if len(words) == COMMAND_READ:
+        words = words.rpartition(b"\0")[0]
+    line = words.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    return line.replace("\n", "\\n").replace("\r", "\\r")
 
 
 def send(pid: int, number: int) -> None:

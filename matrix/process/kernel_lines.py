@@ -19,7 +19,6 @@ LOOKS_MOST = 40  # at threads of which nobody can tell yet: on a crowded machine
 LOOK_APART = 0.012  # seconds between them
 BUSY = 0.05  # of a core: what runs uses more, who waits for the GIL half a percent
 BUSY_LEAST = 0.003  # seconds of CPU, below which it may be chance
-COMMAND_LENGTH = 300  # characters of a command line that are kept
 
 
 class Seen:
@@ -112,7 +111,6 @@ def _thread_line(pid: int, tid: int) -> str:
 
 def _command(pid: int) -> str:
     try:
-        words = kernel.read(f"/proc/{pid}/cmdline", 4096).rstrip(b"\0").replace(b"\0", b" ")
+        return kernel.command_line(pid)
     except OSError:
         return ""
-    return words.decode(errors="replace").replace("\n", "\\n").replace("\r", "\\r")[:COMMAND_LENGTH]
