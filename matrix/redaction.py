@@ -10,7 +10,6 @@ import json
 import os
 import pwd
 import re
-import socket
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,12 +40,13 @@ class Redactor:
     @classmethod
     def of_this_machine(cls, environ: Mapping[str, str] = os.environ) -> Redactor:
         """Return one for the user and the machine that an environment is of."""
-        home = environ.get("HOME") or str(Path.home())
+        login, folder = _account()
+        home = environ.get("HOME") or folder
         users = [environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")]
-        hosts = [socket.gethostname(), environ.get("HOSTNAME", ""), environ.get("COMPUTERNAME", "")]
+        hosts = [os.uname().nodename, environ.get("HOSTNAME", ""), environ.get("COMPUTERNAME", "")]
         return cls(
             homes=_longest_first(path.rstrip("/") for path in (home, os.path.realpath(home))),
-            users=_telling([*users, _login()]),
+            users=_telling([*users, login]),
             hosts=_telling([*hosts, *(host.partition(".")[0] for host in hosts)]),
             secrets=_longest_first(secrets_in(environ)),
         )
@@ -193,8 +193,10 @@ def _telling(names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def _login() -> str:
+def _account() -> tuple[str, str]:
+    """Return name and home folder of the user as the system knows them."""
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        found = pwd.getpwuid(os.getuid())
     except KeyError:  # a container's user without a name
-        return ""
+        return "", "/"
+    return found.pw_name, found.pw_dir

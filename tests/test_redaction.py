@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -11,8 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from matrix import model
+from matrix.diagnosis import stacks
+from matrix.diagnosis.deadlock import diagnose
 from matrix.redaction import Redactor, restored
 from matrix.secret_shapes import COMMON
+from tests.diagnosis.pictures import files, parse
+from tests.diagnosis.test_deadlock import KINDS
 
 PLANTED = 'p4ss"w\\ord/ü'
 REDACTOR = Redactor(
@@ -200,6 +205,24 @@ def test_names_that_everybody_has_are_kept() -> None:
         )
     words = [*model.Outcome, *model.StoppedBy, *model.Role]
     assert {str(word) for word in words} <= COMMON
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_diagnosis_is_the_same(name: str, tmp_path: Path) -> None:
+    """Stacks of real hangs, their paths in somebody's home folder, show what they showed before they were redacted."""
+    shown = []
+    for folder in (tmp_path / "as-taken", tmp_path / "redacted"):
+        folder.mkdir()
+        for path in files(name):
+            text = re.sub(r"\b(?:ENV|PYTHON|BUILD)/", "/data/people/alice/env/", path.read_text())
+            (folder / path.name).write_text(re.sub(r"\bWORK/", "/home/bob/work/", text))
+        if folder.name == "redacted":
+            REDACTOR.tree(folder)
+        shown.append(diagnose(stacks.merge(*(parse(path) for path in sorted(folder.iterdir())))))
+    before, after = shown
+    assert (after.kind, after.stuck_thread) == (before.kind, before.stuck_thread) == KINDS[name]
+    assert after.signature_frames == before.signature_frames
+    assert after.summary == REDACTOR.text(before.summary)
 
 
 def test_a_stored_path_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

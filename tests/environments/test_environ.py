@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.environments.environ import STARTUP, beside_folder, cell_environ_of
+from matrix.environments.environ import STARTUP, beside_folder, cell_environ_of, recorded
 from matrix.model import Config
 
 PYTHON = Path("/envs/one/bin/python")
@@ -51,3 +51,17 @@ def test_side_installs_are_shared_by_python(tmp_path: Path) -> None:
     assert folder == beside_folder(Config(name="y", beside=("b", "a")), "3.11", tmp_path)
     assert folder != beside_folder(config, "3.12.1", tmp_path)
     assert beside_folder(Config(name="x"), "3.11", tmp_path) is None
+
+
+def test_only_what_can_matter_is_recorded() -> None:
+    """The config's variables and the allowed ones of the shell are recorded, a secret's name without its value."""
+    config = Config(name="x", env={"OMP_NUM_THREADS": "1", "HUB_TOKEN": "abc"})
+    shell = {"HOME": "/me", "USER": "me", "CUDA_HOME": "/cuda", "CCACHE_DIR": "/c", "CC": "gcc", "LC_ALL": "C"}
+    shell |= {"OMP_PROC_BIND": "true", "LANGUAGE": "de", "AWS_PROFILE": "work", "PATH": "/bin"}
+    assert recorded(cell_environ_of(config, PYTHON, None, shell), config) == {
+        "CC": "gcc",
+        "CUDA_HOME": "/cuda",
+        "HUB_TOKEN": "<token>",
+        "LC_ALL": "C",
+        "OMP_NUM_THREADS": "1",
+    }
