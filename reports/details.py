@@ -18,7 +18,7 @@ from matrix.diagnosis.factors import ABSENT, AXES, Factors, factors_of
 from matrix.diagnosis.kinds import Edge
 from matrix.model import Attempt, Cell, Condition, Outcome
 from reports import commands
-from reports.excerpts import Excerpt, cost, encoded, excerpts, shares
+from reports.excerpts import SMALLEST, Excerpt, cost, encoded, excerpts, shares
 from reports.grid import WHAT, Grid, Row, Square
 from reports.plain import one_line, plain
 
@@ -84,13 +84,14 @@ class Details:
         fitted: dict[Place, list[list[Any]]] = {}
         for rank in (_URGENT, _RED, _DOUBTED, _REST):
             places = [place for place in self.texts if self.ranks[place] == rank]
-            wanted = [[_taken(one) for one in self.texts[place]] for place in places]
+            wanted = [[one.length + _OVERHEAD for one in self.texts[place]] for place in places]
             most = min(room, _ALL.get(rank, room))
             given = shares([min(_EACH[rank], sum(sizes)) for sizes in wanted], most)
             for place, sizes, share in zip(places, wanted, given, strict=True):
+                served = max(1, min(len(sizes), share // (SMALLEST + _OVERHEAD)))  # the rest would tell nothing
                 parts = [
                     [one.title, text, int(one.is_folded)]
-                    for one, part in zip(self.texts[place], shares(sizes, share), strict=True)
+                    for one, part in zip(self.texts[place], shares(sizes[:served], share), strict=False)
                     if (text := one.fitting(part - _OVERHEAD))
                 ]
                 if parts:
@@ -100,10 +101,6 @@ class Details:
 
 
 _OVERHEAD = 60  # bytes that a text takes besides itself: title, brackets, its share of the list's name
-
-
-def _taken(one: Excerpt) -> int:
-    return cost(one.text()) + _OVERHEAD
 
 
 def details_of(
@@ -305,7 +302,7 @@ class _Nearest:
     def __init__(self, factors: Sequence[Factors]) -> None:
         self._factors = factors
         self._distances: dict[Place, tuple[int, int, int]] = {}
-        self.pairs: dict[str, dict[str, Any]] = {}  # "3.1": how column 1, which passes, differs from column 3
+        self.pairs: dict[str, dict[str, Any]] = {}  # "3.1": how column 3 differs from column 1, which passes
 
     def of(self, square: Square, row: Row) -> int | None:
         """Return the column of the nearest passing cell of the row."""

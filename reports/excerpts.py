@@ -53,16 +53,19 @@ class Excerpt:
         """True where only the beginning matters: the innermost frames."""
         return not self.title.startswith("std")
 
+    @property
+    def length(self) -> int:
+        """How many bytes of it are there to be shown."""
+        return len(self.head) + len(self.tail)
+
     def fitting(self, room: int) -> str:
         """Return as much of it as takes `room` bytes of a page; "" where that tells nothing."""
-        text = self.text()
-        if cost(text) <= room:
-            return text
-        if room < SMALLEST:
+        if room < min(SMALLEST, self.length):
             return ""
-        length = room
-        while cost(text) > room and length > 0:
-            length = int(min(length, length * room / cost(text)) * 0.97)
+        length = min(self.length, room)
+        text = self.text(length)
+        while (taken := cost(text)) > room and length > 0:
+            length = int(length * room / taken * 0.97)
             text = self.text(length)
         return text
 
@@ -92,9 +95,13 @@ def shares(wanted: Sequence[int], room: int) -> list[int]:
 
 
 def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]:
-    """Yield what is known of an attempt in files: stacks, the stuck thread's first, and `end` bytes of each end."""
-    if attempt.stacks:
-        yield from _stacks(stored, attempt)
+    """Yield what is known of an attempt in files, what matters most first: where it is stuck, then what it wrote.
+
+    Of an output `end` bytes of each end are read.
+    """
+    first, *others = _stacks(stored, attempt) if attempt.stacks else (None,)
+    if first is not None:
+        yield first
     for name, path, written in (
         ("stderr", attempt.stderr, attempt.stderr_bytes),
         ("stdout", attempt.stdout, attempt.stdout_bytes),
@@ -104,6 +111,7 @@ def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]
             yield from _ends(name, file, end)
         elif path and written:
             yield Excerpt(title=name, head=f"({written:,} bytes were written; {path} is not there any more)".encode())
+    yield from others
 
 
 def _file(stored: StoredRun, path: str) -> Path | None:

@@ -60,7 +60,7 @@ def page(
     changes = _changes(comparison)
     details = details_of(stored, grid, changes, called, limit)
     shell = _environment().get_template("index.html.jinja").render(
-        _words(result, grid, comparison, nights, bisections, called, changes), details=Markup(_DETAILS)
+        _words(result, grid, comparison, nights, bisections, called, changes), details=_DETAILS
     )  # fmt: skip
     before, _, after = shell.partition(_DETAILS)
     return before + _fitting(details, limit - len(before.encode()) - len(after.encode())) + after
@@ -148,10 +148,10 @@ def _words(
         "bisections": [_bisection(found) for found in bisections],
         "nights": pictures.hangs_over_nights(nights),
         "times": pictures.times(grid),
-        "style": Markup((_TEMPLATES / "page.css").read_text(encoding="utf-8")),  # our own
-        "script": Markup(script),  # our own, and the only one that the page lets run
+        "style": (_TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        "script": script,
         "script_hash": f"sha256-{digest}",
-        "index": Markup(encoded(index)),  # has no brackets left
+        "index": encoded(index),
     }
 
 

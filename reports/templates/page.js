@@ -53,16 +53,14 @@ function writeView() {
 
 // ---- filters
 
-let widest = new Set();
+let shownBefore = columns.map(() => true).join();
 function applyColumns() {
   const shown = columns.map((column) => AXES.every((axis) => !view[axis].size || view[axis].has(column[axis])));
   const key = shown.join();
-  if (key === widest) return shown;
-  widest = key;
-  const hidden = columns.filter((column) => !shown[column.place]);
-  columnStyle.textContent = hidden.length
-    ? hidden.map((column) => `#grid tr:not(.family):not(.versions) > :nth-child(${column.place + 2})`).join() + "{display:none}"
-    : "";
+  if (key === shownBefore) return shown;
+  shownBefore = key;
+  const changed = columns.filter(({ place }) => shown[place] !== visible[place]);
+  for (const row of gridRows) for (const { place } of changed) row.cells[place + 1].hidden = !shown[place];
   const spans = {};
   for (const column of columns) if (shown[column.place]) spans[column.group] = (spans[column.group] || 0) + 1;
   grid.querySelectorAll(".versions > [data-span]").forEach((head, group) => {
@@ -72,7 +70,7 @@ function applyColumns() {
   grid.style.setProperty("--columns", shown.filter(Boolean).length);
   return shown;
 }
-const columnStyle = document.head.appendChild(document.createElement("style"));
+const gridRows = [...rows.map((row) => row.element), ...grid.querySelectorAll(".titles")];
 const hitStyle = document.head.appendChild(document.createElement("style"));
 
 let visible = columns.map(() => true);
