@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ MOST_CHANGED = {Change.REGRESSION, Change.NEW_FAILURE, Change.DIFFERENT, Change.
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _DETAILS = "<!-- details -->"  # where they go: no text from a run comes into a page with such brackets
+_WORST_FIRST = sorted(set(Outcome) - {Outcome.PASS}, key=lambda one: (not one.is_red, list(Outcome).index(one)))
 _UNEXPECTED, _CHANGED, _FLAKY, _DOUBTED, _TURNS = (1 << bit for bit in range(5))
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
 
@@ -112,7 +114,7 @@ def _words(
     advice, needing = story.advice(grid, result, comparison, called)
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    worst = [(outcome.value, counts[outcome]) for outcome in Outcome if counts[outcome] and outcome is not Outcome.PASS]
+    worst = [(outcome.value, counts[outcome]) for outcome in _WORST_FIRST if counts[outcome]]
     index = _index(grid, changed_cells)
     return {
         "run": result.run,
@@ -125,7 +127,9 @@ def _words(
         "notices": _notices(result),
         "grid": grid,
         "has_titles": any(column.title for column in grid.columns),
-        "name_width": min(56, max(24, *(len(row.short) for row in grid.rows), 24) + 2),
+        "name_width": round(0.51 * min(60, max(24, 24, *(len(row.short) for row in grid.rows))) + 1.2, 1),
+        "head_height": round(0.47 * min(24, max((len(column.title) for column in grid.columns), default=0)) + 1, 1),
+        "moment": _moment,
         "letters": LETTERS,
         "meanings": LEGEND,
         "counts": [(outcome, counts[outcome]) for outcome in Outcome if counts[outcome]],
@@ -264,10 +268,19 @@ def _flags(square: Square, grid: Grid, changed_cells: set[tuple[str, str]]) -> i
     )
 
 
+def _moment(started: str) -> str:
+    """Return a moment as people write it; what is none as it is."""
+    try:
+        return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return started
+
+
 def _bisection(found: Bisection) -> dict[str, Any]:
+    told = [line.strip() for line in answer_lines(found)]
     return {
         "heading": heading(found),
-        "lines": [*(line.strip() for line in answer_lines(found)), *found.reasons, cost(found)],
+        "lines": [*(line for line in told if not line.startswith("commits: ")), *found.reasons, cost(found)],
         "commits": [
             (f"commits between {one.from_} and {one.to}", one.commits)
             for one in found.boundaries

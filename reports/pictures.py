@@ -24,6 +24,7 @@ WIDTH = 960  # of all pictures, in units of their own
 STEP = 26  # height of one probe
 TICKS = 240  # values up to which each has a tick
 NIGHTS = 60  # the latest that are drawn
+SHORTEST = 0.01  # seconds that are told apart
 _LEFT, _RIGHT = 300, 40  # of the version line: room for words, and for the last mark
 _UNORDERED = {Searched.LOCK, Searched.CONFIG, Searched.BUILD}
 
@@ -170,11 +171,11 @@ def times(grid: Grid) -> Times | None:
     if not ran:
         return None
     base, top, left = 260, 16, 56
-    low, high = math.floor(math.log10(max(min(ran), 0.01))), math.ceil(math.log10(max(max(ran), 0.1)) + 1e-9)
-    high = max(high, low + 1)
+    scale = _scale(max(min(ran), SHORTEST), max(max(ran), SHORTEST))
+    low, high = math.log10(scale[0]), math.log10(scale[-1])
 
     def y_of(one: float) -> float:
-        share = (math.log10(max(one, 0.01)) - low) / (high - low)
+        share = (math.log10(max(one, SHORTEST)) - low) / (high - low)
         return round(base - (base - top) * min(1, max(0, share)), 1)
 
     width = (WIDTH - left - 8) / len(grid.columns)
@@ -202,7 +203,6 @@ def times(grid: Grid) -> Times | None:
             # a fixed pattern instead of chance, so that a page is the same however often it is made
             shift = ((number * 0.618034) % 1 - 0.5) * spread
             dots.setdefault(outcome, []).append(f"M{x + width / 2 + shift:.1f} {y_of(one)}h0")
-    names = {-2: "10 ms", -1: "0.1 s", 0: "1 s", 1: "10 s", 2: "100 s", 3: "1000 s"}
     return Times(
         height=base + 20 + (14 if len(grid.columns) <= 16 else 0),
         base=base,
@@ -211,8 +211,17 @@ def times(grid: Grid) -> Times | None:
         paths=tuple(
             (outcome.value, LETTERS[outcome], "".join(dots[outcome])) for outcome in Outcome if outcome in dots
         ),
-        lines=tuple((y_of(10.0**power), names.get(power, f"1e{power} s")) for power in range(low, high + 1)),
+        lines=tuple((y_of(one), f"{one:g} s") for one in scale),
     )
+
+
+def _scale(shortest: float, longest: float) -> list[float]:
+    """Return the round numbers of seconds, 1, 2 and 5 of each power of ten, that hold all times between them."""
+    powers = range(math.floor(math.log10(shortest)), math.ceil(math.log10(longest)) + 1)
+    steps = [float(f"{step}e{power}") for power in powers for step in (1, 2, 5)]
+    first = max(place for place, one in enumerate(steps) if one <= shortest)
+    last = next((place for place, one in enumerate(steps) if one >= longest and place > first), len(steps) - 1)
+    return steps[first : last + 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

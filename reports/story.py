@@ -29,11 +29,11 @@ ADVISED = 5  # cells whose commands stand on top; those of the others are in the
 
 _NUMBER = re.compile(r"\d+")
 _TOLD_FIRST = (Change.REGRESSION, Change.NEW_FAILURE, Change.DIFFERENT, Change.FIXED)
-TITLES = {
-    Change.REGRESSION: "regressions: passed before, and do not now",
-    Change.NEW_FAILURE: "new failures: nothing was known of them",
-    Change.DIFFERENT: "different failures: failed before, in another way",
-    Change.FIXED: "fixed",
+TITLES = {  # singular, plural
+    Change.REGRESSION: ("regression: passed before, and does not now", "regressions: passed before, and do not now"),
+    Change.NEW_FAILURE: ("new failure: nothing was known of it", "new failures: nothing was known of them"),
+    Change.DIFFERENT: ("different failure: failed before, in another way", "different failures: failed in another way"),
+    Change.FIXED: ("fixed", "fixed"),
 }
 
 
@@ -95,9 +95,8 @@ def changed(grid: Grid, comparison: Comparison) -> list[Group]:
         if not found:
             continue
         links = [_change_link(one, places, grid) for one in found[:NAMED]]
-        groups.append(
-            Group(title=TITLES[change], links=tuple(links), count=len(found), kind=change.value.replace(" ", "-"))
-        )
+        title = f"{len(found)} {TITLES[change][len(found) > 1]}"
+        groups.append(Group(title=title, links=tuple(links), count=len(found), kind=change.value.replace(" ", "-")))
     return groups
 
 

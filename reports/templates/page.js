@@ -316,6 +316,7 @@ function openCell(row, column, isAsked) {
   panel.scrollTop = 0;
   view.cell = row.name + "@" + column.label;
   enter(row, column.place);
+  opened.scrollIntoView({ block: "nearest", inline: "nearest" }); // the panel may have covered it
   if (isAsked) find("cell-name").focus({ preventScroll: true });
   writeView();
 }

@@ -145,7 +145,13 @@ def hostile(folder: Path) -> StoredRun:
     where = environment("2.11.0", label=HOSTILE, reason=HOSTILE, notes=(HOSTILE,), packages={HOSTILE: HOSTILE})
     other = environment("2.12.0", fingerprint={HOSTILE: {HOSTILE: HOSTILE}})
     edge = {"pid": 1, "tid": 2, "function": HOSTILE, "waiting": "a lock", "evidence": HOSTILE}
-    diagnosis = {"kind": HOSTILE, "summary": HOSTILE, "place": HOSTILE, "cycle": [edge, "nonsense"], "stuck": {"pid": 1}}
+    diagnosis = {
+        "kind": HOSTILE,
+        "summary": HOSTILE,
+        "place": HOSTILE,
+        "cycle": [edge, "nonsense"],
+        "stuck": {"pid": 1},
+    }
     hung = attempt(
         Outcome.HANG,
         stderr="runs/r/attempts/err.txt",
@@ -209,7 +215,9 @@ def nights(run: Run, count: int = 20) -> list[Night]:
     """Return the nights before a run, in which hangs came and went."""
     return [
         Night(
-            run=run.model_copy(update={"id": f"n{number}", "started": (DAY - timedelta(days=count - number)).isoformat()}),
+            run=run.model_copy(
+                update={"id": f"n{number}", "started": (DAY - timedelta(days=count - number)).isoformat()}
+            ),
             cells=58,
             outcomes={Outcome.HANG: 16 if number > 8 else number % 3, Outcome.FAIL: 6, Outcome.PASS: 30},
         )
