@@ -82,13 +82,17 @@ class Details:
 
     def _fitted(self, room: int) -> dict[Place, list[list[Any]]]:
         fitted: dict[Place, list[list[Any]]] = {}
+        waiting = sum(self.ranks[place] != _REST for place in self.texts)
         for rank in (_URGENT, _RED, _DOUBTED, _REST):
             places = [place for place in self.texts if self.ranks[place] == rank]
-            wanted = [[one.length + _OVERHEAD for one in self.texts[place]] for place in places]
-            most = min(room, _ALL.get(rank, room))
+            waiting -= len(places) if rank != _REST else 0
+            kept = min(room // 2, waiting * (SMALLEST + 2 * _OVERHEAD))  # so that no red cell goes without
+            wanted = [[one.wanted + _OVERHEAD for one in self.texts[place]] for place in places]
+            most = min(room - kept, _ALL.get(rank, room))
             given = shares([min(_EACH[rank], sum(sizes)) for sizes in wanted], most)
             for place, sizes, share in zip(places, wanted, given, strict=True):
-                served = max(1, min(len(sizes), share // (SMALLEST + _OVERHEAD)))  # the rest would tell nothing
+                is_enough = share >= sum(sizes)
+                served = len(sizes) if is_enough else max(1, share // (SMALLEST + _OVERHEAD))  # the rest tells nothing
                 parts = [
                     [one.title, text, int(one.is_folded)]
                     for one, part in zip(self.texts[place], shares(sizes[:served], share), strict=False)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 HEAD = 1 / 3  # of an output's room: the first error is there, but the last words tell more
 STACKS = 2**18  # bytes of a readable diagnosis that are looked at
+SHORT = 2**11  # bytes of a text that is made fit to be shown twice, to know what it takes
+USUAL_COST = 1.1  # bytes that a byte of output takes in a page: line ends and quotes take two
 SMALLEST = 400  # bytes of room below which an excerpt tells nothing
 
 
@@ -58,9 +60,14 @@ class Excerpt:
         """How many bytes of it are there to be shown."""
         return len(self.head) + len(self.tail)
 
+    @property
+    def wanted(self) -> int:
+        """How many bytes of a page all of it takes; of a long text about that, for it would have to be read twice."""
+        return cost(self.text()) if self.length <= SHORT else int(self.length * USUAL_COST)
+
     def fitting(self, room: int) -> str:
         """Return as much of it as takes `room` bytes of a page; "" where that tells nothing."""
-        if room < min(SMALLEST, self.length):
+        if room < min(SMALLEST, self.wanted):
             return ""
         length = min(self.length, room)
         text = self.text(length)

@@ -189,7 +189,8 @@ def compared(new: StoredRun) -> Comparison:
     for place, one in enumerate(new.result.cells):
         outcome = flipped.get(one.outcome, one.outcome) if place % 9 == 0 else one.outcome
         attempts = one.attempts if outcome is one.outcome else (attempt(outcome),)
-        cells.append(one.model_copy(update={"outcome": outcome, "attempts": attempts}))
+        signature = one.signature if outcome.is_red else None
+        cells.append(one.model_copy(update={"outcome": outcome, "attempts": attempts, "signature": signature}))
     older = [
         one.model_copy(
             update={
