@@ -80,6 +80,11 @@ class Details:
             }
             yield encoded(row | {"cells": cells})
 
+    def least(self) -> Iterator[str]:
+        """Yield the lines without what is known of cells, for a run whose names alone fill a page."""
+        yield encoded(self.shared | {"pairs": {}, "strings": []})
+        yield from (encoded({"cells": {}}) for _ in self.rows)
+
     def _fitted(self, room: int) -> dict[Place, list[list[Any]]]:
         fitted: dict[Place, list[list[Any]]] = {}
         waiting = sum(self.ranks[place] != _REST for place in self.texts)
@@ -120,6 +125,7 @@ def details_of(
     rows: list[dict[str, Any]] = []
     told: list[tuple[Place, Cell]] = []
     ranks: dict[Place, int] = {}
+    strings = Strings()
     for number, row in enumerate(grid.rows):
         cells: dict[int, dict[str, Any]] = {}
         for square in row.squares:
@@ -127,7 +133,7 @@ def details_of(
                 continue
             label = grid.columns[square.column].environment.label
             change = changes.get((square.cell.name, label))
-            facts = _facts(square.cell)
+            facts = _facts(square.cell, strings)
             if change is not None:
                 facts["change"] = _change(change)
             if square.cell.outcome.is_red and (other := near.of(square, row)) is not None:
@@ -140,7 +146,6 @@ def details_of(
     wanted = [(place, cell) for place, cell in told if ranks[place] != _REST or few_passes]
     end = min(MOST_READ, max(FEW_READ, 2 * room // max(1, len(wanted))))
     texts = {place: found for place, cell in wanted if (found := _texts(stored, cell, end))}
-    strings = Strings()
     share = int(room * ENVIRONMENTS / max(1, len(grid.columns)))
     environments = [
         _environment(column.environment, one, strings, share, called)
@@ -161,12 +166,9 @@ def _rank(square: Square, change: CellChange | None) -> int:
 
 def _row(row: Row) -> dict[str, Any]:
     full = next(square.cell.name for square in row.squares if square)
-    facts: dict[str, Any] = {"quoted": shlex.quote(plain(full))}
-    if row.turning:
-        facts["turning"] = row.turning
-    if row.summary:
-        facts["summary"] = row.summary
-    return facts
+    quoted = shlex.quote(plain(full))
+    facts: dict[str, Any] = {} if quoted == f"'{row.name}'" else {"quoted": quoted}
+    return facts | ({"turning": row.turning} if row.turning else {})
 
 
 def speaker(cell: Cell) -> Attempt | None:
@@ -181,13 +183,13 @@ def _texts(stored: StoredRun, cell: Cell, end: int) -> list[Excerpt]:
     return list(excerpts(stored, attempt, end)) if attempt else []
 
 
-def _facts(cell: Cell) -> dict[str, Any]:
-    """Return what is known of a cell; of a plain pass next to nothing."""
+def _facts(cell: Cell, strings: Strings) -> dict[str, Any]:
+    """Return what is known of a cell; of a plain pass next to nothing. What many cells say is written once."""
     facts: dict[str, Any] = {"attempts": [_attempt(one) for one in cell.attempts[:ATTEMPTS]]}
     if len(cell.attempts) > ATTEMPTS:
         facts["more"] = len(cell.attempts) - ATTEMPTS
     said = {"reason": cell.reason, "message": cell.message, "signature": cell.signature, "known": cell.known}
-    facts |= {name: one_line(text, WHAT) for name, text in said.items() if text}
+    facts |= {name: strings.place(one_line(text, WHAT)) for name, text in said.items() if text}
     if cell.conditions:
         facts["conditions"] = [
             [one.met, one_line(condition_words(one.condition), WHAT), one_line(one.seen, WHAT)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.collected import READABLE
@@ -127,11 +128,16 @@ def _file(stored: StoredRun, path: str) -> Path | None:
         return None
     try:
         file = stored.file(path).resolve()
-        folders = (stored.folder.resolve(), stored.folder.parent.parent.resolve() / "runs")
-        is_ours = any(file.is_relative_to(folder) for folder in folders)
+        is_ours = any(file.is_relative_to(folder) for folder in _folders(stored.folder))
         return file if is_ours and (file.is_file() or file.is_dir()) else None
     except (OSError, ValueError, RuntimeError):  # a loop of links, a null in a name
         return None
+
+
+@cache
+def _folders(folder: Path) -> tuple[Path, Path]:
+    """Return where the files of a run may lie: in its folder, or in one of the runs beside it."""
+    return folder.resolve(), folder.parent.parent.resolve() / "runs"
 
 
 def _ends(name: str, path: Path, end: int) -> Iterator[Excerpt]:

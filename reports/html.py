@@ -69,9 +69,10 @@ def page(
 
 
 def _fitting(details: Details, room: int) -> str:
-    """Return the lines of the details, with as many texts as there is room for."""
+    """Return the lines of the details, with as many texts as there is room for; without any facts if it must be."""
     bare = "\n".join(details.lines(0))
-    return "\n".join(details.lines(max(0, room - len(bare.encode()))))
+    left = room - len(bare.encode())
+    return "\n".join(details.lines(left) if left >= 0 else details.least())
 
 
 @cache
@@ -213,12 +214,11 @@ def _index(grid: Grid, changed_cells: set[tuple[str, str]]) -> dict[str, Any]:
     for row in grid.rows:
         facts: dict[str, Any] = {
             "name": row.name,
-            "short": row.short,
             "letters": "".join(square.letter if square else "-" for square in row.squares),
             "seconds": max((round(square.cell.seconds, 1) for square in row.squares if square), default=0),
         }
         if row.summary:
-            facts["summary"] = row.summary
+            facts["summary"] = what.setdefault(row.summary, len(what))
         if row.scenario and row.scenario.tags:
             facts["tags"] = [one_line(tag, NAME) for tag in row.scenario.tags]
         flags = [_flags(square, grid, changed_cells) if square else 0 for square in row.squares]

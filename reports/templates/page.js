@@ -8,20 +8,21 @@ const FLAGS = { unexpected: 1, changed: 2, flaky: 4, doubted: 8, boundary: 16 };
 const AXES = ["torch", "build", "python", "config"];
 const RED = "HFCO";
 
+const what = index.what.map((text) => text.toLowerCase());
 const families = [];
 const rows = [];
 for (const element of body.rows) {
   if (element.className === "family") families.push({ element, rows: [] });
   else {
     const facts = index.rows[rows.length];
-    const row = { ...facts, element, family: families.at(-1), place: rows.length, search: [facts.name, facts.summary, ...(facts.tags || [])].join("\n").toLowerCase() };
+    const row = { ...facts, element, family: families.at(-1), place: rows.length, short: element.cells[0].textContent };
+    row.search = [facts.name.toLowerCase(), what[facts.summary], ...(facts.tags || [])].join("\n").toLowerCase();
     families.at(-1).rows.push(row);
     rows.push(row);
   }
 }
 const columns = index.columns.map((facts, place) => ({ ...facts, place, search: facts.label.toLowerCase() }));
 let order = rows; // as they stand on the page
-const what = index.what.map((text) => text.toLowerCase());
 const letterOf = Object.fromEntries(Object.entries(index.outcomes).map(([letter, outcome]) => [outcome, letter]));
 const square = (row, column) => row.element.cells[column + 1];
 const flagsOf = (row, column) => (row.flags ? parseInt(row.flags[column], 32) || 0 : 0);
@@ -74,6 +75,7 @@ const gridRows = [...rows.map((row) => row.element), ...grid.querySelectorAll(".
 const hitStyle = document.head.appendChild(document.createElement("style"));
 
 let visible = columns.map(() => true);
+let current = null; // the one cell that Tab reaches: never one that a filter hides
 function filter() {
   visible = applyColumns();
   const letters = new Set([...view.outcome].map((outcome) => letterOf[outcome]).filter(Boolean));
@@ -105,6 +107,7 @@ function filter() {
     if (family.element.hidden !== hide) family.element.hidden = hide;
   }
   dim(letters, wanted, narrows);
+  if (!current || current.row.element.hidden || !visible[current.column]) enterFirst();
   const isFiltered = LISTS.some((name) => view[name].size) || text !== "";
   find("clear").hidden = !isFiltered;
   find("shown").textContent = isFiltered ? `${tests} of ${rows.length} tests, ${cells} of ${index.total} cells` : "";
@@ -229,7 +232,9 @@ function commandLine(title, text) {
 }
 
 function fill(row, column) {
-  const facts = detailsOf(row), cell = facts.cells[column.place], letter = row.letters[column.place];
+  const facts = detailsOf(row), letter = row.letters[column.place];
+  const cell = { ...(facts.cells[column.place] || { attempts: [], left: true }) };
+  for (const name of ["reason", "message", "signature", "known"]) if (name in cell) cell[name] = shared.strings[cell[name]];
   const environment = shared.environments[column.place], outcome = index.outcomes[letter], flags = flagsOf(row, column.place);
   const parts = [];
   const isUnexpected = Boolean(flags & FLAGS.unexpected);
@@ -238,9 +243,10 @@ function fill(row, column) {
   const close = make("button", { type: "button", id: "close", "aria-label": "close" }, "close ", make("kbd", {}, "Esc"));
   parts.push(make("div", { class: "top" }, make("h2", { tabindex: -1, id: "cell-name" }, row.name), close));
   const head = make("p", {}, make("span", { class: "badge solid mark " + letter }, RED.includes(letter) ? outcome.toUpperCase() : outcome), " ",
-    make("strong", isUnexpected ? { class: "no" } : {}, expected), soft(judged ? ` · ${row.flaky?.[column.place] || judged + " of " + judged} attempt${judged === 1 ? "" : "s"} · ${cell.attempts.at(-1)[1]} s` : " · not run"));
+    make("strong", isUnexpected ? { class: "no" } : {}, expected), soft(judged ? ` · ${row.flaky?.[column.place] || judged + " of " + judged} attempt${judged === 1 ? "" : "s"} · ${cell.attempts.at(-1)[1]} s` : cell.left ? "" : " · not run"));
   parts.push(make("section", {}, head, make("p", {}, column.label, soft(` · torch ${column.torch}, build ${column.build}, Python ${column.python}, config ${column.config}`)),
-    facts.summary ? make("p", { class: "soft" }, facts.summary) : null,
+    row.summary === undefined ? null : make("p", { class: "soft" }, index.what[row.summary]),
+    cell.left ? make("p", {}, "This page had no room for more of it.") : null,
     facts.turning ? make("p", {}, "This test " + facts.turning + ".") : null,
     environment.problem ? make("p", { class: "no" }, environment.problem) : null));
   if (cell.change) {
@@ -252,9 +258,9 @@ function fill(row, column) {
   if (said.length) parts.push(section("What happened", ...said.map((text) => make("p", {}, text))));
 
   const isScript = /\.py(\[|$)/.test(row.name);
-  const spell = (template) => template.split(shared.here).join(facts.quoted);
+  const spell = (template) => template.split(shared.here).join(facts.quoted ?? `'${row.name}'`);
   const commands = [["run again", isScript ? environment.commands.script : environment.commands.rerun], ["bisect", environment.commands.bisect], ["explain", environment.commands.explain]];
-  parts.push(section("Commands", ...commands.filter(([, text]) => text).map(([title, text]) => commandLine(title, spell(text)))));
+  if (!cell.left) parts.push(section("Commands", ...commands.filter(([, text]) => text).map(([title, text]) => commandLine(title, spell(text)))));
 
   if (cell.hang) {
     const hang = cell.hang;
@@ -272,7 +278,7 @@ function fill(row, column) {
     make("li", {}, make("strong", { class: met ? "yes" : met === false ? "no" : "soft" }, met ? "met" : met === false ? "not met" : "not known"), " ", asked, soft(": " + seen))))));
   if (cell.near !== undefined) parts.push(nearest(row, column, columns[cell.near]));
   if (cell.attempts.length) parts.push(attempts(cell));
-  parts.push(fingerprint(environment));
+  if (!cell.left) parts.push(fingerprint(environment));
   panel.replaceChildren(...parts);
   close.addEventListener("click", closeCell);
 }
@@ -382,7 +388,6 @@ async function copy(button) {
 
 // ---- moving in the grid: one cell at a time can be reached by Tab
 
-let current = null;
 function enter(row, column) {
   if (current) current.element.tabIndex = -1;
   const element = square(row, column);
@@ -399,7 +404,7 @@ function words(row, column) {
 }
 
 function move(down, along) {
-  if (!current) return first();
+  if (!current) return;
   const shownRows = order.filter((row) => !row.element.hidden), shownColumns = columns.filter((column) => visible[column.place]);
   if (!shownRows.length || !shownColumns.length) return;
   const clamp = (value, length) => Math.max(0, Math.min(length - 1, value));
@@ -409,11 +414,9 @@ function move(down, along) {
   if (!panel.hidden) openCell(current.row, columns[current.column], false);
 }
 
-function first() {
+function enterFirst() {
   const row = order.find((one) => !one.element.hidden), column = visible.indexOf(true);
-  if (!row || column < 0) return;
-  enter(row, column);
-  current.element.focus();
+  if (row && column >= 0) enter(row, column);
 }
 
 function nextRed(step) {
@@ -454,6 +457,12 @@ grid.addEventListener("click", (event) => {
   current.element.focus({ preventScroll: true });
 });
 grid.addEventListener("mouseover", (event) => {
+  const head = event.target.closest("th[scope=row]");
+  if (head && !head.dataset.named) {
+    const row = rows.find((one) => one.element === head.parentElement);
+    head.dataset.named = "yes";
+    head.title = [row.name, row.summary === undefined ? "" : index.what[row.summary], head.title].filter(Boolean).join("\n");
+  }
   const place = placeOf(event.target);
   if (place && !event.target.title) event.target.closest("td").title = words(...place);
 });
@@ -469,7 +478,7 @@ document.addEventListener("keydown", (event) => {
   if (isTyping || event.ctrlKey || event.altKey || event.metaKey) return;
   if (event.key === "/") { find("text").focus(); find("text").select(); event.preventDefault(); }
   else if (event.key === "?") find("keys").showModal();
-  else if (event.key === "g") current ? current.element.focus() : first();
+  else if (event.key === "g") current?.element.focus();
   else if (event.key === "n") nextRed(1);
   else if (event.key === "p") nextRed(-1);
 });
@@ -482,7 +491,6 @@ function start() {
   readView();
   show();
   if (view.cell) openNamed(view.cell);
-  else if (!current && rows.length && columns.length) enter(rows[0], 0);
 }
 addEventListener("hashchange", start);
 start();
