@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     Place = tuple[int, int]  # row and column of the grid
 
+_CONFIG = "config."  # begins the facts of torch.__config__
 NAME_HERE = "WHICHTORCH_CELL"  # stands in an environment's commands for the name of a cell
 ATTEMPTS = 20  # that are told of one cell; more are counted
 EDGES = 12  # of who waits for whom
@@ -334,7 +335,7 @@ def _differences(mine: Factors, other: Factors) -> dict[str, Any]:
     """Return the axes, packages and other facts in which two environments differ: name, here, there."""
     names = [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
     kinds: dict[str, list[str]] = {"axes": [], "packages": [], "facts": []}
-    for name in sorted(names, key=_is_kernel):
+    for name in sorted(names, key=lambda name: (_is_kernel(name), name.startswith(_CONFIG))):  # the telling ones first
         kinds["axes" if name in AXES else "packages" if name.startswith("package ") else "facts"].append(name)
     found: dict[str, Any] = {}
     for kind, those in kinds.items():

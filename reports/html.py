@@ -128,7 +128,7 @@ def _words(
         "notices": _notices(result),
         "grid": grid,
         "has_titles": any(column.title for column in grid.columns),
-        "name_width": round(0.51 * min(60, max(24, 24, *(len(row.short) for row in grid.rows))) + 1.2, 1),
+        "name_width": round(0.51 * min(66, max(24, 24, *(len(row.short) for row in grid.rows))) + 1.2, 1),
         "head_height": round(0.47 * min(24, max((len(column.title) for column in grid.columns), default=0)) + 1, 1),
         "moment": _moment,
         "letters": LETTERS,

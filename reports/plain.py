@@ -20,14 +20,13 @@ _HIDDEN = re.compile(
     "\ufeff\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e007f\ud800-\udfff]"
 )
 _LONG = re.compile(rf"[^\n]{{{LINE + 1},}}")
-_DELETE = 0x7F
 
 
 def plain(text: str | bytes) -> str:
     r"""Return text without terminal escapes, with what cannot be seen written out, and with long lines cut.
 
-    A control character becomes its picture (␀), any other hidden one its escape (\u202e); bytes that are not
-    UTF-8 become U+FFFD. A cut says how many characters it took.
+    What is hidden becomes its escape (\x00, \u202e), not its picture, for which few machines have a font; bytes that
+    are not UTF-8 become U+FFFD. A cut says how many characters it took.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
@@ -45,10 +44,6 @@ def one_line(text: str, limit: int) -> str:
 
 def _visible(match: re.Match[str]) -> str:
     number = ord(match[0])
-    if number < ord(" "):
-        return chr(0x2400 + number)
-    if number == _DELETE:
-        return "\u2421"
     if number <= 0xFF:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"

@@ -289,7 +289,7 @@ function nearest(row, column, other) {
   jump.addEventListener("click", () => openCell(row, other, true));
   const axes = found ? found.axes : AXES.filter((axis) => column[axis] !== other[axis]).map((axis) => [axis, column[axis], other[axis]]);
   const kinds = [["", axes, 0], ["package ", found?.packages || [], found?.["more packages"]], ["", found?.facts || [], found?.["more facts"]]];
-  const table = make("table", { class: "plain" }, make("thead", {}, make("tr", {}, ...["differs in", "here", "where it passes"].map((text) => make("th", { scope: "col" }, text)))),
+  const table = make("table", { class: "plain pair" }, make("thead", {}, make("tr", {}, ...["differs in", "here", "where it passes"].map((text) => make("th", { scope: "col" }, text)))),
     make("tbody", {}, kinds.flatMap(([prefix, those, more]) => [
       ...those.map(([name, mine, theirs]) => make("tr", {}, make("td", {}, prefix + name), make("td", {}, mine), make("td", {}, theirs))),
       more ? make("tr", {}, make("td", { colspan: 3, class: "soft" }, `and ${more} more`)) : null])));

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from matrix import runs
 from matrix.compare import Comparison, compare
@@ -68,7 +69,7 @@ def environment(torch: str, config: str = "default", **fields: Any) -> Environme
         "build": "cpu",
         "config": config,
         "packages": {"torch": torch, "numpy": "2.4.6", "triton": f"3.{torch.split('.')[1]}.0"},
-        "fingerprint": {"git_version": f"{hash(torch) & 0xFFFF:040x}", "cpu": {"count": 2}},
+        "fingerprint": {"git_version": f"{crc32(torch.encode()):040x}", "cpu": {"count": 2}},
         "options": ("--torch", torch, "--build", "cpu", *(("--config", config) if config != "default" else ())),
     }
     return Environment(**given | fields)
