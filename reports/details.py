@@ -18,7 +18,7 @@ from matrix.diagnosis.factors import ABSENT, AXES, Factors, factors_of
 from matrix.diagnosis.kinds import Edge
 from matrix.model import Attempt, Cell, Condition, Outcome
 from reports import commands
-from reports.excerpts import SMALLEST, Excerpt, cost, encoded, excerpts, shares
+from reports.room import SMALLEST, Excerpt, cost, encoded, excerpts, shares
 from reports.grid import WHAT, Grid, Row, Square
 from reports.plain import one_line, plain
 

@@ -18,7 +18,7 @@ from matrix.model import Outcome
 from reports import pictures, story
 from reports.bisect import answer_lines, cost, heading
 from reports.details import Details, details_of
-from reports.excerpts import encoded
+from reports.room import encoded
 from reports.grid import AXES, LETTERS, NAME, WHAT, Grid, Square, grid_of, is_link
 from reports.plain import one_line, plain
 from reports.table import LEGEND

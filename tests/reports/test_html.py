@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from matrix.model import Outcome, Scenario
-from reports.excerpts import shares
+from reports.room import shares
 from reports.html import FIXED, PER_CELL
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
