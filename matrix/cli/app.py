@@ -17,6 +17,7 @@ from matrix.cli.explain import explain
 from matrix.cli.history import history
 from matrix.cli.matrix import matrix
 from matrix.cli.merge import merge
+from matrix.cli.report import report
 from matrix.cli.runs import runs
 from matrix.cli.stacks import stacks
 from matrix.errors import WhichtorchError
@@ -35,7 +36,7 @@ def whichtorch() -> None:
     """Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."""
 
 
-for _command in (matrix, bisect, explain, compare, merge, history, stacks, dispatch, doctor):
+for _command in (matrix, bisect, explain, report, compare, merge, history, stacks, dispatch, doctor):
     app.command()(_command)
 app.add_typer(runs, name="runs")
 

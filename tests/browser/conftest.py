@@ -1,0 +1,79 @@
+"""The Chromium of the system, and pages to open in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.reports import pages
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Start the browser."""
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    assert path, f"these tests need a Chromium on PATH ({', '.join(NAMES)}): apt-get install chromium"
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to run as root with one
+        started = playwright.chromium.launch(executable_path=path, args=options)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Open]:
+    """Return what opens a file in a fresh context; whatever the page complains of fails the test."""
+    contexts, complaints = [], []
+
+    def open_file(file: Path, view: str = "", **options: object) -> Page:
+        context = browser.new_context(**options)  # type: ignore[arg-type]
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        contexts.append(context)
+        opened = context.new_page()
+        opened.on("pageerror", lambda error: complaints.append(str(error)))
+        opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        opened.on("request", lambda asked: None if asked.url.startswith("file:") else complaints.append(asked.url))
+        opened.goto(file.as_uri() + view)
+        return opened
+
+    yield open_file
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of a real run with all that can be on it."""
+    run = pages.real()
+    text = pages.made(run, pages.compared(run), pages.nights(run.result.run), [pages.bisection()])
+    return _written(text, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def huge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of ten thousand cells, each tenth of them red with much output."""
+    run = pages.huge(tmp_path_factory.mktemp("state"))
+    return _written(pages.made(run, pages.compared(run), pages.nights(run.result.run, 60)), tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page of a run in which every text tries to break out."""
+    run = pages.hostile(tmp_path_factory.mktemp("state"))
+    return _written(pages.made(run, pages.compared(run)), tmp_path_factory)
+
+
+def _written(text: str, factory: pytest.TempPathFactory) -> Path:
+    path = factory.mktemp("page") / "index.html"
+    path.write_text(text, encoding="utf-8")
+    return path
