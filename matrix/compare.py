@@ -241,6 +241,8 @@ def _luck(red: Cell, green: Cell) -> str:
     if red.flaky is None:
         return ""
     seen, made = (int(word) for word in red.flaky.split(" of "))
+    if seen == 0:  # attempts of a merged run may be gone, and with them the one that failed
+        return ""
     passes = sum(attempt.outcome is Outcome.PASS for attempt in green.attempts)
     needed = math.ceil(math.log(LUCK) / math.log(1 - seen / made))
     if passes >= needed:

@@ -40,11 +40,11 @@ def report(
     from reports.markdown import markdown_lines
     from reports.table import short
 
-    if not (html or markdown_file or junit or json_file):
-        OUTPUT.mkdir(exist_ok=True)
+    if html or markdown_file or junit or json_file:
+        check_folders_of(html, markdown_file, junit, json_file)
+    else:
         html, markdown_file = OUTPUT, OUTPUT / "report.md"
         junit, json_file = OUTPUT / "junit.xml", OUTPUT / "result.json"
-    check_folders_of(html, markdown_file, junit, json_file)
     home = store.state_folder()
     story = told(runs.find(run, home), home, runs.find(baseline, home) if baseline else None)
     written = []

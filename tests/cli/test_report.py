@@ -1,0 +1,96 @@
+"""`whichtorch report`, on runs that were really made, with stand-in wheels."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+from junitparser import JUnitXml
+
+from tests import contract
+from tests.cli.shell import FAILS_IN_OLD, User
+from tests.reports.reading import tables
+from tests.test_schema import generated
+
+BOTH = ("--torch", "9.1.0,9.2.0")
+
+
+@pytest.fixture
+def run_user(user: User) -> User:
+    """Run a script that fails in the old release: in an earlier night with a better version of it."""
+    script = user.script("repro.py", "import torch\n")
+    assert user.run("matrix", *BOTH, "--script", script).returncode == 0
+    user.script("repro.py", FAILS_IN_OLD)
+    assert user.run("matrix", *BOTH, "--script", script).returncode == 1
+    return user
+
+
+def test_all_formats_of_the_latest_run(run_user: User) -> None:
+    """Without options all of them are in output/, as the contract says, and outside readers read the same in each."""
+    ended = run_user.run("report")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    output = run_user.folder / "output"
+    assert {path.name for path in output.iterdir()} == {row[0] for row in contract.table("file", "holds")}
+    result = json.loads((output / "result.json").read_text())
+    jsonschema.validate(result, json.loads(generated()))
+    assert [cell["outcome"] for cell in result["cells"]] == ["fail", "pass"]
+    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(output / "junit.xml"))}
+    assert {name: (suite.tests, suite.failures) for name, suite in suites.items()} == {
+        "torch-9.1.0-pypi": (1, 1),
+        "torch-9.2.0-pypi": (1, 0),
+    }
+    text = (output / "report.md").read_text()
+    assert "1 regression, 1 still passing" in text
+    assert any(row[:1] == ["repro.py"] for rows in tables(text) for row in rows)
+    page = (output / "index.html").read_text()
+    assert "1 regression: passed before, and does not now" in page
+    assert "whichtorch bisect repro.py --build pypi" in page
+
+
+def test_only_what_is_asked_for_is_written(run_user: User) -> None:
+    """One option, one file; a folder that is not there is told before anything is written."""
+    ended = run_user.run("report", "latest~1", "--junit", "earlier.xml")
+    assert ended.returncode == 0
+    assert not (run_user.folder / "output").exists()
+    (old, new) = JUnitXml.fromfile(str(run_user.folder / "earlier.xml"))
+    assert (old.failures, new.failures) == (0, 0)
+    ended = run_user.run("report", "--html", "page", "--junit", "nowhere/junit.xml")
+    assert ended.returncode == 2
+    assert not (run_user.folder / "page").exists()
+
+
+def test_a_run_from_elsewhere_makes_the_same_page(run_user: User, tmp_path: Path) -> None:
+    """A run's folder, taken to a machine that knows nothing else, has its logs with it."""
+    (earlier, run) = sorted((run_user.folder / ".whichtorch" / "runs").iterdir())
+    elsewhere = tmp_path / "artifact"
+    shutil.copytree(run, elsewhere)
+    shutil.rmtree(run_user.folder / ".whichtorch")
+    assert earlier != run
+    ended = run_user.run("report", str(elsewhere), "--html", "page")
+    assert ended.returncode == 0, ended.stderr
+    page = (run_user.folder / "page" / "index.html").read_text()
+    assert "as it was" in page
+    assert "there is no earlier run" in page.lower() or "no earlier run" in page.lower()
+
+
+def test_a_search_has_a_page_with_its_picture(run_user: User) -> None:
+    """What a bisection tried is drawn on the page of its run, and on that of a matrix with the same test."""
+    ended = run_user.run("bisect", "repro.py", *BOTH, "--build", "pypi")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    search = max((run_user.folder / ".whichtorch" / "runs").iterdir())
+    for run in (search.name, "latest"):
+        run_user.run("report", run, "--html", "page")
+        page = (run_user.folder / "page" / "index.html").read_text()
+        assert "fixed in 9.2.0" in page
+        assert "<svg" in page
+
+
+def test_nothing_to_report_is_told(user: User) -> None:
+    """Before the first run there is none, and the remedy is said."""
+    ended = user.run("report")
+    assert ended.returncode == 2
+    assert "run `whichtorch matrix` first" in ended.stderr
+    assert not (user.folder / "output").exists()
