@@ -156,5 +156,5 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the tool costs, as ratios taken in one run."""
-    session.install("--quiet", "-e", ".")
+    session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test"))
     session.run("python", "-m", "bench", *session.posargs)

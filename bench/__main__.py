@@ -13,13 +13,13 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import cells, hangs, pipeline, real, search
+from bench import cells, hangs, page, pipeline, real, search
 from bench.row import Row
 
 
 def main() -> int:
     """Run the rows asked for; exit 1 where one misses its target."""
-    rows: list[Row] = [*cells.ROWS, *hangs.ROWS, *pipeline.ROWS, *search.ROWS, *real.ROWS]
+    rows: list[Row] = [*cells.ROWS, *hangs.ROWS, *pipeline.ROWS, *search.ROWS, *page.ROWS, *real.ROWS]
     parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"all, real, or of: {', '.join(r.name for r in rows)}")
     wanted = set(parser.parse_args().rows)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from tests.browser.chromium import chromium
 from tests.reports import pages
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 Open = Callable[..., Page]
 
@@ -20,13 +17,8 @@ Open = Callable[..., Page]
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Start the browser."""
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
-    assert path, f"these tests need a Chromium on PATH ({', '.join(NAMES)}): apt-get install chromium"
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses to run as root with one
-        started = playwright.chromium.launch(executable_path=path, args=options)
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

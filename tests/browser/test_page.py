@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -15,27 +12,8 @@ from tests.browser.conftest import Open
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
-LOAD = 2.0  # seconds until a page of ten thousand cells has drawn itself
-FILTER = 0.1  # seconds from a key to the grid that follows from it, layout included
 HUNG = "meta_mm/worker_thread[op=matmul,guard=none,gil=held,device=meta]"
 RERUN = f"nox -s matrix -- --torch 2.15.0 --build pypi --scenario '{HUNG}' --fresh"
-
-# Sets the text filter, makes the browser lay the page out, and returns the milliseconds that took.
-TYPE = """(text) => {
-  const input = document.getElementById("text"), start = performance.now();
-  input.value = text;
-  input.dispatchEvent(new Event("input"));
-  document.getElementById("grid").getBoundingClientRect();
-  document.body.offsetHeight;
-  return performance.now() - start;
-}"""
-CLICK = """(element) => {
-  const start = performance.now();
-  element.click();
-  document.getElementById("grid").getBoundingClientRect();
-  document.body.offsetHeight;
-  return performance.now() - start;
-}"""
 
 
 def shown_rows(page: Page) -> list[str]:
@@ -43,9 +21,9 @@ def shown_rows(page: Page) -> list[str]:
     return [str(name) for name in names]
 
 
-def hash_of(page: Page) -> str:
-    page.wait_for_timeout(250)  # the address follows a moment later
-    return unquote(page.url.partition("#")[2])
+def wait_for_view(page: Page, view: str) -> None:
+    """Wait until the address says what is seen, which it does a moment later."""
+    page.wait_for_function("(view) => decodeURIComponent(location.hash.slice(1)) === view", arg=view)
 
 
 def test_hangs_are_found_opened_and_rerun(real: Path, open_page: Open) -> None:
@@ -76,8 +54,7 @@ def test_the_view_is_in_the_address(real: Path, open_page: Open) -> None:
     page.locator("#sort").select_option("name")
     page.get_by_role("button", name="light / dark").click()
     page.locator("tr", has_text="op=matmul,guard=none").locator("td").nth(1).click()
-    view = hash_of(page)
-    assert view == f"outcome=hang&text=guard&sort=name&theme=dark&cell={HUNG}@torch-2.15.0-pypi"
+    wait_for_view(page, f"outcome=hang&text=guard&sort=name&theme=dark&cell={HUNG}@torch-2.15.0-pypi")
     before = shown_rows(page)
     again = open_page(real, "#" + page.url.partition("#")[2])
     assert shown_rows(again) == before
@@ -89,7 +66,7 @@ def test_the_view_is_in_the_address(real: Path, open_page: Open) -> None:
     expect(again.locator("#cell h2")).to_have_text(HUNG)
     again.keyboard.press("Escape")
     again.get_by_role("button", name="clear filters").click()
-    assert hash_of(again) == "sort=name&theme=dark"
+    wait_for_view(again, "sort=name&theme=dark")
 
 
 def test_keyboard_only(real: Path, open_page: Open) -> None:
@@ -139,7 +116,7 @@ def test_filters_by_version_and_tag(real: Path, open_page: Open) -> None:
     page.locator("summary", has_text="tag").first.click()
     page.get_by_role("checkbox", name="fork").check()
     assert page.locator("#grid td:visible").count() == 2
-    assert hash_of(page) == "tag=fork&torch=2.15.0"
+    wait_for_view(page, "tag=fork&torch=2.15.0")
 
 
 def test_links_of_the_story_open_cells(real: Path, open_page: Open) -> None:
@@ -204,7 +181,7 @@ def test_dark_is_dark(real: Path, open_page: Open) -> None:
     light = page.evaluate(ground)
     assert sum(map(int, dark[4:-1].split(","))) < 120
     assert sum(map(int, light[4:-1].split(","))) > 650
-    assert hash_of(page) == "theme=light"
+    wait_for_view(page, "theme=light")
 
 
 def test_narrow_screens(real: Path, open_page: Open) -> None:
@@ -244,38 +221,23 @@ def test_nothing_hostile_runs(hostile: Path, open_page: Open) -> None:
     for place in range(page.locator("#grid td:not(:empty)").count()):
         page.locator("#grid td:not(:empty)").nth(place).click()
         expect(page.locator("#cell h2")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.wait_for_function("!location.hash.includes('cell=')")
     page.locator("#grid td.H").first.click()
     expect(page.locator("#cell pre", has_text="onerror").first).to_be_visible()
     assert "broken" not in page.title().split(":")[0]
     assert page.title().startswith("whichtorch r: 0 unexpected of 4")
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 3
-    page.wait_for_timeout(250)
+    page.wait_for_function("location.hash.includes('cell=')")
     page.reload()
     expect(page.locator("#cell pre").first).to_be_visible()
 
 
-def test_ten_thousand_cells_load(huge: Path, open_page: Open) -> None:
-    """A page of ten thousand cells is drawn within two seconds."""
-    best = []
-    for _ in range(3):
-        start = time.perf_counter()
-        page = open_page(huge)
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        best.append(time.perf_counter() - start)
-        assert page.locator("#grid td").count() == 10_000
-    assert min(best) < LOAD, best
-
-
-def test_ten_thousand_cells_filter(huge: Path, open_page: Open) -> None:
-    """Each filter answers within a tenth of a second, layout included."""
+def test_ten_thousand_cells(huge: Path, open_page: Open) -> None:
+    """A page of ten thousand cells is all there, and filters to what is asked for; `nox -s bench` tells how fast."""
     page = open_page(huge)
-    took = {text: [page.evaluate(TYPE, text) for _ in range(3)] for text in ("f", "family_3", "check_4", "no such", "")}
-    for chip in page.locator(".chip").all():
-        took[str(chip.get_attribute("value"))] = [chip.evaluate(CLICK) for _ in range(4)]
-    for box in page.locator(".menu input").all()[:4]:
-        took[str(box.get_attribute("value"))] = [box.evaluate(CLICK) for _ in range(4)]
-    medians = {name: statistics.median(times) for name, times in took.items()}
-    assert max(medians.values()) < FILTER * 1000, medians
-    page.evaluate(TYPE, "family_3")
+    assert page.locator("#grid td").count() == 10_000
+    page.locator("#text").fill("family_3")
+    expect(page.locator("#shown")).to_contain_text("20 of 200 tests")
     assert len(shown_rows(page)) == 20
