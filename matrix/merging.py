@@ -13,6 +13,7 @@ from matrix.model import Attempt, Cell, Outcome, Run, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from matrix.model import Environment
     from matrix.runs import Head, StoredRun
@@ -127,21 +128,22 @@ class _Files:
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
-        self._taken: dict[str, str] = {}  # folders: as the parts call them, as the new run does
+        # not by what parts call them: ids of runs that began together on many machines may be the same
+        self._taken: dict[Path, str] = {}  # folders of parts, as the new run calls them
 
     def taken(self, attempt: Attempt, part: StoredRun) -> Attempt:
         """Return an attempt whose files lie in the new run; one whose files are gone as it is."""
         if not attempt.stdout:
             return attempt
         old = str(PurePosixPath(attempt.stdout).parent)
-        if old not in self._taken:
-            source = part.file(old)
+        source = part.file(old).resolve()
+        if source not in self._taken:
             if not source.is_dir():
                 return attempt
             folder = self._store.attempt_folder()
             shutil.copytree(source, folder, dirs_exist_ok=True)
-            self._taken[old] = f"runs/{self._store.run.id}/attempts/{folder.name}"
-        new = self._taken[old]
+            self._taken[source] = f"runs/{self._store.run.id}/attempts/{folder.name}"
+        new = self._taken[source]
         paths = {name: getattr(attempt, name) for name in ("stdout", "stderr", "stacks")}
         return attempt.model_copy(
             update={name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}

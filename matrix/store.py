@@ -203,7 +203,7 @@ def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
     """Make the folder of a new run of so many cells; ids sort by time."""
     started = datetime.now(UTC)
     run = Run(
-        id=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+        id=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         started=started.isoformat(timespec="seconds"),
         home=str(home),
         command=command,

@@ -222,14 +222,14 @@ def test_nothing_hostile_runs(hostile: Path, open_page: Open) -> None:
         page.locator("#grid td:not(:empty)").nth(place).click()
         expect(page.locator("#cell h2")).to_be_visible()
     page.keyboard.press("Escape")
-    page.wait_for_function("!location.hash.includes('cell=')")
+    page.wait_for_function("() => !location.hash.includes('cell=')")
     page.locator("#grid td.H").first.click()
     expect(page.locator("#cell pre", has_text="onerror").first).to_be_visible()
     assert "broken" not in page.title().split(":")[0]
     assert page.title().startswith("whichtorch r: 0 unexpected of 4")
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 3
-    page.wait_for_function("location.hash.includes('cell=')")
+    page.wait_for_function("() => location.hash.includes('cell=')")
     page.reload()
     expect(page.locator("#cell pre").first).to_be_visible()
 
