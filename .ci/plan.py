@@ -41,9 +41,9 @@ class Environment:
 
 
 def read(text: str) -> list[Environment]:
-    """Return the environments that nox listed. Raises PlanError where there are none."""
+    """Return the environments that nox listed in its last line. Raises PlanError where there are none."""
     try:
-        listed = json.loads(text)
+        listed = json.loads(text.strip().rpartition("\n")[2])  # without uv, pip's words come before it
         found = [
             Environment(session=one["session"], options=tuple(one["call_spec"]["options"]))
             for one in listed
