@@ -1,9 +1,7 @@
-"""A stand-in for GitHub's command line: what the workflow asks of it, kept in the folder $GH_STATE.
+"""A stand-in for GitHub's command line: it does what the workflow asks of it, in the folder $GH_STATE.
 
-artifacts/RUN/NAME/   what runs have uploaded
-completed             ids of runs that are over, the last first
-issues.json           open issues, each a list of texts
-calls.jsonl           what it was called with
+artifacts/RUN/NAME/ is what runs have uploaded, `completed` has the ids of those that are over, the last first,
+issues.json the texts of the open issues, and calls.jsonl what it was called with.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 STATE = Path(os.environ["GH_STATE"])
@@ -25,7 +24,7 @@ def main(words: list[str]) -> None:
         sys.exit("gh: To use GitHub CLI in a GitHub Actions workflow, set the GH_TOKEN environment variable.")
     file = STATE / "issues.json"
     issues = json.loads(file.read_text()) if file.exists() else {}
-    options = dict(zip(words, words[1:], strict=False))
+    options = dict(pairwise(words))
     match words[:2]:
         case ["run", "list"]:
             assert options["--jq"] == f".[].{options['--json']}"

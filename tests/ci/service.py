@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,6 +29,12 @@ def workflow() -> dict[str, Any]:
     """Return the nightly workflow; `on`, which YAML takes for a truth, by its name."""
     found = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
     return {"on" if name is True else name: value for name, value in found.items()}
+
+
+def remarks(shell: str, script: str) -> str:
+    """Return what shellcheck says of a script."""
+    command = [str(Path(sys.executable).with_name("shellcheck")), "--shell", shell, "-"]
+    return subprocess.run(command, input=script, capture_output=True, text=True, timeout=30, check=False).stdout
 
 
 @dataclass
@@ -149,7 +156,7 @@ def evaluate(condition: str, contexts: Contexts, *, failed: bool) -> bool:
     return holds and (not failed or "always()" in condition)
 
 
-def expanded(value: Any, contexts: Contexts) -> Any:  # noqa: ANN401
+def expanded(value: Any, contexts: Contexts) -> Any:
     """Return what an expression, or a text or table with some, comes to."""
     if isinstance(value, dict):
         return {name: expanded(one, contexts) for name, one in value.items()}
@@ -160,7 +167,7 @@ def expanded(value: Any, contexts: Contexts) -> Any:  # noqa: ANN401
     return re.sub(r"\$\{\{(.*?)\}\}", lambda found: str(_value(found[1], contexts)), value)
 
 
-def _value(expression: str, contexts: Contexts) -> Any:  # noqa: ANN401
+def _value(expression: str, contexts: Contexts) -> Any:
     """Return what an expression comes to: lookups, texts, ==, !=, &&, ||, always(), success() and fromJSON()."""
     words = re.findall(r"'[^']*'|==|!=|&&|\|\||[()]|[\w-]+(?:\.[\w-]+)*", expression)
     assert "".join(words) == re.sub(r"\s(?=(?:[^']*'[^']*')*[^']*$)", "", expression), f"cannot read {expression}"
@@ -173,7 +180,7 @@ def _value(expression: str, contexts: Contexts) -> Any:  # noqa: ANN401
     return eval(" ".join(said), functions | {"look": lambda path: _look(path, contexts)})  # noqa: S307
 
 
-def _look(path: str, contexts: Contexts) -> Any:  # noqa: ANN401
+def _look(path: str, contexts: Contexts) -> Any:
     """Return what a dotted path leads to; what is not there is empty."""
     found: Any = contexts
     for name in path.split("."):

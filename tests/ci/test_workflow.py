@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.ci.service import INSTALLED, WORKFLOW, evaluate, expanded, workflow
+import pytest
+
+from tests.ci.service import INSTALLED, WORKFLOW, evaluate, expanded, remarks, workflow
 
 JOBS: dict[str, dict[str, Any]] = workflow()["jobs"]
 STEPS: list[dict[str, Any]] = [step for job in JOBS.values() for step in job["steps"]]
@@ -52,6 +54,12 @@ def test_one_environment_does_not_end_the_others() -> None:
 def test_no_text_becomes_a_command() -> None:
     """What comes from outside reaches a step's commands through its environment, never through their text."""
     assert all("${{" not in step.get("run", "") for step in STEPS)
+
+
+@pytest.mark.parametrize("script", [step["run"] for step in STEPS if "run" in step])
+def test_commands_are_sound(script: str) -> None:
+    """shellcheck finds nothing in them."""
+    assert remarks("bash", script) == ""
 
 
 def test_it_runs_at_night_and_by_hand() -> None:
