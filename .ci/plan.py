@@ -90,10 +90,8 @@ def main() -> None:
         environments = read(sys.stdin.read())
     except PlanError as error:
         sys.exit(f"error: {error}")
-    if share:
-        print("\n".join(sessions_of(environments, share)))
-    else:
-        print(json.dumps(job_matrix(environments)))
+    for line in sessions_of(environments, share) if share else [json.dumps(job_matrix(environments))]:
+        print(line)
 
 
 if __name__ == "__main__":

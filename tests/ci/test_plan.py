@@ -81,7 +81,7 @@ def test_environments_of_the_same_wheels_share_a_cache() -> None:
 @pytest.mark.parametrize("jobs", [1, 3, 4, 9])
 def test_shares_are_the_whole(jobs: int) -> None:
     """Jobs that know their number only take all environments between them, also where some get none."""
-    taken = [plan(listing(4), "--share", f"{job}/{jobs}").stdout.split() for job in range(1, jobs + 1)]
+    taken = [plan(listing(4), "--share", f"{job}/{jobs}").stdout.splitlines() for job in range(1, jobs + 1)]
     assert [session for sessions in taken for session in sessions] == [f"env(torch-2.{one}.0-cpu)" for one in range(4)]
     assert all(len(one) - len(other) <= 1 for one, other in pairwise(taken))
 

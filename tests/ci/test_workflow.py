@@ -58,7 +58,7 @@ def test_no_text_becomes_a_command() -> None:
 
 @pytest.mark.parametrize("script", [step["run"] for step in STEPS if "run" in step])
 def test_commands_are_sound(script: str) -> None:
-    """shellcheck finds nothing in them."""
+    """Nothing in them is what shellcheck warns of."""
     assert remarks("bash", script) == ""
 
 
