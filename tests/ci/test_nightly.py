@@ -143,6 +143,7 @@ def test_another_branch_opens_no_issue(ref: str, opens: bool) -> None:
         "github": {"ref_name": ref},
     }
     assert evaluate(step["if"], contexts, failed=False) == opens
+    assert evaluate(step["if"], contexts, failed=True) == opens, "whatever became of the report"
 
 
 def test_a_night_that_lost_jobs_says_so(second: Service, halves: dict[str, Half], tmp_path: Path) -> None:
@@ -212,3 +213,16 @@ def test_an_environment_that_cannot_be_installed_fails_its_job(
     assert job.result == "failure"
     assert "::error::env(torch-9.2.0-pypi) ended with exit code 3" in job.log
     assert len(list((service.state / "artifacts" / "1" / "runs-0").glob("*/run.json"))) == 1
+
+
+def test_a_job_that_left_no_run_fails(
+    service: Service, halves: dict[str, Half], outside: Outside, tmp_path: Path
+) -> None:
+    """Where nox cannot install the tool it ends with 1, as for a red cell; no run tells the difference."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nox").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin" / "nox").chmod(0o755)
+    service.environ = outside.environ | {"PATH": f"{tmp_path}/bin:{outside.environ['PATH']}"}
+    jobs = service.jobs("environments", "1", halves["well"].jobs)
+    assert [job.result for job in jobs] == ["failure", "failure"]
+    assert "::error::1 environments, but 0 runs" in jobs[0].log
