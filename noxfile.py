@@ -146,11 +146,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and types."""
+    """Check style, types, and the workflow's form and safety."""
     session.install("--quiet", "-e", ".", *nox.project.dependency_groups(PROJECT, "test", "lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", ".github/workflows/nightly.yml")
+    session.run("zizmor", "--offline", "--quiet", ".github")
 
 
 @nox.session

@@ -1,0 +1,133 @@
+"""What docs/ci.md shows for GitLab and cron is run as it stands there, as far as it can be run here."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.ci.conftest import Outside
+from tests.ci.service import PATIENCE, ROOT, SHELL, remarks
+
+pytestmark = pytest.mark.xdist_group("nightly docs")
+
+MAIL = '#!/bin/sh\necho "$@" >> "$MAILED"\ncat >> "$MAILED"\n'
+
+
+def block(language: str) -> str:
+    """Return the one block of a language in docs/ci.md."""
+    text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    (found,) = re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+    return str(found)
+
+
+def shell(
+    command: list[str], folder: Path, environ: Mapping[str, str], **more: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**environ, "PYTHONPATH": str(folder), **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_gitlab_runs_a_night(outside: Outside, machines: Callable[[], Path], tmp_path: Path) -> None:
+    """Each job takes its share, some none; they are merged, told, and compared with the night that the cache holds."""
+    pipeline: dict[str, Any] = yaml.safe_load(block("yaml"))
+    environments, merge = pipeline["environments"], pipeline["merge"]
+    assert merge["stage"] == pipeline["stages"][-1]
+    jobs = environments["parallel"]
+    (parts,) = environments["artifacts"]["paths"]
+    (cached,) = merge["cache"]["paths"]
+    last = machines()
+
+    def run(job: int, machine: Path) -> None:
+        number = {"CI_NODE_INDEX": str(job), "CI_NODE_TOTAL": str(jobs)}
+        for script in (environments["script"], environments["after_script"]):
+            ended = shell([*SHELL, "\n".join(script)], machine, outside.environ, **number)
+            assert ended.returncode == 0, ended.stdout
+        shutil.copytree(machine / parts, last / parts, dirs_exist_ok=True)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(run, range(1, jobs + 1), [machines() for _ in range(jobs)]))
+    handed_over = sorted((last / parts).glob("*/*/run.json"))
+    assert len(handed_over) == 2
+    # the night before: one of the environments
+    shutil.copytree(handed_over[0].parent.parent, last / cached)
+    ended = shell([*SHELL, "\n".join(merge["script"])], last, outside.environ)
+    assert ended.returncode == 0, ended.stdout
+    assert "2  still passing" in ended.stdout
+    assert "2  appeared" in ended.stdout
+    assert (last / merge["artifacts"]["reports"]["junit"]).is_file()
+    assert len(list((last / cached).glob("*/run.json"))) == 2
+
+
+def test_gitlab_runs_a_first_night(machines: Callable[[], Path]) -> None:
+    """Without a night in the cache there is nothing to compare with."""
+    first, *_, compare = yaml.safe_load(block("yaml"))["merge"]["script"]
+    ended = shell([*SHELL, f"{first}\n{compare}\necho \"last: '$last'\""], machines(), os.environ)
+    assert (ended.returncode, ended.stdout) == (0, "last: ''\n")
+
+
+def test_cron_mails_a_regression(outside: Outside, machines: Callable[[], Path], tmp_path: Path) -> None:
+    """The first night is quiet; what got worse is mailed; no night begins before the last has ended."""
+    machine = machines()
+    (machine / "nightly.sh").write_text(block("sh"))
+    (tmp_path / "mail").write_text(MAIL)
+    (tmp_path / "mail").chmod(0o755)
+    mailed = tmp_path / "mailed"
+    *settings, line = block("crontab").splitlines()
+    command = line.split(maxsplit=5)[5].replace("/srv/whichtorch", str(machine))
+    environ = {
+        **outside.environ,
+        **dict(setting.split("=") for setting in settings if not setting.startswith("PATH=")),
+        "PATH": f"{tmp_path}:{outside.environ['PATH']}",
+        "MAILED": str(mailed),
+    }
+    assert shell(["sh", "-c", command], machine, environ).returncode == 0, (machine / "night.txt").read_text()
+    assert not mailed.exists()
+    shutil.rmtree(machine / ".whichtorch" / "envs")
+    shutil.rmtree(machine / ".whichtorch" / "cache")
+    outside.publish(v9_2_0="worse")
+    try:
+        assert shell(["sh", "-c", command], machine, environ).returncode == 1
+    finally:
+        outside.publish()
+    text = mailed.read_text()
+    assert text.startswith("-s whichtorch: exit code 1 you@example.org\n")
+    assert "regression  pass -> FAIL!  night/turns  torch-9.2.0-pypi" in text
+    assert (machine / "output" / "index.html").is_file()
+    locked = shell(["flock", str(machine / ".lock"), "sh", "-c", command], machine, environ)
+    assert (locked.returncode, locked.stdout) == (1, "")
+    assert len(list((machine / ".whichtorch" / "runs").glob("*/run.json"))) == 2
+
+
+def test_scripts_are_sound() -> None:
+    """Nothing in them is what shellcheck warns of."""
+    jobs = [job for job in yaml.safe_load(block("yaml")).values() if "script" in job]
+    scripts = ["\n".join(job[part]) for job in jobs for part in ("script", "after_script") if part in job]
+    assert [remarks("bash", script) for script in scripts] == [""] * 3
+    assert remarks("sh", block("sh")) == ""
+
+
+def test_gitlab_knows_all_its_words(tmp_path: Path) -> None:
+    """The file is one by the schema that check-jsonschema brings."""
+    (tmp_path / "gitlab-ci.yml").write_text(block("yaml"))
+    schema = ("-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci")
+    ended = shell([sys.executable, *schema, "gitlab-ci.yml"], tmp_path, os.environ)
+    assert ended.returncode == 0, ended.stdout
