@@ -18,6 +18,7 @@ from matrix.diagnosis.factors import ABSENT, AXES, Factors, factors_of
 from matrix.diagnosis.kinds import Edge
 from matrix.model import Attempt, Cell, Condition, Outcome
 from reports import commands
+from reports.cells import speaker
 from reports.grid import WHAT, Grid, Row, Square
 from reports.plain import one_line, plain
 from reports.room import SMALLEST, Excerpt, cost, encoded, excerpts, shares
@@ -172,13 +173,6 @@ def _row(row: Row) -> dict[str, Any]:
     return facts | ({"turning": row.turning} if row.turning else {})
 
 
-def speaker(cell: Cell) -> Attempt | None:
-    """Return the attempt that shows a cell's outcome best: the last that ended so, else the last."""
-    ended = Outcome.PASS if cell.outcome is Outcome.VACUOUS else cell.outcome
-    alike = [attempt for attempt in cell.attempts if attempt.outcome is ended]
-    return (alike or cell.attempts or (None,))[-1]
-
-
 def _texts(stored: StoredRun, cell: Cell, end: int) -> list[Excerpt]:
     attempt = speaker(cell)
     return list(excerpts(stored, attempt, end)) if attempt else []
@@ -190,6 +184,7 @@ def _facts(cell: Cell, strings: Strings) -> dict[str, Any]:
     if len(cell.attempts) > ATTEMPTS:
         facts["more"] = len(cell.attempts) - ATTEMPTS
     said = {"reason": cell.reason, "message": cell.message, "signature": cell.signature, "known": cell.known}
+    said["conflict"] = f"The runs that were merged disagree: {cell.conflict}" if cell.conflict else None
     facts |= {name: strings.place(one_line(text, WHAT)) for name, text in said.items() if text}
     if cell.conditions:
         facts["conditions"] = [

@@ -234,7 +234,7 @@ function commandLine(title, text) {
 function fill(row, column) {
   const facts = detailsOf(row), letter = row.letters[column.place];
   const cell = { ...(facts.cells[column.place] || { attempts: [], left: true }) };
-  for (const name of ["reason", "message", "signature", "known"]) if (name in cell) cell[name] = shared.strings[cell[name]];
+  for (const name of ["reason", "message", "signature", "known", "conflict"]) if (name in cell) cell[name] = shared.strings[cell[name]];
   const environment = shared.environments[column.place], outcome = index.outcomes[letter], flags = flagsOf(row, column.place);
   const parts = [];
   const isUnexpected = Boolean(flags & FLAGS.unexpected);
@@ -254,7 +254,7 @@ function fill(row, column) {
     const more = ["signature", "why", "script"].map((name) => cell.change[name]).filter(Boolean).join("; ");
     parts.push(section("Since the earlier run", make("p", {}, cell.change.kind + was + (more ? ": " + more : ""))));
   }
-  const said = [cell.reason, cell.signature, cell.message].filter(Boolean);
+  const said = [cell.conflict, cell.reason, cell.signature, cell.message].filter(Boolean);
   if (said.length) parts.push(section("What happened", ...said.map((text) => make("p", {}, text))));
 
   const isScript = /\.py(\[|$)/.test(row.name);

@@ -368,3 +368,10 @@ def test_known_issue_of_a_script_that_was_renamed(tmp_path: Path) -> None:
     one = Scenario(name="family/old", path=Path("x.py"), source_hash="abc", summary="what it does")
     known = cell(where, Outcome.FAIL, "family/new", source_hash="abc", known="as ever")
     assert "what it does: <em>as ever</em>" in made(stored([where], [known], tmp_path, [one]))
+
+
+def test_machines_that_disagree_are_told(tmp_path: Path) -> None:
+    """A merged cell says which run saw what."""
+    where = environment("2.11.0")
+    found = made(stored([where], [cell(where, Outcome.HANG, conflict="pass in one, hang in two")], tmp_path))
+    assert "The runs that were merged disagree: pass in one, hang in two" in found
