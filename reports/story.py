@@ -12,7 +12,7 @@ from matrix.compare import Change
 from matrix.diagnosis.explain import verb
 from matrix.model import Outcome
 from reports import commands
-from reports.details import speaker
+from reports.cells import speaker
 from reports.grid import NAME, WHAT, is_link
 from reports.plain import one_line
 
