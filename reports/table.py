@@ -36,6 +36,7 @@ LEGEND = {
     Outcome.ERROR: "the harness or the machine, not torch",
 }
 _NO_CELL = "-"
+KNOWN_TOLD = 12  # lines about what was expected: a suite of known bugs would bury the rest
 
 
 def code(cell: Cell, *, is_different: bool = False) -> str:
@@ -126,12 +127,14 @@ def legend_lines(result: Result) -> Iterator[str]:
 def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     """Yield for each red, prevented or doubted cell what happened, its log and stacks, and the command that reruns it.
 
-    What nobody expected comes first. A whole environment that cannot be had is told once.
+    What nobody expected comes first; of what was expected only the first KNOWN_TOLD are told, the rest counted. A whole
+    environment that cannot be had is told once.
     """
     result = stored.result
     environments = {environment.id: environment for environment in result.environments}
     told: set[str] = set()
     others = different(result.cells)
+    known_told = 0
     for cell in sorted(result.cells, key=lambda cell: cell.expected):
         environment = environments[cell.environment]
         if not environment.is_usable:
@@ -140,6 +143,9 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
                 story = f"; log {short(environment.log)}" if environment.log else ""
                 yield f"{environment.outcome}  {environment.label}: {environment.reason}{story}"
         elif cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted or not cell.expected:
+            known_told += cell.expected
+            if known_told > KNOWN_TOLD:
+                continue
             is_different = (cell.name, cell.environment) in others
             known = " (expected)" if cell.expected else ""
             known += " (different)" if is_different else ""
@@ -150,6 +156,8 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
             place = f"{cell.name}  {environment.label}"
             again = rerun(cell, environment, command)
             yield f"{code(cell, is_different=is_different)}{known}  {place}: {what}; {files}; rerun: {again}"
+    if known_told > KNOWN_TOLD:
+        yield f"and {known_told - KNOWN_TOLD} more, all expected: `report` tells of each"
 
 
 def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:

@@ -141,3 +141,13 @@ def test_environment_that_cannot_be_had_is_told_once() -> None:
     assert list(red_lines(stored(result([gone], cells)), COMMAND)) == [
         "unbuildable  torch-9.9.9-pypi: no wheel for this platform"
     ]
+
+
+def test_known_failures_do_not_bury_the_rest() -> None:
+    """What nobody expects is told in full and first, of forty known failures only the first ones."""
+    known = [cell(OLD, Outcome.HANG, scenario=f"family/{n}") for n in range(40)]
+    news = [cell(OLD, Outcome.HANG, scenario=f"family/new{n}", expected=False) for n in range(20)]
+    lines = list(red_lines(stored(result([OLD], [*known, *news])), COMMAND))
+    assert all(line.startswith("HANG!") for line in lines[:20])
+    assert all(line.startswith("HANG (expected)") for line in lines[20:32])
+    assert lines[32:] == ["and 28 more, all expected: `report` tells of each"]
