@@ -133,6 +133,13 @@ def test_another_machine_is_told() -> None:
     assert told.packages == {}
 
 
+def test_another_meaning_of_a_config_is_told() -> None:
+    """A config of one name that sets other variables is another environment with the same label."""
+    before, after = (environment(id=count, variables={"OMP_NUM_THREADS": count}) for count in ("1", "2"))
+    (told,) = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, HANG)])).environments
+    assert told.facts == {"variable OMP_NUM_THREADS": ("1", "2")}
+
+
 def test_a_nightly_is_compared_with_that_of_the_night_before() -> None:
     """Another version every night: its stream is what is the same. Commits between the two are linked."""
     one = environment("2.16.0.dev20261119+cpu", fingerprint={"git_version": "a" * 40})

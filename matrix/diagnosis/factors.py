@@ -169,6 +169,9 @@ def changed_packages(before: Environment, after: Environment) -> Versions:
 
 def changed_facts(before: Environment, after: Environment) -> Versions:
     """Return what is recorded beside axes, packages and commit, and differs between two environments."""
-    first, last = factors_of(before), factors_of(after)
+    first, last = (
+        factors_of(one) | {f"variable {name}": value for name, value in one.variables.items()}
+        for one in (before, after)
+    )
     names = [name for name in {**first, **last} if name not in _TOLD_APART and not name.startswith(_PACKAGE)]
     return {name: (first.get(name), last.get(name)) for name in names if first.get(name) != last.get(name)}
