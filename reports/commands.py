@@ -34,14 +34,14 @@ def explain(cell: Cell, command: str) -> str:
 def bisect_between(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
     """Return the command that finds what changed between two environments, run on two days; "" where there is none.
 
-    Of two versions of torch it searches those between them, else the days between the two runs.
+    Of two versions of torch it searches those between them; where other packages changed, the days between the runs.
     """
     options = _without_torch(bad)
     if "--interpreter" in bad.options or "--interpreter" in good.options:
         return ""
     if good.torch != bad.torch:
         return f"{command} {shlex.join([name, *options, '--good', good.torch, '--bad', bad.torch])}"
-    if good.id == bad.id or days[0] == days[1]:
+    if good.packages == bad.packages or days[0] == days[1]:
         return ""
     since = ["--axis", "date", "--torch", bad.torch, "--since", days[0], "--until", days[1]]
     return f"{command} {shlex.join([name, *options, *since])}"

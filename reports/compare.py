@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matrix.runs import StoredRun
     from reports.commands import Called
 
+ENVIRONMENTS_NAMED = 3  # that changed alike; more are counted
 PACKAGES_NAMED = 6  # of an environment that changed; more are counted
 FACT_SHOWN = 100  # characters of a fact in both environments
 CELLS_NAMED = 10  # that merely came or went; more are counted
@@ -40,7 +41,7 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
     yield f"  to {run_words(comparison.new)}"
     for id_ in comparison.incomplete:
         yield f"note: {id_} did not come to its end: cells that it lacks are no evidence"
-    environments = [environment_words(one) for one in comparison.environments]
+    environments = list(environment_lines(comparison.environments))
     if environments:
         yield ""
         yield from environments
@@ -58,11 +59,16 @@ def run_words(run: Run) -> str:
     return f"{run.id}{name}, started {run.started}"
 
 
-def environment_words(change: EnvironmentChange) -> str:
-    """Return how an environment changed, in one line."""
-    place = change.old if change.old == change.new else f"{change.old} -> {change.new}"
-    commits = f"; commits {change.commits}" if change.commits else ""
-    return f"{place}: {changes_words(change)}{commits}"
+def environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
+    """Yield how environments changed, those that changed alike in one line."""
+    alike: dict[str, list[str]] = {}
+    for change in changes:
+        place = change.old if change.old == change.new else f"{change.old} -> {change.new}"
+        commits = f"; commits {change.commits}" if change.commits else ""
+        alike.setdefault(f"{changes_words(change)}{commits}", []).append(place)
+    for what, places in alike.items():
+        more = len(places) - ENVIRONMENTS_NAMED
+        yield f"{', '.join(places[:ENVIRONMENTS_NAMED])}{f' and {more} more' if more > 0 else ''}: {what}"
 
 
 def changes_words(change: EnvironmentChange) -> str:

@@ -10,7 +10,7 @@ from matrix.model import Outcome
 from matrix.search.bisection import Searched
 from reports.bisect import short, word
 from reports.grid import LETTERS
-from reports.plain import one_line
+from reports.plain import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,7 +189,7 @@ def times(grid: Grid) -> Times | None:
         quartiles = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.25, 0.5, 0.75)]
         strips.append(
             Strip(
-                label=grid.columns[place].label,
+                label=f"{plain(grid.columns[place].environment.torch)} {grid.columns[place].title}".strip(),
                 x=round(x + width / 2, 1),
                 width=round(min(width * 0.7, 60), 1),
                 low=y_of(quartiles[0]),

@@ -13,6 +13,7 @@ from matrix.diagnosis.explain import verb
 from matrix.model import Outcome
 from reports import commands
 from reports.cells import speaker
+from reports.compare import changes_words
 from reports.grid import NAME, WHAT, is_link
 from reports.plain import one_line
 
@@ -124,11 +125,9 @@ def environment_changes(comparison: Comparison) -> list[Group]:
     """Return which environments are not what they were, those that changed alike together."""
     found: dict[str, list[tuple[str, str]]] = {}
     for change in comparison.environments:
-        packages = [f"{name} {old or 'none'} → {new or 'none'}" for name, (old, new) in change.packages.items()]
-        more = len(packages) - TOLD
-        told = ", ".join(packages[:TOLD]) + (f" and {more} more" if more > 0 else "")
+        told = changes_words(change)
         link = change.commits if change.commits and is_link(change.commits) else ""
-        found.setdefault(told or "nothing that is recorded of its packages", []).append((change.new, link))
+        found.setdefault(told, []).append((change.new, link))
     return [
         Group(
             title=one_line(told, 4 * WHAT),
@@ -232,13 +231,12 @@ def _advice(
     column = grid.columns[square.column]
     cell, environment = square.cell, column.environment
     found = [("run it again", commands.rerun(cell, environment, called("matrix")))]
-    searched = commands.bisect(cell, environment, called("bisect"))
-    if change is not None and comparison is not None:
-        before = _before(environment, change, comparison, result)
+    before = _before(environment, change, comparison, result) if change and comparison else None
+    if comparison is not None and before is not None:
         days = (comparison.old.started[:10], comparison.new.started[:10])
-        searched = (
-            before and commands.bisect_between(cell.name, before, environment, days, called("bisect"))
-        ) or searched
+        searched = commands.bisect_between(cell.name, before, environment, days, called("bisect"))
+    else:
+        searched = commands.bisect(cell, environment, called("bisect"))
     found += [("find what changed it", searched)] if searched else []
     found.append(("ask why", commands.explain(cell, called("explain"))))
     why = str(change.change) if change else "unexpected" if square.is_unexpected else "expected"
@@ -253,14 +251,16 @@ def _advice(
 
 
 def _before(environment: Environment, change: CellChange, comparison: Comparison, result: Result) -> Environment | None:
-    """Return the environment in which a cell was before, as far as the comparison tells."""
-    if change.old is None:
+    """Return the environment in which a regression still passed, as far as the comparison tells."""
+    if change.change is not Change.REGRESSION or change.old is None:
         return None
     changed = next((one for one in comparison.environments if one.new == environment.label), None)
     if changed is None:
         return next((one for one in result.environments if one.label == change.old.environment), None)
-    old = changed.packages.get("torch", (environment.torch, None))[0]
-    return environment.model_copy(update={"id": "before", "torch": old or environment.torch})
+    old = {name: old for name, (old, _) in changed.packages.items()}
+    packages = {name: version for name, version in (environment.packages | old).items() if version is not None}
+    torch = old.get("torch") or environment.torch
+    return environment.model_copy(update={"id": "before", "torch": torch, "packages": packages})
 
 
 def incomplete(result: Result) -> str:

@@ -170,7 +170,7 @@ def changed_packages(before: Environment, after: Environment) -> Versions:
 def changed_facts(before: Environment, after: Environment) -> Versions:
     """Return what is recorded beside axes, packages and commit, and differs between two environments."""
     first, last = (
-        factors_of(one) | {f"variable {name}": value for name, value in one.variables.items()}
+        {f"variable {name}": value for name, value in one.variables.items()} | factors_of(one)  # causes first
         for one in (before, after)
     )
     names = [name for name in {**first, **last} if name not in _TOLD_APART and not name.startswith(_PACKAGE)]

@@ -172,7 +172,7 @@ def test_what_changed_what_hangs_what_to_do(real: str) -> None:
     assert f"nox -s matrix -- --torch 2.11.0 --build pypi --scenario {name} --fresh" in text
     assert f"nox -s bisect -- {name} --build pypi --axis date --torch 2.11.0 --since 2026-10-31" in text
     assert f"nox -s explain -- {name}" in text
-    assert "numpy 2.4.5 → 2.4.6" in text
+    assert "numpy 2.4.5 -> 2.4.6" in text.replace("&gt;", ">")
 
 
 def test_without_an_earlier_run() -> None:
