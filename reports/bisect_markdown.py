@@ -11,14 +11,17 @@ from reports.excerpts import ends_of
 from reports.gfm import code_span, fenced, plain, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from matrix.search.bisection import Bisection, Boundary, Probe
 
 
-def bisection_markdown(found: Bisection, home: Path) -> Iterator[str]:
-    """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it."""
+def bisection_markdown(found: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
+    """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
+
+    `file` finds what an attempt left behind.
+    """
     yield f"## {_title(found)}"
     yield ""
     yield from (f"- {plain(line.strip())}" for line in answer_lines(found))
@@ -28,7 +31,7 @@ def bisection_markdown(found: Bisection, home: Path) -> Iterator[str]:
     yield from _table(found)
     bad = _bad_probe(found)
     if bad is not None:
-        yield from _failure(bad, home)
+        yield from _failure(bad, file)
     for boundary in found.boundaries:
         yield from _changes(boundary)
     yield from _environment(found, bad)
@@ -81,7 +84,7 @@ def _bad_probe(found: Bisection) -> Probe | None:
     return next((probe for probe in reversed(bad) if probe.value in ends), bad[-1] if bad else None)
 
 
-def _failure(bad: Probe, home: Path) -> Iterator[str]:
+def _failure(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
     yield f"### The failure, in {plain(bad.value)}"
     yield ""
     where = bad.cell.diagnosis
@@ -92,7 +95,7 @@ def _failure(bad: Probe, home: Path) -> Iterator[str]:
             yield f"Stage: {plain(str(where['place']))}"
             yield ""
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
-    lines = ends_of(home / attempts[-1].stderr) if attempts and attempts[-1].stderr else []
+    lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
     if lines:
         yield from fenced(lines)
         yield ""

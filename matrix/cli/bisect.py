@@ -177,7 +177,7 @@ def bisect(  # one parameter per option
     if json_file:
         write_json(json_file, found)
     if report_file:
-        write_lines(report_file, bisection_markdown(found, home))
+        write_lines(report_file, bisection_markdown(found, home.joinpath))
     raise typer.Exit(Exit.UNANSWERED if found.answer == "inconclusive" else Exit.GOOD)
 
 

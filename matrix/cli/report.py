@@ -36,6 +36,7 @@ def report(
     """
     from matrix.reporting import told
     from reports import html as page
+    from reports.bisect_markdown import bisection_markdown
     from reports.junit import junit_xml
     from reports.markdown import markdown_lines
     from reports.table import short
@@ -60,7 +61,10 @@ def report(
         (html / "index.html").write_text(text, encoding="utf-8")  # of stored records alone: nothing to redact
         written.append(html / "index.html")
     if markdown_file:
-        write_lines(markdown_file, markdown_lines(story.stored, called("matrix"), story.comparison))
+        lines = markdown_lines(story.stored, called("matrix"), story.comparison)
+        if story.stored.result.run.kind == "bisect" and story.bisections:
+            lines = bisection_markdown(story.bisections[0], story.stored.file)
+        write_lines(markdown_file, lines)
         written.append(markdown_file)
     if junit:
         junit.write_bytes(Redactor.of_this_machine().data(junit_xml(story.stored, called("matrix"))))

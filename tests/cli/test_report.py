@@ -81,6 +81,10 @@ def test_a_search_has_a_page_with_its_picture(run_user: User) -> None:
     ended = run_user.run("bisect", "repro.py", *BOTH, "--build", "pypi")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     search = max((run_user.folder / ".whichtorch" / "runs").iterdir())
+    run_user.run("report", search.name, "--markdown", "search.md")
+    assert "regression" not in (run_user.folder / "search.md").read_text()
+    assert "fix between 9.1.0 and 9.2.0" in (run_user.folder / "search.md").read_text()
+    assert "as it was" in (run_user.folder / "search.md").read_text()
     for run in (search.name, "latest"):
         run_user.run("report", run, "--html", "page")
         page = (run_user.folder / "page" / "index.html").read_text()

@@ -23,7 +23,7 @@ def test_it_holds_all_that_an_issue_needs(tmp_path: Path) -> None:
     probes = (bad, probe("2.3.0", "p"))
     change = boundary("2.2.0", "2.3.0", commits=LINK, packages={"numpy": ("2.2.0", "2.3.0")})
     found = bisection("H......p", boundaries=(change,), probes=probes, command="x")
-    text = "\n".join(bisection_markdown(found, tmp_path))
+    text = "\n".join(bisection_markdown(found, tmp_path.joinpath))
     assert text.startswith("## `repro.py` hangs: fix between 2.2.0 and 2.3.0\n")
     first, second = reading.tables(text)
     assert [row[:3] for row in first] == [
@@ -45,7 +45,7 @@ def test_no_text_breaks_it(tmp_path: Path) -> None:
     found = bisection(
         "H......p", boundaries=(boundary("2.0.0", "2.7.0"),), scenario=HOSTILE, probes=probes, reasons=(HOSTILE,)
     )
-    text = "\n".join(bisection_markdown(found, tmp_path))
+    text = "\n".join(bisection_markdown(found, tmp_path.joinpath))
     assert not {kind for kind in reading.kinds(text) if kind.startswith(("html", "link", "image", "em_", "s_", "hr"))}
     assert not [mark for mark in ("@", "#", "://", "<", "\x1b", "\x00") if mark in reading.bare(text)]
     (table,) = reading.tables(text)
