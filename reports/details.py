@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Place = tuple[int, int]  # row and column of the grid
 
 _CONFIG = "config."  # begins the facts of torch.__config__
-NAME_HERE = "WHICHTORCH_CELL"  # stands in an environment's commands for the name of a cell
+NAME_HERE = "THE_CELL_HERE"  # stands in an environment's commands for the name of a cell
 ATTEMPTS = 20  # that are told of one cell; more are counted
 EDGES = 12  # of who waits for whom
 DIFFERENCES = 12  # packages, and other facts, in which two environments differ; more are counted

@@ -18,7 +18,7 @@ import yaml
 from tests.ci.conftest import Outside
 from tests.ci.service import PATIENCE, ROOT, SHELL, remarks
 
-pytestmark = pytest.mark.xdist_group("nightly docs")
+pytestmark = [pytest.mark.nights, pytest.mark.xdist_group("nightly docs")]
 
 MAIL = '#!/bin/sh\necho "$@" >> "$MAILED"\ncat >> "$MAILED"\n'
 

@@ -14,7 +14,7 @@ from tests.ci.conftest import Outside
 from tests.ci.service import Job, Service, evaluate, workflow
 from tests.wheels import build_wheel
 
-pytestmark = pytest.mark.xdist_group("nightly")  # they share the jobs that were really run
+pytestmark = [pytest.mark.nights, pytest.mark.xdist_group("nightly")]  # they share the jobs that were really run
 
 
 @dataclass

@@ -255,7 +255,10 @@ def test_an_interrupt_keeps_what_is_done(user: User, wheels: Path) -> None:
     endless.unlink()
     found = bisect(user, "--jobs", "2")
     assert boundaries(found) == [("9.1.0", "9.2.0", "fix")]
-    assert user.runs(script) == len(user.records()) + 1
+    assert user.runs(script) - len(user.records()) in {
+        1,
+        2,
+    }  # the interrupted one, and one ahead of need that was stopped
 
 
 def test_kill_nine_at_ten_moments(user: User, wheels: Path, tmp_path: Path) -> None:

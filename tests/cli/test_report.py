@@ -47,7 +47,7 @@ def test_all_formats_of_the_latest_run(run_user: User) -> None:
     assert any(row[:1] == ["repro.py"] for rows in tables(text) for row in rows)
     page = (output / "index.html").read_text()
     assert "1 regression: passed before, and does not now" in page
-    assert "whichtorch bisect repro.py --build pypi" in page
+    assert "whichtorch explain repro.py" in page
 
 
 def test_only_what_is_asked_for_is_written(run_user: User) -> None:

@@ -60,13 +60,9 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     assert "different failure  FAIL! -> HANG!  other.py  torch-9.2.0-pypi" in ended.stdout
     assert "the script is not the same as before" in ended.stdout
     assert "rerun: whichtorch matrix --torch 9.1.0 --build pypi --script worse.py --fresh" in ended.stdout
-
-
-def test_compare_without_a_regression_is_well(two_nights: User) -> None:
-    """What still fails is no news: the same run against itself ends with 0."""
-    ended = two_nights.run("compare", "latest", "latest")
-    assert ended.returncode == 0
-    assert "regression" not in ended.stdout
+    itself = two_nights.run("compare", "latest", "latest")
+    assert itself.returncode == 0  # what still fails is no news
+    assert "regression" not in itself.stdout
 
 
 def test_a_matrix_is_red_only_for_what_got_worse(user: User) -> None:
@@ -109,18 +105,14 @@ def test_jobs_become_one_run(user: User) -> None:
     ]
 
 
-def test_history_tells_each_night(two_nights: User) -> None:
-    """A line per night and environment, and what changed since the night before."""
+def test_runs_are_told_listed_named_and_removed(two_nights: User) -> None:
+    """A line per night and environment; a name stands for a run and spares it; the others go, with what they took."""
     ended = two_nights.run("history", "worse.py", "--json", "h.json")
     assert ended.returncode == 0
     assert [line.split()[4] for line in ended.stdout.splitlines()[1:5]] == ["pass", "pass", "FAIL!", "FAIL!"]
     assert ended.stdout.count("regression") == 2
     assert len(json.loads((two_nights.folder / "h.json").read_text())["histories"]["worse.py"]) == 4
     assert two_nights.run("history", "nobody.py").returncode == 2
-
-
-def test_runs_are_listed_named_and_removed(two_nights: User) -> None:
-    """A name stands for a run and spares it; the others go, with what they took."""
     first = two_nights.run("runs").stdout.splitlines()[2].split()[0]
     assert two_nights.run("runs", "name", "latest~1", "before").stdout == f"{first} is called before\n"
     assert two_nights.run("compare", "before", "latest").returncode == 1

@@ -274,7 +274,7 @@ def test_commands_are_quoted(tmp_path: Path) -> None:
     assert "quoted" not in Page(made(stored([where], [cell(where, Outcome.FAIL, "a[b=1]")], tmp_path))).details[0]
     found = Page(made(stored([where], [script], tmp_path)))
     assert found.shared["environments"][0]["commands"]["script"] == (
-        "nox -s matrix -- --torch 2.11.0 --build cpu --script WHICHTORCH_CELL --fresh"
+        "nox -s matrix -- --torch 2.11.0 --build cpu --script THE_CELL_HERE --fresh"
     )
 
 
