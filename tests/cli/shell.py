@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.wheels import Index, build_companion, build_wheel
+
+ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 60  # seconds; a condition that has not come true by then never will
 FAILS_IN_OLD = "NOTE\nimport torch\nassert torch.behaviour == 'new', 'as it was'\n"
 
@@ -59,6 +63,28 @@ class User:
     def records(self) -> list[dict[str, object]]:
         files = sorted((self.folder / ".whichtorch" / "runs").glob("*/records.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def old_and_new(folder: Path) -> Path:
+    """Fill a folder that an index serves with an old torch, in which a fault is, and a new one; return it."""
+    build_companion(folder, "numpy", "2.2.0")
+    build_wheel(folder, "9.1.0", behaviour="old")
+    build_wheel(folder, "9.2.0", behaviour="new")
+    return folder
+
+
+def new_user(folder: Path, index: Index) -> User:
+    """Return somebody who has no settings but these, with a home and a folder of their own below `folder`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "WHICHTORCH_"))}
+    settings = {
+        "HOME": str(folder / "empty"),
+        "PYTHONPATH": str(ROOT),
+        "UV_DEFAULT_INDEX": index.url,
+        "WHICHTORCH_PYTORCH_INDEX": "http://127.0.0.1:9/whl",
+        "COLUMNS": "160",
+    }
+    (folder / "user").mkdir()
+    return User(folder / "user", kept | settings)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -11,21 +12,32 @@ import pytest
 from junitparser import JUnitXml
 
 from tests import contract
-from tests.cli.shell import FAILS_IN_OLD, User
+from tests.cli.shell import FAILS_IN_OLD, User, new_user, old_and_new
 from tests.reports.reading import tables
 from tests.test_schema import generated
+from tests.wheels import serve
 
 BOTH = ("--torch", "9.1.0,9.2.0")
 
 
-@pytest.fixture
-def run_user(user: User) -> User:
+pytestmark = pytest.mark.xdist_group("report")  # they share the runs, and leave them as they are
+
+
+@pytest.fixture(scope="module")
+def run_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """Run a script that fails in the old release: in an earlier night with a better version of it."""
+    folder = tmp_path_factory.mktemp("report")
+    with serve(old_and_new(folder / "wheels")) as index:
+        user = new_user(folder, index)
+        _run_twice(user)
+        yield user
+
+
+def _run_twice(user: User) -> None:
     script = user.script("repro.py", "import torch\n")
     assert user.run("matrix", *BOTH, "--script", script).returncode == 0
     user.script("repro.py", FAILS_IN_OLD)
     assert user.run("matrix", *BOTH, "--script", script).returncode == 1
-    return user
 
 
 def test_all_formats_of_the_latest_run(run_user: User) -> None:
@@ -54,22 +66,21 @@ def test_only_what_is_asked_for_is_written(run_user: User) -> None:
     """One option, one file; a folder that is not there is told before anything is written."""
     ended = run_user.run("report", "latest~1", "--junit", "earlier.xml")
     assert ended.returncode == 0
-    assert not (run_user.folder / "output").exists()
+    assert ended.stdout == "wrote earlier.xml\n"
     (old, new) = JUnitXml.fromfile(str(run_user.folder / "earlier.xml"))
     assert (old.failures, new.failures) == (0, 0)
-    ended = run_user.run("report", "--html", "page", "--junit", "nowhere/junit.xml")
+    ended = run_user.run("report", "--html", "unwritten", "--junit", "nowhere/junit.xml")
     assert ended.returncode == 2
-    assert not (run_user.folder / "page").exists()
+    assert not (run_user.folder / "unwritten").exists()
 
 
 def test_a_run_from_elsewhere_makes_the_same_page(run_user: User, tmp_path: Path) -> None:
     """A run's folder, taken to a machine that knows nothing else, has its logs with it."""
-    (earlier, run) = sorted((run_user.folder / ".whichtorch" / "runs").iterdir())
+    _, run, *_ = sorted((run_user.folder / ".whichtorch" / "runs").iterdir())
     elsewhere = tmp_path / "artifact"
     shutil.copytree(run, elsewhere)
-    shutil.rmtree(run_user.folder / ".whichtorch")
-    assert earlier != run
-    ended = run_user.run("report", str(elsewhere), "--html", "page")
+    nothing = {"WHICHTORCH_HOME": str(tmp_path / "nothing")}
+    ended = run_user.run("report", str(elsewhere), "--html", "page", environ=nothing)
     assert ended.returncode == 0, ended.stderr
     page = (run_user.folder / "page" / "index.html").read_text()
     assert "as it was" in page
