@@ -10,7 +10,7 @@ from reports.commands import bisect_between, rerun
 from reports.table import short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.compare import CellChange, Comparison, EnvironmentChange, Side
     from matrix.model import Cell, Environment, Result, Run
@@ -61,14 +61,20 @@ def run_words(run: Run) -> str:
 
 def environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
     """Yield how environments changed, those that changed alike in one line."""
-    alike: dict[str, list[str]] = {}
-    for change in changes:
-        place = change.old if change.old == change.new else f"{change.old} -> {change.new}"
-        commits = f"; commits {change.commits}" if change.commits else ""
-        alike.setdefault(f"{changes_words(change)}{commits}", []).append(place)
-    for what, places in alike.items():
+    for group in alike(changes):
+        places = [one.old if one.old == one.new else f"{one.old} -> {one.new}" for one in group]
         more = len(places) - ENVIRONMENTS_NAMED
-        yield f"{', '.join(places[:ENVIRONMENTS_NAMED])}{f' and {more} more' if more > 0 else ''}: {what}"
+        commits = f"; commits {group[0].commits}" if group[0].commits else ""
+        named = ", ".join(places[:ENVIRONMENTS_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield f"{named}: {changes_words(group[0])}{commits}"
+
+
+def alike(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
+    """Return environments that changed in the same way together."""
+    groups: dict[tuple[str, str | None], list[EnvironmentChange]] = {}
+    for change in changes:
+        groups.setdefault((changes_words(change), change.commits), []).append(change)
+    return list(groups.values())
 
 
 def changes_words(change: EnvironmentChange) -> str:

@@ -10,7 +10,7 @@ from matrix.diagnosis.same import different
 from matrix.model import Outcome
 from reports import cells
 from reports.commands import rerun
-from reports.compare import changes_words, transition
+from reports.compare import alike, changes_words, transition
 from reports.excerpts import cut, ends_of, one_line
 from reports.gfm import code_span, fenced, plain, table_head, table_row
 from reports.sections import Interest, Piece, Section, fitted
@@ -84,7 +84,7 @@ def _changes(comparison: Comparison) -> Section:
     for id_ in comparison.incomplete:
         head += [f"Run {plain(id_)} did not come to its end: what it lacks is no evidence.", ""]
     pieces = [_change(one) for one in comparison.cells if one.change not in _SAME]
-    pieces += [_environment_change(one) for one in comparison.environments]
+    pieces += [_environment_changes(group) for group in alike(comparison.environments)]
     return Section(head=tuple(head), pieces=tuple(pieces))
 
 
@@ -99,10 +99,13 @@ def _change(one: CellChange) -> Piece:
     return Piece(interest=Interest.WORSE if one.change in _WORSE else Interest.CHANGES, lines=(line,))
 
 
-def _environment_change(one: EnvironmentChange) -> Piece:
-    names = code_span(one.old) if one.old == one.new else f"{code_span(one.old)} → {code_span(one.new)}"
-    commits = f"; [commits]({one.commits})" if one.commits else ""  # of two hashes: no other text can be in it
-    return Piece(interest=Interest.ENVIRONMENTS, lines=(f"- {names}: {plain(changes_words(one))}{commits}",))
+def _environment_changes(group: Sequence[EnvironmentChange]) -> Piece:
+    """Return how environments changed that changed alike."""
+    names = [code_span(one.old if one.old == one.new else f"{one.old} -> {one.new}") for one in group]
+    commits = group[0].commits
+    link = f"; [commits]({commits})" if commits else ""  # of two hashes: no other text can be in it
+    line = f"- {_some(names)}: {plain(changes_words(group[0]))}{link}"
+    return Piece(interest=Interest.ENVIRONMENTS, lines=(line,))
 
 
 # cells

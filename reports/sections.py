@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-NOTE = 300  # bytes that a note on what is left out takes at most
-
 
 class Interest(StrEnum):
     """What pieces are of, the most interesting first: as a note on what is left out calls them."""
@@ -29,6 +27,9 @@ class Interest(StrEnum):
     PASSING_ROWS = "rows of passes and skips"
     OUTPUT = "excerpts of output"
     ENVIRONMENTS = "environments"
+
+
+NOTE = 50 + sum(len(f"1,000,000 {interest}, ") for interest in Interest)  # bytes of a note on what is left out, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from matrix.diagnosis.explain import verb
 from matrix.model import Outcome
 from reports import commands
 from reports.cells import speaker
-from reports.compare import changes_words
+from reports.compare import alike, changes_words
 from reports.grid import NAME, WHAT, is_link
 from reports.plain import one_line
 
@@ -123,18 +123,20 @@ def rest_of(comparison: Comparison) -> str:
 
 def environment_changes(comparison: Comparison) -> list[Group]:
     """Return which environments are not what they were, those that changed alike together."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for change in comparison.environments:
-        told = changes_words(change)
-        link = change.commits if change.commits and is_link(change.commits) else ""
-        found.setdefault(told, []).append((change.new, link))
     return [
         Group(
-            title=one_line(told, 4 * WHAT),
-            links=tuple(Link(name=one_line(label, NAME), label="", href=link) for label, link in labels[:NAMED]),
-            count=len(labels),
+            title=one_line(changes_words(group[0]), 4 * WHAT),
+            links=tuple(
+                Link(
+                    name=one_line(one.new, NAME),
+                    label="",
+                    href=one.commits if one.commits and is_link(one.commits) else "",
+                )
+                for one in group[:NAMED]
+            ),
+            count=len(group),
         )
-        for told, labels in found.items()
+        for group in alike(comparison.environments)
     ]
 
 

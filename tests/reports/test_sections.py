@@ -34,7 +34,7 @@ def test_the_least_interesting_goes_first_and_is_counted() -> None:
         Section(head=("a",), pieces=tuple(piece(Interest.PASSING_ROWS, f"{number:0300}") for number in range(4))),
         Section(head=("b",), pieces=(piece(Interest.ENVIRONMENTS, "x" * 300), piece(Interest.HANGS, "y" * 300))),
     ]
-    lines = list(fitted(sections, 1600))
+    lines = list(fitted(sections, 1000 + 2 * NOTE))
     assert lines == [
         "a",
         f"{0:0300}",
