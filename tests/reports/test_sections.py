@@ -31,20 +31,20 @@ def test_it_fits_and_cuts_nothing_without_need(sections: list[Section], more: in
 def test_the_least_interesting_goes_first_and_is_counted() -> None:
     """The less interesting pieces are left out, wherever they stand, and of equals the last."""
     sections = [
-        Section(head=("a",), pieces=tuple(piece(Interest.PASSING_ROWS, f"{number:0300}") for number in range(4))),
-        Section(head=("b",), pieces=(piece(Interest.ENVIRONMENTS, "x" * 300), piece(Interest.HANGS, "y" * 300))),
+        Section(head=("a",), pieces=tuple(piece(Interest.PASSING_ROWS, f"{number:0500}") for number in range(4))),
+        Section(head=("b",), pieces=(piece(Interest.ENVIRONMENTS, "x" * 500), piece(Interest.HANGS, "y" * 500))),
     ]
-    lines = list(fitted(sections, 1000 + 2 * NOTE))
+    lines = list(fitted(sections, 1600 + 2 * NOTE))
     assert lines == [
         "a",
-        f"{0:0300}",
-        f"{1:0300}",
+        f"{0:0500}",
+        f"{1:0500}",
         "",
-        "*Left out to stay below 1 kB: 2 rows of passes and skips.*",
+        "*Left out to stay below 2 kB: 2 rows of passes and skips.*",
         "",
         "b",
-        "y" * 300,
+        "y" * 500,
         "",
-        "*Left out to stay below 1 kB: 1 environments.*",
+        "*Left out to stay below 2 kB: 1 environments.*",
         "",
     ]
