@@ -41,5 +41,13 @@ def _rows(seen: Sequence[Seen]) -> Iterator[list[str]]:
             code(one.cell),
             f"{one.cell.seconds:.1f} s",
             "" if change in _NO_NEWS else str(change),
+            _known_since(one),
             one.cell.what or one.cell.reason or "",
         ]
+
+
+def _known_since(one: Seen) -> str:
+    """Return since when a cell was known, where this run did not run it again."""
+    started = max((attempt.started for attempt in one.cell.attempts), default="")
+    is_old = bool(started) and not one.run.parts and started < one.run.started  # a merged run is younger than its parts
+    return f"known since {started[:10]}" if is_old else ""

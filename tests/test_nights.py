@@ -7,7 +7,7 @@ from pathlib import Path
 from matrix import nights, runs
 from matrix.model import Outcome
 from reports.nights import history_lines
-from tests.results import FAIL, HANG, PASS, cell, environment, result, stored
+from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
 
 STABLE = environment("2.15.0")
 
@@ -34,6 +34,15 @@ def test_history_has_a_line_per_night_and_environment(tmp_path: Path) -> None:
         "2026-11-12 02:00 night2 torch-2.16.0.dev20261112-pypi FAIL! 1.5 s",
         "",
     ]
+
+
+def test_what_a_night_did_not_run_again_is_told(tmp_path: Path) -> None:
+    """A night that rests on what an earlier one found is no new evidence."""
+    found = cell(STABLE, PASS, attempts=(attempt(PASS, started="2026-11-10T02:00:05+00:00"),))
+    for day in ("2026-11-10", "2026-11-11"):
+        stored(tmp_path, result([STABLE], [found]), day=day, id=day)
+    lines = list(history_lines(nights.history("family/case", runs.heads(tmp_path))))
+    assert ["known since 2026-11-10" in line for line in lines] == [False, False, True, False]
 
 
 def test_history_takes_a_glob(tmp_path: Path) -> None:
