@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from pydantic import Field
 from matrix.diagnosis.factors import Versions, changed_facts, changed_packages
 from matrix.diagnosis.histories import commit_of, compare_link
 from matrix.diagnosis.same import is_same_failure
+from matrix.diagnosis.verdict import passes_needed
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _luck(red: Cell, green: Cell) -> str:
     if seen == 0:  # attempts of a merged run may be gone, and with them the one that failed
         return ""
     passes = sum(attempt.outcome is Outcome.PASS for attempt in green.attempts)
-    needed = math.ceil(math.log(LUCK) / math.log(1 - seen / made))
+    needed = passes_needed(seen, made, LUCK)
     if passes >= needed:
         return ""
     times = "one pass" if passes == 1 else f"{passes} passes"

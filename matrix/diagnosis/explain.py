@@ -7,7 +7,6 @@ the conditions it declares were not met. Or it does fail here; or there is too l
 
 from __future__ import annotations
 
-import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from matrix.diagnosis.factors import AXES, Factors, factors_of
 from matrix.diagnosis.histories import History, histories
 from matrix.diagnosis.rules import Rule, smallest_rule
 from matrix.diagnosis.same import different, references
-from matrix.diagnosis.verdict import combine
+from matrix.diagnosis.verdict import combine, passes_needed
 from matrix.model import Cell, Environment, Model, Outcome, Record, Role
 
 if TYPE_CHECKING:
@@ -209,7 +208,7 @@ def _doubt(red: Sequence[Observation], green: Sequence[Observation]) -> str | No
     seen = sum(attempt.outcome.is_red for attempt in attempts)
     if seen in {0, len(attempts)}:
         return None
-    needed = math.ceil(math.log(MISS) / math.log(1 - seen / len(attempts)))
+    needed = passes_needed(seen, len(attempts), MISS)
     fewest = min(len(one.cell.attempts) for one in green)
     if fewest >= needed:
         return None

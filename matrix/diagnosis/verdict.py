@@ -6,6 +6,7 @@ never from the last line of output, which is often only a warning.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -157,6 +158,11 @@ def _located(what: str, frames: Sequence[str]) -> str:
 
 def _frame_name(file: str, function: str) -> str:
     return f"{function} ({PurePath(file).name})"
+
+
+def passes_needed(seen: int, made: int, luck: float) -> int:
+    """Return how many passes in a row are luck with at most this chance, of what failed in `seen` of `made` runs."""
+    return math.ceil(math.log(luck) / math.log(1 - seen / made))
 
 
 def combine(attempts: Sequence[Attempt]) -> Attempt | None:
