@@ -55,6 +55,11 @@ class Outcome(StrEnum):
         return self in {Outcome.HANG, Outcome.CRASH, Outcome.FAIL, Outcome.OOM}
 
     @property
+    def word(self) -> str:
+        """What reports call it: capitals where it is red, so that nothing depends on colour."""
+        return self.value.upper() if self.is_red else self.value
+
+    @property
     def is_prevented(self) -> bool:
         """True where nothing was learnt about torch: these are never evidence."""
         return self in {Outcome.UNBUILDABLE, Outcome.BROKEN, Outcome.ERROR}

@@ -62,7 +62,7 @@ def short(found: Bisection, value: str) -> str:
 
 def word(probe: Probe) -> str:
     """Return what a value showed: as the table of a matrix writes it, in brackets where it is no evidence."""
-    shown = probe.outcome.upper() if probe.outcome.is_red else str(probe.outcome)
+    shown = probe.outcome.word
     shown += "~" if probe.verdict is Verdict.DIFFERENT else ""
     shown = f"({shown})" if probe.verdict is Verdict.UNTESTABLE else shown
     return shown + (f" {probe.k}/{probe.n}" if 0 < probe.k < probe.n else "")

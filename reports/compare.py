@@ -144,7 +144,7 @@ def word(side: Side | None) -> str:
     """Return a cell of one run in one word, as the table of a matrix writes it."""
     if side is None:
         return "none"
-    shown = side.outcome.upper() if side.outcome.is_red else str(side.outcome)
+    shown = side.outcome.word
     shown += "" if side.expected or side.outcome.is_prevented else "!"
     return f"{shown} {side.flaky.replace(' of ', '/')}" if side.flaky else shown
 

@@ -82,7 +82,7 @@ class Square:
     def word(self) -> str:
         """The outcome in one word, in capitals where it is red."""
         outcome = self.cell.outcome
-        return outcome.upper() if outcome.is_red else str(outcome)
+        return outcome.word
 
     @property
     def marks(self) -> str:

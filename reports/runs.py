@@ -55,10 +55,7 @@ def _cells(run: Run) -> str:
 
 
 def _outcomes(run: Run) -> str:
-    words = [
-        f"{count} {outcome.upper() if outcome.is_red else outcome}"
-        for outcome, count in sorted(run.outcomes.items(), key=lambda pair: -pair[1])
-    ]
+    words = [f"{count} {outcome.word}" for outcome, count in sorted(run.outcomes.items(), key=lambda pair: -pair[1])]
     return ", ".join(words) + (f"; {run.unexpected} unexpected" if run.unexpected else "")
 
 

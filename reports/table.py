@@ -41,7 +41,7 @@ KNOWN_TOLD = 12  # lines about what was expected: a suite of known bugs would bu
 
 def code(cell: Cell, *, is_different: bool = False) -> str:
     """Return a cell in one word: capitals where red, `~` for another failure, `!` where nobody expects it."""
-    word = cell.outcome.upper() if cell.outcome.is_red else str(cell.outcome)
+    word = cell.outcome.word
     word += "~" if is_different else ""
     word += "" if cell.expected or cell.outcome.is_prevented else "!"
     return f"{word} {cell.flaky.replace(' of ', '/')}" if cell.flaky else word
@@ -115,8 +115,7 @@ def legend_lines(result: Result) -> Iterator[str]:
     counts = Counter(cell.outcome for cell in result.cells)
     for outcome in Outcome:
         if counts[outcome]:
-            word = outcome.upper() if outcome.is_red else str(outcome)
-            yield f"{counts[outcome]:5d}  {word:<11}  {LEGEND[outcome]}"
+            yield f"{counts[outcome]:5d}  {outcome.word:<11}  {LEGEND[outcome]}"
     if others := different(result.cells):
         yield f"{len(others):5d}  ~            another failure than the most common one of its row"
     unexpected = sum(not cell.expected for cell in result.cells)
