@@ -81,8 +81,7 @@ class Square:
     @property
     def word(self) -> str:
         """The outcome in one word, in capitals where it is red."""
-        outcome = self.cell.outcome
-        return outcome.word
+        return self.cell.outcome.word
 
     @property
     def marks(self) -> str:
