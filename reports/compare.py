@@ -26,7 +26,7 @@ MEANING = {
     Change.NEW_FAILURE: "fails, and no verdict was there before",
     Change.DIFFERENT: "fails in another way than before",
     Change.FIXED: "failed, and passes",
-    Change.INCONCLUSIVE: "not known now, or not before",
+    Change.INCONCLUSIVE: "no verdict now, or none before",
     Change.STILL_FAILING: "fails as before",
     Change.DISAPPEARED: "only in the old run",
     Change.APPEARED: "only in the new run",
