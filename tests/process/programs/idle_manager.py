@@ -1,6 +1,9 @@
-import multiprocessing as m, time
+import time
+from multiprocessing import managers
 
 if __name__ == "__main__":
-    with m.Manager() as g:
-        d = g.dict()
-        time.sleep(7.5)
+    g = managers.SyncManager(address="listener")  # in this folder: a killed one leaves it behind
+    g.start()
+    d = g.dict()
+    time.sleep(7.5)
+    g.shutdown()

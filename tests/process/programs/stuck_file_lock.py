@@ -1,6 +1,6 @@
 import fcntl
 import tempfile
 
-with tempfile.NamedTemporaryFile() as first, open(first.name) as second:
+with tempfile.NamedTemporaryFile(dir=".") as first, open(first.name) as second:
     fcntl.flock(first, fcntl.LOCK_EX)
     fcntl.flock(second, fcntl.LOCK_EX)
