@@ -238,10 +238,8 @@ def _passes(cell: Cell) -> bool:
 
 def _luck(red: Cell, green: Cell) -> str:
     """Return why the passes of one cell prove little where the failure of the other comes and goes; "" if they do."""
-    if red.flaky is None:
-        return ""
-    seen, made = (int(word) for word in red.flaky.split(" of "))
-    if seen == 0:  # attempts of a merged run may be gone, and with them the one that failed
+    seen, made = red.agreement
+    if seen in {0, made}:  # none: attempts of a merged run may be gone, and with them the one that failed
         return ""
     passes = sum(attempt.outcome is Outcome.PASS for attempt in green.attempts)
     needed = passes_needed(seen, made, LUCK)

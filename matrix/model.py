@@ -348,12 +348,17 @@ class Cell(Model):
         return self.outcome is Outcome.VACUOUS or unobserved
 
     @property
-    def flaky(self) -> str | None:
-        """Return "k of n" where attempts disagree; those that another look decided do not count."""
+    def agreement(self) -> tuple[int, int]:
+        """How many attempts ended as it did, and of how many; those that another look decided do not count."""
         shown = Outcome.PASS if self.outcome is Outcome.VACUOUS else self.outcome  # as its attempts ended
         outcomes = [attempt.outcome for attempt in self.attempts if attempt.outcome is not Outcome.SLOW]
-        agreeing = sum(outcome is shown for outcome in outcomes)
-        return f"{agreeing} of {len(outcomes)}" if agreeing < len(outcomes) else None
+        return sum(outcome is shown for outcome in outcomes), len(outcomes)
+
+    @property
+    def flaky(self) -> str | None:
+        """Return "k of n" where attempts disagree."""
+        agreeing, made = self.agreement
+        return f"{agreeing} of {made}" if agreeing < made else None
 
 
 class Run(Model):

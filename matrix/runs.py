@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from matrix.errors import UsageError
 from matrix.model import Environment, Record, Result, Run, Scenario
-from matrix.store import CellLine, lines_of
+from matrix.store import CellLine, items_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.model import Cell, Model
-
-    Item = TypeVar("Item", bound=Model)
+    from matrix.model import Cell
 
 COMPARABLE = ("matrix", "merge")  # kinds of runs that `latest` and a date mean: a search runs what it needs, no more
 _LATEST = re.compile(r"latest(?:~(\d+))?")
@@ -115,10 +113,10 @@ def read(head: Head) -> StoredRun:
 
     A cell that was run in several steps is there once, as the last of them left it.
     """
-    scenarios = {one.source_hash: one for one in _items(head.folder / "scenarios.jsonl", Scenario)}
-    environments = {one.id: one for one in _items(head.folder / "environments.jsonl", Environment)}
+    scenarios = {one.source_hash: one for one in items_of(head.folder / "scenarios.jsonl", Scenario)}
+    environments = {one.id: one for one in items_of(head.folder / "environments.jsonl", Environment)}
     cells: dict[tuple[str, str], tuple[int, Cell]] = {}
-    for line in _items(head.folder / "cells.jsonl", CellLine):
+    for line in items_of(head.folder / "cells.jsonl", CellLine):
         cells[line.cell.environment, line.cell.name] = line.place, line.cell
     ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
     for cell in ordered:
@@ -140,13 +138,4 @@ def _unknown(id_: str) -> Environment:
 
 def records_of(head: Head) -> list[Record]:
     """Return the records that a run made."""
-    return list(_items(head.folder / "records.jsonl", Record))
-
-
-def _items(path: Path, kind: type[Item]) -> Iterator[Item]:
-    """Yield the lines of a file that can be read: not one torn by a kill, nor one of a later schema."""
-    for line in lines_of(path):
-        try:
-            yield kind.model_validate_json(line)
-        except ValidationError:
-            continue
+    return list(items_of(head.folder / "records.jsonl", Record))

@@ -21,7 +21,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.model import Scenario
+
+    Item = TypeVar("Item", bound=Model)
 
 
 def state_folder() -> Path:
@@ -215,39 +217,40 @@ def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
 def read_records(home: Path) -> Records:
     """Return all records of all runs below `home`, oldest run first."""
     records = Records()
-    for line in _lines(home, "records"):
-        with suppress(ValidationError):
-            records.add(Record.model_validate_json(line))
+    for record in _items(home, "records", Record):
+        records.add(record)
     return records
 
 
 def read_environments(home: Path) -> dict[str, Environment]:
     """Return the environments of all runs below `home` by id, as the latest run names them."""
     found: dict[str, Environment] = {}
-    for line in _lines(home, "environments"):
-        with suppress(ValidationError):
-            environment = Environment.model_validate_json(line)
-            found.pop(environment.id, None)  # the latest comes last
-            found[environment.id] = environment
+    for environment in _items(home, "environments", Environment):
+        found.pop(environment.id, None)  # the latest comes last
+        found[environment.id] = environment
     return found
 
 
 def read_cells(home: Path) -> Iterator[CellLine]:
     """Yield the cells of all runs below `home`, oldest run first."""
-    for line in _lines(home, "cells"):
-        with suppress(ValidationError):
-            yield CellLine.model_validate_json(line)
+    return _items(home, "cells", CellLine)
 
 
-def _lines(home: Path, name: str) -> Iterator[bytes]:
-    """Yield the lines of one file of each run; their readers leave out those torn by a kill or of a later schema."""
+def _items(home: Path, name: str, kind: type[Item]) -> Iterator[Item]:
+    """Yield the lines of one file of each run, oldest run first."""
     for path in sorted((home / "runs").glob(f"*/{name}.jsonl")):
-        yield from lines_of(path)
+        yield from items_of(path, kind)
 
 
-def lines_of(path: Path) -> list[bytes]:
-    """Return the lines of a file, none where it is not there."""
+def items_of(path: Path, kind: type[Item]) -> Iterator[Item]:
+    """Yield the lines of a file that can be read, none where it is not there.
+
+    Left out are a line torn by a kill, and those of a later schema.
+    """
     try:
-        return path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        return []
+        return
+    for line in lines:
+        with suppress(ValidationError):
+            yield kind.model_validate_json(line)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.explain import verb
 from matrix.search.bisection import Searched
 from matrix.search.evidence import Change, Kind, Verdict
+from reports.lists import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from matrix.search.bisection import Bisection, Boundary, Probe
 
@@ -175,14 +176,14 @@ def _boundary_lines(boundary: Boundary, found: Bisection, does: str) -> Iterator
     yield boundary_words(boundary, found, does)
     for title, values in between(boundary):
         named = [short(found, value) for value in values]
-        yield f"  between them, {title}: {_some(named, VALUES_NAMED if found.axis is Searched.COMMIT else len(named))}"
+        yield f"  between them, {title}: {some(named, VALUES_NAMED if found.axis is Searched.COMMIT else len(named))}"
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
     if boundary.same_commit and found.axis is Searched.VERSION:
         yield "  both were built from the same commit: look at how they were built, and at what they bring"
     if boundary.packages and not found.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
-        yield f"  changed with it: {_some(changes, PACKAGES_NAMED)}"
+        yield f"  changed with it: {some(changes, PACKAGES_NAMED)}"
 
 
 def between(boundary: Boundary) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -201,7 +202,7 @@ def _change_lines(found: Bisection) -> Iterator[str]:
     rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
     yield f"  it takes {' and '.join(found.changes)}" + (f"; {rest}" if others else "")
     if found.along:
-        yield f"  which cannot be had without {_some(found.along, PACKAGES_NAMED)}"
+        yield f"  which cannot be had without {some(found.along, PACKAGES_NAMED)}"
 
 
 def _no_evidence(found: Bisection) -> Iterator[str]:
@@ -213,12 +214,7 @@ def _no_evidence(found: Bisection) -> Iterator[str]:
             says = f"{what}: {probe.message}" if probe.message else what
             reasons.setdefault(says, []).append(short(found, probe.value))
     for says, values in reasons.items():
-        yield f"  no evidence: {_some(values, PACKAGES_NAMED)}: {says}"
-
-
-def _some(words: Sequence[str], most: int) -> str:
-    more = len(words) - most
-    return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")
+        yield f"  no evidence: {some(values, PACKAGES_NAMED)}: {says}"
 
 
 def cost(found: Bisection) -> str:

@@ -6,7 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from matrix.compare import Change
+from reports.cells import log_of
 from reports.commands import bisect_between, rerun
+from reports.lists import some
 from reports.table import short
 
 if TYPE_CHECKING:
@@ -63,10 +65,8 @@ def environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
     """Yield how environments changed, those that changed alike in one line."""
     for group in alike(changes):
         places = [one.old if one.old == one.new else f"{one.old} -> {one.new}" for one in group]
-        more = len(places) - ENVIRONMENTS_NAMED
         commits = f"; commits {group[0].commits}" if group[0].commits else ""
-        named = ", ".join(places[:ENVIRONMENTS_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"{named}: {changes_words(group[0])}{commits}"
+        yield f"{some(places, ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
 
 
 def alike(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
@@ -83,9 +83,7 @@ def changes_words(change: EnvironmentChange) -> str:
     both = change.packages | {name: pair for name, pair in change.facts.items() if len(str(pair)) <= FACT_SHOWN}
     changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in both.items()]
     changes += [name for name in change.facts if name not in both]
-    more = len(changes) - PACKAGES_NAMED
-    what = ", ".join(changes[:PACKAGES_NAMED]) + (f" and {more} more" if more > 0 else "")
-    return what or "another build of the same packages"
+    return some(changes, PACKAGES_NAMED) or "another build of the same packages"
 
 
 def count_lines(comparison: Comparison) -> Iterator[str]:
@@ -126,8 +124,8 @@ def _cell_lines(
     found, earlier = after.of(one.new, one.name), before.of(one.old, one.name)
     if found and one.change is not Change.FIXED:
         cell, environment = found
-        if cell.attempts:
-            yield f"    log: {short(new.file(cell.attempts[-1].stderr))}"
+        if log := log_of(new, cell):
+            yield f"    log: {short(log)}"
         if cell.attempts or environment.is_usable:
             yield f"    rerun: {rerun(cell, environment, called('matrix'))}"
         if one.change is Change.REGRESSION and earlier:
@@ -157,9 +155,7 @@ def _names(change: Change, cells: Sequence[CellChange]) -> Iterator[str]:
         assert side is not None
         by_environment.setdefault(side.environment, []).append(f"{one.name} ({word(side)})")
     for environment, names in by_environment.items():
-        more = len(names) - CELLS_NAMED
-        rest = f" and {more} more" if more > 0 else ""
-        yield f"{change}  {environment}: {', '.join(names[:CELLS_NAMED])}{rest}"
+        yield f"{change}  {environment}: {some(names, CELLS_NAMED)}"
 
 
 class _Index:

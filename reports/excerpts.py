@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,7 @@ def cut(line: str) -> str:
 def ends_of(path: Path) -> list[str]:
     """Return the first and last lines of a file, long ones cut; none where it is gone or empty."""
     try:
-        with path.open("rb") as file:
-            head = file.read(READ)
-            size = file.seek(0, 2)
-            file.seek(max(len(head), size - READ))
-            tail = file.read()
+        head, tail, size = read_ends(path, READ)
     except OSError:
         return []
     lines = [cut(line) for line in cleaned((head + tail).decode(errors="replace")).split("\n")]
@@ -52,3 +49,12 @@ def ends_of(path: Path) -> list[str]:
         return lines
     left_out = max(0, len(lines) - HEAD - TAIL)
     return [*lines[:HEAD], f"… {left_out} lines{'' if is_whole else ' or more'} …", *lines[HEAD:][-TAIL:]]
+
+
+def read_ends(path: Path, length: int) -> tuple[bytes, bytes, int]:
+    """Return so many bytes of the beginning of a file, as many of the rest's end, and the size; raise OSError."""
+    with path.open("rb") as file:
+        head = file.read(length)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(len(head), size - length))
+        return head, file.read(length), size

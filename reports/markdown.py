@@ -13,6 +13,7 @@ from reports.commands import rerun
 from reports.compare import alike, changes_words, transition
 from reports.excerpts import cut, ends_of, one_line
 from reports.gfm import code_span, fenced, plain, table_head, table_row
+from reports.lists import some
 from reports.sections import Interest, Piece, Section, fitted
 from reports.table import code, heads_of, legend_lines, short
 
@@ -104,7 +105,7 @@ def _environment_changes(group: Sequence[EnvironmentChange]) -> Piece:
     names = [code_span(one.old if one.old == one.new else f"{one.old} -> {one.new}") for one in group]
     commits = group[0].commits
     link = f"; [commits]({commits})" if commits else ""  # of two hashes: no other text can be in it
-    line = f"- {_some(names)}: {plain(changes_words(group[0]))}{link}"
+    line = f"- {some(names, NAMED)}: {plain(changes_words(group[0]))}{link}"
     return Piece(interest=Interest.ENVIRONMENTS, lines=(line,))
 
 
@@ -177,14 +178,14 @@ def _doubted(result: Result) -> Iterator[Section]:
         yield Section(head=head, pieces=tuple(_grouped(doubted, environments, Interest.DOUBTED)))
 
 
-def _grouped(some: Iterable[Cell], environments: dict[str, Environment], interest: Interest) -> Iterator[Piece]:
+def _grouped(those: Iterable[Cell], environments: dict[str, Environment], interest: Interest) -> Iterator[Piece]:
     """Yield a line for each test and what happened to it, with the environments in which that is so."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
-    for cell in some:
+    for cell in those:
         what = (cell.reason if cell.is_doubted else None) or cells.what(cell)
         groups.setdefault((code(cell), cell.name, what, cell.known), []).append(environments[cell.environment].label)
     for (word, name, what, known), labels in groups.items():
-        where = _some([code_span(label) for label in labels])
+        where = some([code_span(label) for label in labels], NAMED)
         why = f" ({_words(known)})" if known else ""
         says = f": {_words(what)}" if what != "-" else ""
         yield Piece(interest=interest, lines=(f"- {word} {code_span(name)}{why} in {where}{says}",))
@@ -220,10 +221,10 @@ def _tables(result: Result) -> Iterator[Section]:
 
 
 def _interest(row: Iterable[Cell]) -> Interest:
-    some = list(row)
-    if any(not cell.expected and not cell.outcome.is_prevented for cell in some):
+    there = list(row)
+    if any(not cell.expected and not cell.outcome.is_prevented for cell in there):
         return Interest.RED_ROWS
-    if all(_is_dull(cell) for cell in some):
+    if all(_is_dull(cell) for cell in there):
         return Interest.PASSING_ROWS
     return Interest.ROWS
 
@@ -273,11 +274,6 @@ def _environments(result: Result) -> Section:
 def _words(text: str) -> str:
     """Return somebody's text as one line, however long it is."""
     return plain(cut(one_line(text)))
-
-
-def _some(words: Sequence[str]) -> str:
-    more = len(words) - NAMED
-    return ", ".join(words[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _count(number: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.collected import READABLE
 from matrix.process.output import whole_characters
+from reports.excerpts import read_ends
 from reports.plain import plain
 
 if TYPE_CHECKING:
@@ -142,11 +143,7 @@ def _folders(folder: Path) -> tuple[Path, Path]:
 
 def _ends(name: str, path: Path, end: int) -> Iterator[Excerpt]:
     try:
-        with path.open("rb") as file:
-            head = file.read(end)
-            size = file.seek(0, 2)
-            file.seek(max(len(head), size - end))
-            tail = file.read(end)
+        head, tail, size = read_ends(path, end)
     except OSError:
         return
     cut = size - len(head) - len(tail)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reports.grid import Column, Grid, Row, Square
 
 NAMED = 12  # cells of one list that are linked; more are counted
-TOLD = 8  # groups of hangs, and packages of an environment
+TOLD = 8  # groups of hangs
 ADVISED = 5  # cells whose commands stand on top; those of the others are in their details
 
 _NUMBER = re.compile(r"\d+")
@@ -198,7 +198,7 @@ def advice(
         ranks = (is_regression, square.is_unexpected and square.cell.outcome.is_red, change is not None)
         return (ranks.index(True) if any(ranks) else len(ranks)), -(square.cell.outcome is Outcome.HANG)
 
-    red = sorted((pair for pair in _squares(grid) if pair[1].cell.outcome.is_red or _is_odd(pair[1])), key=urgency)
+    red = sorted((pair for pair in _squares(grid) if pair[1].cell.outcome.is_red or pair[1].is_unexpected), key=urgency)
     needing = [pair for pair in red if urgency(pair)[0] < 3 or pair[1].is_unexpected]
     chosen: list[tuple[Row, Square]] = []
     places: set[tuple[Outcome, str]] = set()
@@ -215,10 +215,6 @@ def advice(
         for row, square in chosen[:ADVISED]
     ]  # fmt: skip
     return advised, len(needing)
-
-
-def _is_odd(square: Square) -> bool:
-    return square.is_unexpected and square.cell.outcome.is_red is False
 
 
 def _advice(
@@ -262,7 +258,7 @@ def _before(environment: Environment, change: CellChange, comparison: Comparison
     old = {name: old for name, (old, _) in changed.packages.items()}
     packages = {name: version for name, version in (environment.packages | old).items() if version is not None}
     torch = old.get("torch") or environment.torch
-    return environment.model_copy(update={"id": "before", "torch": torch, "packages": packages})
+    return environment.model_copy(update={"torch": torch, "packages": packages})
 
 
 def incomplete(result: Result) -> str:

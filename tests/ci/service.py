@@ -113,20 +113,8 @@ class Service:
         """Run the commands of a step as the service does; return their exit code."""
         files = {"GITHUB_OUTPUT": folder.parent / "output", "GITHUB_STEP_SUMMARY": folder.parent / "summary"}
         files["GITHUB_OUTPUT"].unlink(missing_ok=True)
-        ended = subprocess.run(
-            [*SHELL, script],
-            cwd=folder,
-            env=self.environ
-            | {name: str(path) for name, path in files.items()}
-            | {name: str(value) for name, value in env.items()}
-            | {"PYTHONPATH": str(folder), "GH_STATE": str(self.state)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        more = {name: str(value) for name, value in {**files, **env, "GH_STATE": self.state}.items()}
+        ended = shell([*SHELL, script], folder, self.environ, **more)
         done.log += ended.stdout
         return ended.returncode
 
@@ -148,6 +136,23 @@ class Service:
                     shutil.copytree(artifact, folder / given["path"] / artifact.name)
             case other:
                 raise AssertionError(other)
+
+
+def shell(
+    command: list[str], folder: Path, environ: Mapping[str, str], **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Give a command as a CI service does: what it says is one stream, and nobody is there to answer."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**environ, "PYTHONPATH": str(folder), **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
 
 
 def evaluate(condition: str, contexts: Contexts, *, failed: bool) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from tests.ci.conftest import Outside
-from tests.ci.service import PATIENCE, ROOT, SHELL, remarks
+from tests.ci.service import ROOT, SHELL, remarks, shell
 
 pytestmark = [pytest.mark.nights, pytest.mark.xdist_group("nightly docs")]
 
@@ -28,22 +27,6 @@ def block(language: str) -> str:
     text = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
     (found,) = re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
     return str(found)
-
-
-def shell(
-    command: list[str], folder: Path, environ: Mapping[str, str], **more: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**environ, "PYTHONPATH": str(folder), **more},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
 
 
 def test_gitlab_runs_a_night(outside: Outside, machines: Callable[[], Path], tmp_path: Path) -> None:
