@@ -115,9 +115,9 @@ def read(head: Head) -> StoredRun:
     """
     scenarios = {one.source_hash: one for one in items_of(head.folder / "scenarios.jsonl", Scenario)}
     environments = {one.id: one for one in items_of(head.folder / "environments.jsonl", Environment)}
-    cells: dict[tuple[str, str], tuple[int, Cell]] = {}
+    cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}  # of merged runs, two versions of a script are two
     for line in items_of(head.folder / "cells.jsonl", CellLine):
-        cells[line.cell.environment, line.cell.name] = line.place, line.cell
+        cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
     ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
     for cell in ordered:
         environments.setdefault(cell.environment, _unknown(cell.environment))

@@ -103,9 +103,10 @@ def test_two_versions_of_a_script_are_two_tests(tmp_path: Path) -> None:
     """Jobs that checked out different commits did not run the same thing."""
     one = stored(tmp_path / "one", result([OLD], [cell(OLD, PASS, source_hash="one")]))
     other = stored(tmp_path / "other", result([OLD], [cell(OLD, HANG, source_hash="two")]))
-    found, _ = merged(tmp_path / "here", one, other)
+    found, run = merged(tmp_path / "here", one, other)
     assert not found.conflicts
     assert [one.outcome for one in found.cells] == [PASS, HANG]
+    assert run.result.cells == found.cells
 
 
 def test_a_part_that_did_not_end_leaves_the_whole_incomplete(tmp_path: Path) -> None:
