@@ -115,13 +115,15 @@ def _environments() -> list[object]:
         return []
     sys.path.insert(0, str(ROOT))
     try:
-        from matrix import config
         from matrix.errors import WhichtorchError
+        from matrix.plan import matrix_file
     except ImportError as error:
         print(f"no environments listed: {error} (run nox with its script mode on)", file=sys.stderr)
         return []
     try:
-        expansion = config.expand(config.read_matrix_file(config.DEFAULT_FILE), cache=ROOT / ".whichtorch" / "cache")
+        expansion = matrix_file.expand(
+            matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE), cache=ROOT / ".whichtorch" / "cache"
+        )
     except WhichtorchError as error:
         print(f"no environments listed: {error}", file=sys.stderr)
         return []

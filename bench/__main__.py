@@ -13,13 +13,20 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import cells, hangs, page, pipeline, real, search
-from bench.row import Row
+from bench import cell_rows, hang_rows, page_rows, pipeline_rows, real_rows, search_rows
+from bench.row import BenchRow
 
 
 def main() -> int:
     """Run the rows asked for; exit 1 where one misses its target."""
-    rows: list[Row] = [*cells.ROWS, *hangs.ROWS, *pipeline.ROWS, *search.ROWS, *page.ROWS, *real.ROWS]
+    rows: list[BenchRow] = [
+        *cell_rows.ROWS,
+        *hang_rows.ROWS,
+        *pipeline_rows.ROWS,
+        *search_rows.ROWS,
+        *page_rows.ROWS,
+        *real_rows.ROWS,
+    ]
     parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"all, real, or of: {', '.join(r.name for r in rows)}")
     wanted = set(parser.parse_args().rows)

@@ -19,7 +19,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BenchRow:
     """What is measured, how, and what it should be."""
 
     name: str

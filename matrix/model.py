@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from matrix.redaction import restored
+from matrix.privacy.redaction import restored
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
@@ -100,7 +100,7 @@ class Config(Model):
 
     name: str
     env: dict[str, str] = {}  # values may name {beside}, the folder that `beside` was installed into
-    hooks: tuple[str, ...] = ()  # modules of matrix/environments/startup, run inside the environment
+    hooks: tuple[str, ...] = ()  # modules of matrix/environments/inside/startup, run inside the environment
     beside: tuple[str, ...] = ()  # requirements installed next to, not into, the environment
     summary: str = ""
 

@@ -27,18 +27,18 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from matrix.compare import stream
 from matrix.model import Outcome
-from reports import cells
-from reports.commands import rerun
+from matrix.records.comparison import stream
+from reports import cell_text
 from reports.excerpts import cleaned, cut, ends_of, one_line
+from reports.rerun_commands import rerun
 from reports.table import LEGEND, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.model import Cell, Environment, Result
-    from matrix.runs import StoredRun
+    from matrix.records.stored_runs import StoredRun
 
 ELEMENTS = {  # of an outcome that is not expected; a pass has none
     Outcome.FAIL: "failure",
@@ -139,14 +139,14 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
 def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
     """Yield what happened, the ends of what it wrote, where to read on, and how to run it again."""
     yield cut(one_line(_what(cell)))
-    yield from (cut(one_line(detail)) for detail in cells.details(cell))
-    log = cells.log_of(stored, cell) or environment.log
+    yield from (cut(one_line(detail)) for detail in cell_text.details(cell))
+    log = cell_text.log_of(stored, cell) or environment.log
     lines = ends_of(log) if log else []
     if lines:
         yield from ("", *lines, "")
     if log:
         yield f"log: {short(log)}"
-    if stacks := cells.stacks_of(stored, cell):
+    if stacks := cell_text.stacks_of(stored, cell):
         yield f"stacks: {short(stacks)}"
     yield f"rerun: {rerun(cell, environment, command)}"
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from matrix.compare import Change
-from matrix.diagnosis.same import different
+from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
-from reports import cells
-from reports.commands import rerun
-from reports.compare import alike, changes_words, transition
+from matrix.records.comparison import ChangeKind
+from reports import cell_text
+from reports.comparison_text import alike, changes_words, transition
 from reports.excerpts import cut, ends_of, one_line
 from reports.gfm import code_span, fenced, plain, table_head, table_row
 from reports.lists import some
+from reports.rerun_commands import rerun
 from reports.sections import Interest, Piece, Section, fitted
 from reports.table import code, heads_of, legend_lines, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.compare import CellChange, Comparison, EnvironmentChange
     from matrix.model import Cell, Environment, Result
-    from matrix.runs import StoredRun
+    from matrix.records.comparison import CellChange, Comparison, EnvironmentChange
+    from matrix.records.stored_runs import StoredRun
 
 LIMIT = 900_000  # bytes of UTF-8: GitHub drops a job's summary of more than 1024 kB whole, and others may add to it
 ISSUE = 65_000  # bytes: GitHub refuses an issue or a comment of more than 65,536 characters
@@ -31,8 +31,8 @@ COLUMNS = 10  # environments in a table: more continue in a table below
 EXCERPTS = 3  # failures of which the output is shown, one for each signature
 NAMED = 6  # environments, packages: more are counted
 
-_WORSE = {Change.REGRESSION, Change.NEW_FAILURE, Change.DIFFERENT}
-_SAME = {Change.STILL_FAILING, Change.STILL_PASSING}
+_WORSE = {ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT}
+_SAME = {ChangeKind.STILL_FAILING, ChangeKind.STILL_PASSING}
 _SEVERITY = (Outcome.HANG, Outcome.CRASH, Outcome.OOM, Outcome.FAIL)
 
 
@@ -80,7 +80,7 @@ def _counts(result: Result) -> Section:
 
 def _changes(comparison: Comparison) -> Section:
     counts = Counter(cell.change for cell in comparison.cells)
-    said = ", ".join(f"{counts[change]:,} {change}" for change in Change if counts[change])
+    said = ", ".join(f"{counts[change]:,} {change}" for change in ChangeKind if counts[change])
     head = [f"## Changed since run {plain(comparison.old.id)}", "", f"{said or 'no cells to compare'}.", ""]
     for id_ in comparison.incomplete:
         head += [f"Run {plain(id_)} did not come to its end: what it lacks is no evidence.", ""]
@@ -92,7 +92,7 @@ def _changes(comparison: Comparison) -> Section:
 def _change(one: CellChange) -> Piece:
     side = one.new or one.old
     assert side is not None
-    what = f": {_words(side.signature)}" if side.signature and one.change is not Change.FIXED else ""
+    what = f": {_words(side.signature)}" if side.signature and one.change is not ChangeKind.FIXED else ""
     remarks = [one.why, "the script is not the same as before" if one.script_changed else ""]
     remarks = [f"; {plain(remark)}" for remark in remarks if remark]
     place = f"{code_span(one.name)} in {code_span(side.environment)}"
@@ -138,8 +138,8 @@ def _severity(cell: Cell) -> int:
 
 def _bullet(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> str:
     """Return a cell that nobody expects so, with its log and how to run it again."""
-    facts = [_words(cells.what(cell)), plain(cells.conditions_of(cell))]
-    log, stacks = cells.log_of(stored, cell), cells.stacks_of(stored, cell)
+    facts = [_words(cell_text.what(cell)), plain(cell_text.conditions_of(cell))]
+    log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
     facts += [f"log {code_span(short(log))}"] if log else []
     facts += [f"stacks {code_span(short(stacks))}"] if stacks else []
     facts += [f"rerun {code_span(rerun(cell, environment, command))}"]
@@ -182,7 +182,7 @@ def _grouped(those: Iterable[Cell], environments: dict[str, Environment], intere
     """Yield a line for each test and what happened to it, with the environments in which that is so."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in those:
-        what = (cell.reason if cell.is_doubted else None) or cells.what(cell)
+        what = (cell.reason if cell.is_doubted else None) or cell_text.what(cell)
         groups.setdefault((code(cell), cell.name, what, cell.known), []).append(environments[cell.environment].label)
     for (word, name, what, known), labels in groups.items():
         where = some([code_span(label) for label in labels], NAMED)
@@ -250,7 +250,7 @@ def _output(stored: StoredRun) -> Iterator[Section]:
     labels = {one.id: one.label for one in stored.result.environments}
     shown: dict[tuple[str, str | None], Piece] = {}
     for cell in sorted((one for one in stored.result.cells if _is_red(one)), key=_severity):
-        log = cells.log_of(stored, cell)
+        log = cell_text.log_of(stored, cell)
         if len(shown) == EXCERPTS or (cell.outcome, cell.signature) in shown or log is None:
             continue
         if lines := ends_of(log):

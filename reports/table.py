@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from matrix.diagnosis.same import different
+from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
-from reports import cells
-from reports.commands import rerun
+from reports import cell_text
+from reports.rerun_commands import rerun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.environments.cache import EnvironmentCache
     from matrix.model import Cell, Environment, Result
-    from matrix.plan import PlannedCell
-    from matrix.runs import StoredRun
-    from matrix.store import Records
+    from matrix.plan.planning import PlannedCell
+    from matrix.records.store import Records
+    from matrix.records.stored_runs import StoredRun
 
 LEGEND = {
     Outcome.PASS: "ended well",
@@ -148,9 +148,9 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
             is_different = (cell.name, cell.environment) in others
             known = " (expected)" if cell.expected else ""
             known += " (different)" if is_different else ""
-            seen = cells.conditions_of(cell)
-            what = f"{cells.what(cell)}; {seen}" if seen else cells.what(cell)
-            log, stacks = cells.log_of(stored, cell), cells.stacks_of(stored, cell)
+            seen = cell_text.conditions_of(cell)
+            what = f"{cell_text.what(cell)}; {seen}" if seen else cell_text.what(cell)
+            log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
             files = f"log {short(log) if log else 'none'}" + (f"; stacks {short(stacks)}" if stacks else "")
             place = f"{cell.name}  {environment.label}"
             again = rerun(cell, environment, command)

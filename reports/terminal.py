@@ -21,7 +21,7 @@ from matrix.events import (
     ProbeChosen,
 )
 from matrix.model import Outcome
-from matrix.process.collect import NOT_PERMITTED
+from matrix.process.evidence.capture import NOT_PERMITTED
 from reports.table import code
 
 if TYPE_CHECKING:

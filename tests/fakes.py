@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matrix.model import Environment, Outcome, Request
-from matrix.process.supervise import Ending
+from matrix.process.supervision import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.process.supervise import Task
+    from matrix.process.supervision import Task
 
 PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
 MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0, cpu_seconds=60, moving=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matrix import store
 from matrix.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
-from matrix.runs import Head
+from matrix.records import store
+from matrix.records.stored_runs import Head
 
 PASS, FAIL, HANG = Outcome.PASS, Outcome.FAIL, Outcome.HANG
 

@@ -12,11 +12,11 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from matrix.bisect.axes.git import MARKER
 from matrix.cli.app import app
 from matrix.cli.exits import Exit
-from matrix.compare import Change, classify
 from matrix.environments.cache import environment_id
-from matrix.explaining import Explanations
+from matrix.explain.explainer import Explanations
 from matrix.model import (
     UNOBSERVED,
     Attempt,
@@ -33,8 +33,8 @@ from matrix.model import (
     StoppedBy,
     record_key,
 )
-from matrix.search.git import MARKER
-from matrix.store import CellLine
+from matrix.records.comparison import ChangeKind, classify
+from matrix.records.store import CellLine
 from reports.markdown import LIMIT
 from reports.table import LEGEND
 from tests import contract
@@ -171,7 +171,7 @@ SIDES = {
 
 def test_how_runs_are_compared() -> None:
     """Every word for a change is there, and what becomes of each pair of cells is what `compare` makes of it."""
-    assert contract.words("change", "meaning") == [str(change) for change in Change]
+    assert contract.words("change", "meaning") == [str(change) for change in ChangeKind]
     headers = ["in the old run", "passes now", "fails in the same way", "fails in another way"]
     rows = contract.table(*headers, "no verdict now", "not there now")
     before = [side for name, side in SIDES.items() if name != "otherwise"]

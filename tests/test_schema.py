@@ -8,13 +8,13 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from matrix.compare import Comparison, compare
-from matrix.explaining import Explanations
+from matrix.bisect.bisection import Bisection, Boundary, Searched
+from matrix.bisect.strategy.evidence import AnswerKind, Find
+from matrix.explain.explainer import Explanations
 from matrix.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, StoppedBy
-from matrix.nights import Histories
-from matrix.search.bisection import Bisection, Boundary, Searched
-from matrix.search.evidence import Find, Kind
-from reports.runs import Runs
+from matrix.records.comparison import Comparison, compare
+from matrix.records.nights import Histories
+from reports.run_list import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
 MODELS: dict[str, type[Model]] = {
@@ -64,7 +64,7 @@ BISECTION = Bisection(
     installs=2,
     runs=5,
     seconds=61.5,
-    answer=Kind.BOUNDARY,
+    answer=AnswerKind.BOUNDARY,
 )
 
 

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from matrix import config
 from matrix.cli.options import commas
-from matrix.environments.releases import split_specs
+from matrix.environments.index.releases import split_specs
 from matrix.errors import UsageError
+from matrix.plan import matrix_file
 
 MatrixFile = Annotated[Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file.")]
 
@@ -83,14 +83,14 @@ def one_of_each(
     return specs | {"build": ("auto",), "config": ("default",), "python": ()} | {k: v for k, v in named.items() if v}
 
 
-def read_matrix(path: Path | None, named: dict[str, tuple[str, ...]] | None = None) -> config.MatrixFile:
+def read_matrix(path: Path | None, named: dict[str, tuple[str, ...]] | None = None) -> matrix_file.MatrixFile:
     """Return a matrix file, or the default one, with the axes that options name instead of its own.
 
     Its `include` rows go with the first of them: who names an axis wants just that.
     """
-    file = config.read_matrix_file(path or config.DEFAULT_FILE)
+    file = matrix_file.read_matrix_file(path or matrix_file.DEFAULT_FILE)
     if not named:
         return file
     table = file.model_dump(by_alias=True, exclude={"include"})
     table["axes"] |= named
-    return config.checked(table, "the options")
+    return matrix_file.checked(table, "the options")

@@ -11,21 +11,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-import scenarios
-from matrix import plan, store
+from matrix.bisect.axes.locks import PackageSet
+from matrix.bisect.strategy.evidence import Find
 from matrix.cli import axes, options, sources
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
 from matrix.cli.session import called, going_on_later, progress_on
 from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
-from matrix.environments.releases import EVERY_RELEASE
+from matrix.environments.index.releases import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
-from matrix.search.evidence import Find
-from matrix.search.locks import Side
+from matrix.plan import planning
+from matrix.records import store
+from matrix.suite import selection
 
 
-class Axis(StrEnum):
+class AxisOption(StrEnum):
     """What is searched."""
 
     VERSION = "version"
@@ -37,7 +38,7 @@ class Axis(StrEnum):
     @property
     def is_unordered(self) -> bool:
         """True where every value is tried, because none lies between two others."""
-        return self in {Axis.CONFIG, Axis.PYTHON, Axis.BUILD}
+        return self in {AxisOption.CONFIG, AxisOption.PYTHON, AxisOption.BUILD}
 
 
 def bisect(  # one parameter per option
@@ -51,7 +52,7 @@ def bisect(  # one parameter per option
     find: Annotated[
         Find, typer.Option(help="What to find; any: whichever the bounds show; all: every change.", show_default=True)
     ] = Find.ANY,
-    axis: Annotated[Axis, typer.Option(help="What is searched.", show_default=True)] = Axis.VERSION,
+    axis: Annotated[AxisOption, typer.Option(help="What is searched.", show_default=True)] = AxisOption.VERSION,
     since: Annotated[str | None, typer.Option(metavar="DAY", help="First day of --axis date.")] = None,
     until: Annotated[str | None, typer.Option(metavar="DAY", help="Its last day. [default: yesterday]")] = None,
     extra: Annotated[
@@ -109,17 +110,17 @@ def bisect(  # one parameter per option
     the way; 130 interrupted.
     """
     # here: `matrix` starts without them
-    from matrix.search.apart import tell_apart
-    from matrix.search.bisection import Searched
-    from matrix.search.budget import Budget
-    from matrix.search.commits import search_commits
-    from matrix.search.days import day_named
-    from matrix.search.evidence import Options
-    from matrix.search.ordered import search_versions
-    from matrix.search.packages import search_days, search_locks
-    from matrix.search.question import Question
-    from reports.bisect import bisection_lines
-    from reports.bisect_markdown import bisection_markdown
+    from matrix.bisect.axes.commits import search_commits
+    from matrix.bisect.axes.days import day_named
+    from matrix.bisect.axes.packages import search_days, search_locks
+    from matrix.bisect.axes.releases_axis import search_versions
+    from matrix.bisect.axes.values import tell_apart
+    from matrix.bisect.bisection import Searched
+    from matrix.bisect.budget import Budget
+    from matrix.bisect.question import SearchQuestion
+    from matrix.bisect.strategy.evidence import SearchOptions
+    from reports.bisection_markdown import bisection_markdown
+    from reports.bisection_text import bisection_lines
 
     home = store.state_folder()
     console = Console()
@@ -129,7 +130,7 @@ def bisect(  # one parameter per option
         "--torch": torch,
         "--python": python,
         "--build": build,
-        "--axis": axis is not Axis.VERSION,
+        "--axis": axis is not AxisOption.VERSION,
     }
     others |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
     sources.check_alone(source, others)
@@ -138,15 +139,15 @@ def bisect(  # one parameter per option
     sides = _sides(good_lock, good_env), _sides(bad_lock, bad_env)
     _check(axis, since, until, sides, good, bad)
     scenario, variant = _one_test(test)
-    question = Question(
+    question = SearchQuestion(
         home=home,
         file=axes.read_matrix(matrix_file, named),
         scenario=scenario,
         variant=variant,
         good=good,
         bad=bad,
-        options=plan.Options(timeout=timeout),
-        asked=Options(find=find, confidence=confidence, flaky=flaky, two_sided=two_sided),
+        options=planning.RunOptions(timeout=timeout),
+        asked=SearchOptions(find=find, confidence=confidence, flaky=flaky, two_sided=two_sided),
         any_failure=any_failure,
         budget=Budget(seconds=options.seconds(max_time), installs=max_installs),
         jobs=jobs,
@@ -164,7 +165,7 @@ def bisect(  # one parameter per option
         elif axis.is_unordered:
             values = options.commas({"config": config_name, "python": python, "build": build}[axis])
             found = tell_apart(question, Searched(axis), values, cache, show)
-        elif axis is Axis.DATE:
+        elif axis is AxisOption.DATE:
             yesterday = datetime.now(UTC).date() - timedelta(days=1)
             days = day_named(str(since)), day_named(until) if until else yesterday
             found = search_days(question, *days, tuple(extra or ()), cache, show)
@@ -181,18 +182,18 @@ def bisect(  # one parameter per option
     raise typer.Exit(Exit.UNANSWERED if found.answer == "inconclusive" else Exit.GOOD)
 
 
-def _sides(lock: Path | None, python: Path | None) -> Side | None:
+def _sides(lock: Path | None, python: Path | None) -> PackageSet | None:
     """Return the one side of a comparison that options name, None where they name none."""
     if lock is not None and python is not None:
         raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
-    return Side(lock=lock, python=python) if lock or python else None
+    return PackageSet(lock=lock, python=python) if lock or python else None
 
 
 def _check(
-    axis: Axis,
+    axis: AxisOption,
     since: str | None,
     until: str | None,
-    sides: tuple[Side | None, Side | None],
+    sides: tuple[PackageSet | None, PackageSet | None],
     good: str | None,
     bad: str | None,
 ) -> None:
@@ -200,13 +201,13 @@ def _check(
     wrong = []
     if any(sides) and not all(sides):
         wrong.append("two sides are compared: give --good-lock or --good-env, and --bad-lock or --bad-env")
-    if any(sides) and (axis is not Axis.VERSION or good or bad):
+    if any(sides) and (axis is not AxisOption.VERSION or good or bad):
         wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
     if axis.is_unordered and (good or bad):
         wrong.append(f"--good and --bad are the ends of a range, but --axis {axis} has no order")
-    if axis is Axis.DATE and since is None:
+    if axis is AxisOption.DATE and since is None:
         wrong.append("--axis date needs --since, the first day to look at")
-    if axis is not Axis.DATE and (since or until):
+    if axis is not AxisOption.DATE and (since or until):
         wrong.append("--since and --until go with --axis date")
     if wrong:
         raise UsageError("\n".join(wrong))
@@ -223,7 +224,7 @@ def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:
         names = ", ".join(one.name for one in found[:4])
         raise UsageError(f"{test} names {len(found)} tests", hint=f"name one of {names}")
     (scenario,) = found
-    variants = scenarios.variants_of(scenario)
+    variants = selection.variants_of(scenario)
     wrong = [
         variant
         for variant in variants

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from matrix import runs, store
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, print_lines, write_json
 from matrix.cli.session import called
+from matrix.records import store, stored_runs
 
 
 def compare(
@@ -24,12 +24,12 @@ def compare(
     started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
     is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
     """
-    from matrix.compare import compare as compared
-    from reports.compare import comparison_lines
+    from matrix.records.comparison import compare as compared
+    from reports.comparison_text import comparison_lines
 
     home = store.state_folder()
     check_folders_of(json_file)
-    before, after = (runs.read(runs.find(text, home)) for text in (old, new))
+    before, after = (stored_runs.read(stored_runs.find(text, home)) for text in (old, new))
     comparison = compared(before.result, after.result)
     print_lines(comparison_lines(comparison, before, after, called))
     if json_file:

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from matrix import store
 from matrix.cli import axes
 from matrix.cli.output import print_lines, write_json
 from matrix.environments.cache import EnvironmentCache
+from matrix.records import store
 
 
 def dispatch(
@@ -23,10 +23,10 @@ def dispatch(
 
     The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
     """
-    from matrix import tables  # here: `matrix` starts without it
+    from matrix.inspect import dispatch_tables  # here: `matrix` starts without it
 
     file = axes.read_matrix(matrix_file)
-    comparison = tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
-    print_lines(tables.comparison_lines(comparison))
+    comparison = dispatch_tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
+    print_lines(dispatch_tables.comparison_lines(comparison))
     if json_file:
         write_json(json_file, comparison)

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix import store
 from matrix.cli.exits import Exit
 from matrix.cli.output import print_lines
 from matrix.cli.session import progress_on, terminating_like_interrupt
-from matrix.executors.local import default_jobs
-from matrix.naming import environment_named
+from matrix.plan.naming import environment_named
+from matrix.records import store
+from matrix.run.executor import default_jobs
 
 
 def doctor(
@@ -48,7 +48,7 @@ def _python_named(interpreter: str | None, home: Path) -> Path:
 
 def _check_machine(home: Path) -> int:
     """Print each check as it is done; return how many found a problem."""
-    from matrix import checkup  # here: `matrix` starts without it
+    from matrix.inspect import checkup  # here: `matrix` starts without it
 
     problems = 0
     for check in checkup.check_up(home):
@@ -61,7 +61,7 @@ def _check_machine(home: Path) -> int:
 
 def _run_controls(home: Path, python: Path, jobs: int) -> int:
     """Run the controls, then print them; return how many have a problem."""
-    from matrix import controls  # here: `matrix` starts without it
+    from matrix.inspect import controls  # here: `matrix` starts without it
 
     with terminating_like_interrupt():
         found = list(controls.run_controls(home, python, jobs, progress_on(Console())))

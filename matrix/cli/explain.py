@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix import plan, store
 from matrix.cli import axes, options
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, print_lines, write_json
 from matrix.cli.session import called, going_on_later, progress_on
 from matrix.environments.cache import EnvironmentCache
+from matrix.plan import planning
+from matrix.records import store
 
 
 def explain(  # one parameter per option
@@ -40,28 +41,28 @@ def explain(  # one parameter per option
     missing. Exit code: 0 answered; 4 not; 2 wrong usage; 130 interrupted.
     """
     # imported here: `matrix` answers from its records in less time than these take
-    from matrix import explaining
-    from reports.explain import explanation_lines
+    from matrix.explain import explainer
+    from reports.explanation_text import explanation_lines
 
     home = store.state_folder()
     check_folders_of(json_file)
     named = axes.named_axes(torch, python, build, config_names)
-    question = explaining.Question(
+    question = explainer.ExplainQuestion(
         home=home,
         file=axes.read_matrix(matrix_file, named),
         is_narrowed=bool(named),
         here=here.absolute() if here else None,
         env=env,
         may_run=run,
-        options=plan.Options(timeout=timeout, repeat=repeat),
+        options=planning.RunOptions(timeout=timeout, repeat=repeat),
     )
     suite = options.scenarios_of(test)
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
     with going_on_later():
-        explanations = explaining.answers(question, suite, cache, progress_on(Console()))
+        explanations = explainer.answers(question, suite, cache, progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     for explanation in explanations:
         print_lines(explanation_lines(explanation, called("matrix"), again))
     if json_file:
-        write_json(json_file, explaining.Explanations(explanations=explanations))
-    raise typer.Exit(Exit.GOOD if explaining.is_answered(explanations) else Exit.UNANSWERED)
+        write_json(json_file, explainer.Explanations(explanations=explanations))
+    raise typer.Exit(Exit.GOOD if explainer.is_answered(explanations) else Exit.UNANSWERED)

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from matrix import runs, store
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, print_lines, write_json
 from matrix.errors import UsageError
+from matrix.records import store, stored_runs
 
 
 def history(
@@ -19,12 +19,14 @@ def history(
 
     Exit code: 0; 2 no run has it.
     """
-    from matrix import nights
-    from reports.nights import history_lines
+    from matrix.records import nights
+    from reports.history_text import history_lines
 
     home = store.state_folder()
     check_folders_of(json_file)
-    found = nights.history(scenario, [head for head in runs.heads(home) if head.run.kind in runs.COMPARABLE])
+    found = nights.history(
+        scenario, [head for head in stored_runs.heads(home) if head.run.kind in stored_runs.COMPARABLE]
+    )
     if not found:
         raise UsageError(f"no stored run has a cell {scenario}", hint="`whichtorch runs` lists the runs")
     print_lines(history_lines(found))

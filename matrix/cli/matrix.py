@@ -10,19 +10,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-import scenarios
-from matrix import config, plan, runs, store
-from matrix.asking import answering
 from matrix.cli import axes, options
 from matrix.cli.exits import Exit, exit_code
 from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
 from matrix.environments.cache import EnvironmentCache
-from matrix.executors.local import LocalExecutor, default_jobs
 from matrix.model import Scenario
+from matrix.plan import planning
+from matrix.plan.matrix_file import MatrixFile, expand
 from matrix.process.marks import owner_is_dead, state_id, sweep
-from matrix.run import MatrixRun
-from matrix.runs import StoredRun
+from matrix.records import store, stored_runs
+from matrix.records.stored_runs import StoredRun
+from matrix.run.executor import LocalExecutor, default_jobs
+from matrix.run.pipeline import MatrixRun
+from matrix.run.signals import answering
+from matrix.suite import selection
 from reports import markdown, table
 
 
@@ -90,12 +92,14 @@ def matrix(  # one parameter per option
     console = Console()
     file = axes.read_matrix(matrix_file, axes.named_axes(torch, python, build, config_names))
     suite = _chosen_scenarios(file, scenario or [], script or [])
-    how = plan.Options(timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall)
+    how = planning.RunOptions(
+        timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall
+    )
     check_folders_of(json_file, markdown_file)
-    before = runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
+    before = stored_runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
     given = tuple(interpreter or ())
-    expansion = config.expand(
+    expansion = expand(
         file,
         interpreters_given=given,
         cache=home / "cache",
@@ -104,7 +108,7 @@ def matrix(  # one parameter per option
     )
     for note in expansion.notes:
         console.print(note, style="dim", highlight=False, soft_wrap=True)
-    planned = plan.plan(expansion.requests, suite, how)
+    planned = planning.plan(expansion.requests, suite, how)
     records = store.read_records(home)
     if list_only:
         print_lines(table.plan_lines(planned, cache, records))
@@ -115,19 +119,19 @@ def matrix(  # one parameter per option
         print(f"wrote {table.short(path)}")
     code = stored.result.run.exit_code or Exit.GOOD
     if before is not None:
-        code = _compared(runs.read(before), stored)
+        code = _compared(stored_runs.read(before), stored)
     raise typer.Exit(code)
 
 
-def _chosen_scenarios(file: config.MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> list[Scenario]:
+def _chosen_scenarios(file: MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> list[Scenario]:
     """Return the scenarios that globs choose, then the user's scripts; those of the matrix file if none is named."""
     chosen = tuple(globs) or (() if scripts else file.suite.scenarios)
-    suite = scenarios.select(scenarios.suite(), chosen) if chosen else []
-    return suite + [scenarios.script(text) for text in scripts]
+    suite = selection.select(selection.suite(), chosen) if chosen else []
+    return suite + [selection.script(text) for text in scripts]
 
 
 def _run(
-    planned: Sequence[plan.PlannedCell],
+    planned: Sequence[planning.PlannedCell],
     cache: EnvironmentCache,
     records: store.Records,
     console: Console,
@@ -149,7 +153,7 @@ def _run(
         seconds = round(time.monotonic() - started, 3)
         ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}
         run_store.finish(run_store.run.model_copy(update=ended))
-    return runs.read(runs.Head(folder=run_store.folder, run=run_store.run))
+    return stored_runs.read(stored_runs.Head(folder=run_store.folder, run=run_store.run))
 
 
 def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:
@@ -164,8 +168,8 @@ def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | No
 
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
-    from matrix.compare import compare
-    from reports.compare import comparison_lines
+    from matrix.records.comparison import compare
+    from reports.comparison_text import comparison_lines
 
     comparison = compare(before.result, stored.result)
     print_lines(comparison_lines(comparison, before, stored, called))

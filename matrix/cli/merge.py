@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from matrix import runs, store
 from matrix.cli.exits import Exit
 from matrix.errors import UsageError
+from matrix.records import store, stored_runs
 
 
 def merge(
@@ -21,15 +21,15 @@ def merge(
     The same record twice is kept once; conflicting ones are both kept, and the cells that rest on them told. The
     parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
     """
-    from matrix.merging import merge as merged
-    from reports.merging import merge_lines
+    from matrix.records.merging import merge as merged
+    from reports.merge_text import merge_lines
 
     home = store.state_folder()
     heads = []
     problems = []
     for folder in folders:
         try:
-            heads += runs.runs_below(folder)
+            heads += stored_runs.runs_below(folder)
         except UsageError as error:
             problems.append(error.message)
     if problems:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-import scenarios
 from matrix.errors import UsageError
 from matrix.model import Scenario
+from matrix.suite import selection
 
 Test = Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")]
 Timeout = Annotated[float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt.")]
@@ -23,9 +23,9 @@ def commas(values: list[str] | None) -> tuple[str, ...]:
 def scenarios_of(test: str) -> list[Scenario]:
     """Return what a Test names: a scenario of the suite, by name or path, or a script of the user's."""
     path = Path(test.partition("[")[0])
-    if path.suffix == ".py" and not path.resolve().is_relative_to(scenarios.SUITE_ROOT):
-        return [scenarios.script(test)]
-    return scenarios.select(scenarios.suite(), (test,))
+    if path.suffix == ".py" and not path.resolve().is_relative_to(selection.SUITE_ROOT):
+        return [selection.script(test)]
+    return selection.select(selection.suite(), (test,))
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
-from matrix.redaction import Redactor
+from matrix.privacy.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

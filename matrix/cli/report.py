@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from matrix import runs, store
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, write_json, write_lines
 from matrix.cli.session import called
-from matrix.redaction import Redactor
+from matrix.privacy.redaction import Redactor
+from matrix.records import store, stored_runs
 
 OUTPUT = Path("output")  # where reports go for which no file is named
 
@@ -34,11 +34,11 @@ def report(
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.
     """
-    from matrix.reporting import told
-    from reports import html as page
-    from reports.bisect_markdown import bisection_markdown
+    from reports.bisection_markdown import bisection_markdown
+    from reports.dossier import told
     from reports.junit import junit_xml
     from reports.markdown import markdown_lines
+    from reports.page import html as page
     from reports.table import short
 
     if html or markdown_file or junit or json_file:
@@ -47,7 +47,7 @@ def report(
         html, markdown_file = OUTPUT, OUTPUT / "report.md"
         junit, json_file = OUTPUT / "junit.xml", OUTPUT / "result.json"
     home = store.state_folder()
-    story = told(runs.find(run, home), home, runs.find(baseline, home) if baseline else None)
+    story = told(stored_runs.find(run, home), home, stored_runs.find(baseline, home) if baseline else None)
     written = []
     if html:
         html.mkdir(exist_ok=True)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from matrix import runs as stored
-from matrix import store
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, print_lines, write_json
 from matrix.errors import UsageError
-from matrix.redaction import Redactor
+from matrix.privacy.redaction import Redactor
+from matrix.records import store
+from matrix.records import stored_runs as stored
 
 runs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
@@ -30,7 +30,7 @@ def list_runs(
     """
     if context.invoked_subcommand is not None:
         return
-    from reports.runs import Runs, run_lines
+    from reports.run_list import Runs, run_lines
 
     check_folders_of(json_file)
     heads = stored.heads(store.state_folder())
@@ -68,8 +68,8 @@ def prune(
 
     Runs with a name stay, and what the runs that stay rest on. Exit code: 0; 2 wrong usage.
     """
-    from matrix import pruning
-    from reports.runs import prune_lines
+    from matrix.records import pruning
+    from reports.run_list import prune_lines
 
     home = store.state_folder()
     heads = stored.heads(home)

@@ -10,7 +10,7 @@ import typer
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from matrix.search.commits import Source
+    from matrix.bisect.axes.commits import Source
 
 Git = Annotated[
     Path | None, typer.Option("--git", metavar="CHECKOUT", help="Search the commits of a git checkout by git bisect.")
@@ -48,6 +48,6 @@ def source_of(
         return None
     if not build_command:
         raise UsageError("a commit needs to be built", hint="say how with --build-command, such as 'pip install -e .'")
-    from matrix.search.commits import BUILD_TIMEOUT, Source  # here: `matrix` starts without it
+    from matrix.bisect.axes.commits import BUILD_TIMEOUT, Source  # here: `matrix` starts without it
 
     return Source(checkout=git, command=build_command, interpreter=interpreter, timeout=timeout or BUILD_TIMEOUT)

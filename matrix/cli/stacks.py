@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from matrix.cli.output import print_lines
-from matrix.examine import examine
+from matrix.inspect.processes import examine
 
 
 def stacks(

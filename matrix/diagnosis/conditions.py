@@ -1,7 +1,7 @@
 """Declared conditions and what was seen of a test -> which were met, and what happened instead.
 
-Pure: the observation is what `matrix/environments/startup/observe.py` writes, as JSON, or of a hang the same from
-its stacks (`seen_stuck.py`). What is exact in it and what is inferred is told there.
+Pure: the observation is what `matrix/environments/inside/startup/observe.py` writes, as JSON, or of a hang the same,
+from its stacks (`hang/stuck_call.py`). What is exact in it and what is inferred is told there.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _HELPERS = re.compile(r"<lambda>|_fn|fn|inner|wrapper\w*|wrapped\w*|_wrap\w*|uni
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class TracebackFrame:
     """One line of a traceback: a function of a file, without folder and line number, which move."""
 
     file: str
@@ -59,7 +59,7 @@ class Raised:
     """What ended a script."""
 
     type: str  # of the cause, where the traceback shows what a compiler's exception was raised for
-    frames: tuple[Frame, ...]  # innermost first
+    frames: tuple[TracebackFrame, ...]  # innermost first
     words: str = ""  # what the cause says, its first line: releases wrap it differently more often than they reword it
 
     @property
@@ -84,12 +84,12 @@ def read_exception(stderr: str) -> Raised | None:
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if not starts:
         return None
-    frames: list[Frame] = []
+    frames: list[TracebackFrame] = []
     raises: str | None = None  # the type that the innermost frame's source line raises
     for number in range(starts[-1] + 1, len(lines)):
         line = lines[number]
         if frame := _FRAME.match(line):
-            frames.append(Frame(file=frame["file"], function=frame["function"]))
+            frames.append(TracebackFrame(file=frame["file"], function=frame["function"]))
             raises = None
         elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
             wrapper = exception["type"].rpartition(".")[2]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.model import Attempt
-    from matrix.process.supervise import Ending
+    from matrix.process.supervision import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
 BUSY = 0.5  # of a core over the whole attempt: says that it worked, where its last seconds were not looked at

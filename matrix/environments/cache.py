@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.environments.canary import Findings, inspect
-from matrix.environments.commands import CancelledError, Commander, InstallError, Start
-from matrix.environments.create import (
+from matrix.environments.commander import CancelledError, Commander, InstallError, Start
+from matrix.environments.disk import UNKNOWN_SIZE_MB, Disk, remove_tree
+from matrix.environments.environ import beside_folder, cell_environ_of
+from matrix.environments.index.releases import unreadable_index
+from matrix.environments.index.sources import Sources, configured_sources, local_folder
+from matrix.environments.installation import (
     Package,
     check_installed,
     create,
@@ -25,23 +29,19 @@ from matrix.environments.create import (
     python_of,
     python_version_of,
 )
-from matrix.environments.disk import UNKNOWN_SIZE_MB, Disk, remove_tree
-from matrix.environments.environ import beside_folder, cell_environ_of
 from matrix.environments.interpreters import find_interpreter
-from matrix.environments.releases import unreadable_index
-from matrix.environments.resolve import compile_lock, resolve
-from matrix.environments.sources import Sources, configured_sources, local_folder
-from matrix.environments.wheels import keep
+from matrix.environments.kept_wheels import keep
+from matrix.environments.resolution import compile_lock, resolve
 from matrix.errors import PreventedError
 from matrix.model import Config, Environment, Outcome, Request, digest
-from matrix.process import supervise
+from matrix.process import supervision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from matrix.model import Build
 
-QUESTIONS = digest(Path(__file__).with_name("probe.py").read_text(encoding="utf-8"))  # what a probe asks
+QUESTIONS = digest((Path(__file__).parent / "inside" / "probe.py").read_text(encoding="utf-8"))  # what a probe asks
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
 INSTALL_TIMEOUT = 900.0  # seconds for one step of an install: 3 GB over a slow line
 
@@ -57,7 +57,7 @@ class EnvironmentCache:
         install_timeout: float = INSTALL_TIMEOUT,
         progress: Callable[[str, str], None] | None = None,
         sources: Sources | None = None,
-        start: Start = supervise.start,
+        start: Start = supervision.start,
         unknown_size_mb: float = UNKNOWN_SIZE_MB,
         find: Callable[[str, Path], Path] = find_interpreter,
     ) -> None:

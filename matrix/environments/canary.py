@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.environments.commands import Commander, InstallError
+from matrix.environments.commander import Commander, InstallError
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
-PROBE = Path(__file__).with_name("probe.py")
+PROBE = Path(__file__).parent / "inside" / "probe.py"
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.model import digest
-from matrix.secret_shapes import TOKEN, is_secret
+from matrix.privacy.secret_shapes import TOKEN, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matrix.model import Config
 
-STARTUP = Path(__file__).with_name("startup")  # on PYTHONPATH of every cell; runs the config's hooks
+STARTUP = Path(__file__).parent / "inside" / "startup"  # on PYTHONPATH of every cell; runs the config's hooks
 # A config is the whole story: nothing of these may come from the shell that the tool was started in.
 _FOREIGN = (
     "PYTHON",

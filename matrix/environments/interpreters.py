@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from findpython import Finder
 
-from matrix.environments.commands import InstallError, uv_environ, uv_path
-from matrix.environments.sources import configured_sources
+from matrix.environments.commander import InstallError, uv_environ, uv_path
+from matrix.environments.index.sources import configured_sources
 from matrix.errors import PreventedError
 
 if TYPE_CHECKING:

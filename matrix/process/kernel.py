@@ -25,7 +25,7 @@ COMMAND_READ = 4096  # bytes of a command line that are looked at
 KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be killed, and must not hold us
 
 
-class Process:
+class KernelProcess:
     """One line of /proc/PID/stat."""
 
     __slots__ = ("cpu", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
@@ -62,10 +62,10 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
         os.close(descriptor)
 
 
-def process(pid: int) -> Process | None:
+def process(pid: int) -> KernelProcess | None:
     """Return what /proc says of `pid`, None when it has gone."""
     try:
-        return Process(pid, read(f"/proc/{pid}/stat"))
+        return KernelProcess(pid, read(f"/proc/{pid}/stat"))
     except (OSError, IndexError, ValueError):
         return None
 
@@ -90,7 +90,7 @@ class Tree:
         self._last_pid = b""
         self._full = 0.0  # when everything was last read afresh
 
-    def look(self, *, full: bool = False) -> list[Process]:
+    def look(self, *, full: bool = False) -> list[KernelProcess]:
         """Return the living and dead descendants, parents first; `full` reads every process anew."""
         now = time.monotonic()
         last_pid = read("/proc/loadavg").rpartition(b" ")[2]
@@ -104,19 +104,19 @@ class Tree:
         self._last_pid = last_pid
         return self._sort(listed - self._outside)
 
-    def look_for_new(self, known: set[int]) -> list[Process]:
+    def look_for_new(self, known: set[int]) -> list[KernelProcess]:
         """Return the descendants that are not `known`: fast enough to overtake a fork bomb."""
         listed = pids()
         self._outside &= listed
         return self._sort(listed - self._outside - known, known)
 
-    def _sort(self, candidates: set[int], known: Iterable[int] = ()) -> list[Process]:
+    def _sort(self, candidates: set[int], known: Iterable[int] = ()) -> list[KernelProcess]:
         """Return the descendants among the candidates; part the outsiders from those not known yet."""
-        children: dict[int, list[Process]] = {}
+        children: dict[int, list[KernelProcess]] = {}
         for pid in candidates:
             if found := process(pid):
                 children.setdefault(found.parent, []).append(found)
-        members: list[Process] = []
+        members: list[KernelProcess] = []
         for parent in (self._root, *known):
             members.extend(children.get(parent, ()))
         for member in members:  # grows as it goes
@@ -134,7 +134,7 @@ class Tree:
         return members
 
 
-def proportional_rss(members: list[Process]) -> int:
+def proportional_rss(members: list[KernelProcess]) -> int:
     """Return the bytes really resident: what forked children share counts once (slow: walks all pages)."""
     total = 0
     for member in members:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
-    from matrix.process.stacks import Sampler
-    from matrix.process.stall import Watch
+    from matrix.process.evidence.sampler import Sampler
+    from matrix.process.evidence.stall import Watch
 
     _Argument = TypeVar("_Argument")
 
@@ -56,7 +56,7 @@ class Supervisor:
         self.largest = 0  # bytes, of any single process reaped
         self.peak = 0  # bytes, of the tree, as sampled
         self.rss = 0  # bytes, at the last look
-        self.members: list[kernel.Process] = []
+        self.members: list[kernel.KernelProcess] = []
         self.helpers: dict[int, int | None] = {}  # our own children, with their status once they have ended
         self.gone = False  # the tool interrupts, or is no more
         self.ended = 0.0
@@ -222,23 +222,23 @@ class Supervisor:
             if cpu - before > IDLE * (now - since):
                 return False
             # Imported only now: most cells are over before, and need not pay for it.
-            from matrix.process import pictures, stall
+            from matrix.process.evidence import snapshots, stall
 
-            self.watch = stall.Watch(pictures.Live(self.tree, os.getpid()))
+            self.watch = stall.Watch(snapshots.Live(self.tree, os.getpid()))
         verdict = self.watch.observe(now, self.members)
         if verdict is not None:
             self.evidence["stall"] = verdict
         return verdict is not None
 
     def _sample(self, now: float) -> bool:
-        from matrix.process import stacks
+        from matrix.process.evidence import sampler
 
         if self.sampler is None:
-            if now < self.deadline - stacks.span(self.task["timeout"]) - stacks.LEAD:
+            if now < self.deadline - sampler.span(self.task["timeout"]) - sampler.LEAD:
                 return False
-            self.sampler = stacks.Sampler(self.task["py_spy"], self.deadline, self.task["timeout"], self.helpers)
+            self.sampler = sampler.Sampler(self.task["py_spy"], self.deadline, self.task["timeout"], self.helpers)
         self.sampler.look(now, self.members)
-        self.next_look = min(self.next_look, now + stacks.LOOK)
+        self.next_look = min(self.next_look, now + sampler.LOOK)
         return False
 
     def _collect(self, stopped_by: str) -> bool:
@@ -246,16 +246,16 @@ class Supervisor:
         folder = self.task.get("stacks")
         if not folder or stopped_by not in ("timeout", "stall") or not kernel.HAS_PROC:
             return False
-        from matrix.process import collect
+        from matrix.process.evidence import capture
 
         began = time.monotonic()
         members = [member for member in self.tree.look(full=True) if member.pid not in self.helpers]
         pids = [member.pid for member in members if member.is_alive]
         pids.sort(key=lambda pid: pid != self.leader)
-        collection = collect.of_task(self.task, pids, self.helpers)
+        collection = capture.of_task(self.task, pids, self.helpers)
         try:
             while not self.gone and not collection.step(time.monotonic()):
-                self._sleep(collect.STEP)
+                self._sleep(capture.STEP)
                 if time.monotonic() >= self.next_look and self._is_past_limits():
                     self.notes.append("diagnosis ended early: a limit was passed")
                     break

@@ -11,9 +11,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from matrix.bisect.bisection import Bisection
 from matrix.model import Environment, Model, Record, Run, Scenario
-from matrix.search.bisection import Bisection
-from matrix.store import CellLine
+from matrix.records.store import CellLine
 from tests import contract
 from tests.cli.shell import FAILS_IN_OLD, User
 

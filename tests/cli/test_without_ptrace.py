@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from matrix.process.collect import NOT_PERMITTED
+from matrix.process.evidence.capture import NOT_PERMITTED
 from tests.cli.shell import PATIENCE, User
 from tests.process.running import PROGRAMS
-from tests.process.test_collect import needs_collectors
+from tests.process.test_capture import needs_collectors
 
 WITHOUT = (sys.executable, str(PROGRAMS / "without_ptrace.py"))
 
@@ -66,7 +66,7 @@ def test_a_process_that_may_not_be_read(user: User) -> None:
 
 def test_the_doctor_names_the_cause(user: User) -> None:
     """The lack of ptrace is a problem, with what the collector said, what the kernel says, and the remedy."""
-    shown = "from matrix.checkup import check_up; print(*(c for c in check_up(Path()) if c.name == 'ptrace'))"
+    shown = "from matrix.inspect.checkup import check_up; print(*(c for c in check_up(Path()) if c.name == 'ptrace'))"
     ended = call(user, "-c", "from pathlib import Path; " + shown)
     assert ended.returncode == 0, ended.stderr
     assert "py-spy cannot read another process: EPERM: Operation not permitted (" in ended.stdout

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from matrix.diagnosis import dispatch_table, faulthandler_text, gdb, kernel_text, pyspy, pystack, stacks
-from matrix.diagnosis.dispatch_table import Table
+from matrix.diagnosis import stacks
+from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pyspy, pystack
+from matrix.diagnosis.dispatch import operator_table
+from matrix.diagnosis.dispatch.operator_table import Table
 from matrix.diagnosis.stacks import Process, Thread
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -48,7 +50,7 @@ def picture(name: str, *collectors: str) -> tuple[Process, ...]:
 
 def table(version: str = VERSION) -> Table:
     """Return how a release dispatches aten::mm."""
-    return dispatch_table.parse((SAMPLES / f"table.aten_mm.{version}.txt").read_text(), "aten::mm")
+    return operator_table.parse((SAMPLES / f"table.aten_mm.{version}.txt").read_text(), "aten::mm")
 
 
 def thread(processes: tuple[Process, ...], tid: int) -> Thread:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis import faulthandler_text, gdb, kernel_text, pyspy, pystack
+from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pyspy, pystack
 from matrix.diagnosis.stacks import Language, Process
 from tests.diagnosis.pictures import PARSERS, SAMPLES, Parser, files, parse, picture, thread
 

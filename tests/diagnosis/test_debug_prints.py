@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis import debug_prints
-from matrix.diagnosis.dispatch import Place, Stage, Status
-from matrix.diagnosis.dispatch_table import KernelKind
+from matrix.diagnosis.dispatch import debug_prints
+from matrix.diagnosis.dispatch.call_path import Place, Stage, Status
+from matrix.diagnosis.dispatch.operator_table import KernelKind
 from tests.diagnosis.pictures import table
 
 META = "DispatchKeySet(Meta, ADInplaceOrView, AutogradMeta)"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis import dispatch_frames, dispatch_table, dispatch_trace, pyspy
-from matrix.diagnosis.dispatch import Caller, Place, Stage, Status, expected, path
-from matrix.diagnosis.dispatch_table import KernelKind, Table
+from matrix.diagnosis.collectors import pyspy
+from matrix.diagnosis.dispatch import dispatch_frames, dispatch_trace, operator_table
+from matrix.diagnosis.dispatch.call_path import Caller, Place, Stage, Status, expected, path
+from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
 from tests.diagnosis.pictures import SAMPLES, files, parse, picture, table, thread
 
 TABLES = {"aten::mm": table()}
@@ -244,27 +245,27 @@ def test_registered_from_python_in_an_old_release() -> None:
 
 def test_compare_tables() -> None:
     """Only kernels that differ are named; lines, folders and shards of generated sources are not a difference."""
-    first = dispatch_table.parse(
+    first = operator_table.parse(
         "Meta: registered at ENV/torch/_meta_registrations.py:53 [kernel]\n"
         "CPU: registered at /a/RegisterCPU_0.cpp:3 [kernel]\n"
     )
-    second = dispatch_table.parse(
+    second = operator_table.parse(
         "Meta: registered at /b/RegisterMeta_0.cpp:9424 [kernel]\nCPU: registered at /b/RegisterCPU_4.cpp:8 [kernel]\n"
     )
-    differences = dispatch_table.compare_tables(first, second)
+    differences = operator_table.compare_tables(first, second)
     assert [one.key for one in differences] == ["Meta"]
-    assert list(dispatch_table.difference_lines(differences)) == [
+    assert list(operator_table.difference_lines(differences)) == [
         "Meta:",
         "    Python, boxed, _meta_registrations.py:53 [kernel]",
         "    C++, RegisterMeta_0.cpp:9424 [kernel]",
     ]
-    assert dispatch_table.compare_tables(first, first) == ()
+    assert operator_table.compare_tables(first, first) == ()
 
 
 def test_compare_real_releases() -> None:
     """Between 2.11.0 and 2.15.0 one key of aten::mm changed; 2.1.2 had no kernel for a backend that came later."""
-    assert [one.key for one in dispatch_table.compare_tables(table(), table("2.15.0"))] == ["Named"]
-    older = {one.key: one for one in dispatch_table.compare_tables(table("2.1.2"), table())}
+    assert [one.key for one in operator_table.compare_tables(table(), table("2.15.0"))] == ["Named"]
+    older = {one.key: one for one in operator_table.compare_tables(table("2.1.2"), table())}
     assert older["AutogradMAIA"].first is None
     assert "Meta" not in older
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from matrix.diagnosis.exception import read_exception
-from matrix.diagnosis.same import is_same_failure
+from matrix.diagnosis.sameness import is_same_failure
 from matrix.diagnosis.verdict import judge
-from matrix.process.supervise import Ending
+from matrix.process.supervision import Ending
 
 TORCH = "/e/lib/python3.11/site-packages/torch"
 EAGER_2_11 = f"""\

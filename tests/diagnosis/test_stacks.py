@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from matrix.diagnosis import faulthandler_text, stacks
+from matrix.diagnosis import stacks
+from matrix.diagnosis.collectors import faulthandler_text
 from matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
 from tests.diagnosis.pictures import picture, thread
 

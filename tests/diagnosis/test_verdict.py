@@ -6,7 +6,7 @@ import pytest
 
 from matrix.diagnosis.verdict import combine, judge
 from matrix.model import Attempt, Outcome, StoppedBy
-from matrix.process.supervise import Ending
+from matrix.process.supervision import Ending
 
 MEMORY = 1000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from matrix.environments.cache import EnvironmentCache
-from matrix.environments.sources import Sources
+from matrix.environments.index.sources import Sources
 from matrix.model import Build, Config, Request
 from tests.wheels import Index, build_companion
 

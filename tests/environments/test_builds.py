@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.builds import (
-    PYTORCH_INDEX,
-    PYTORCH_INDEX_VARIABLE,
-    answers,
-    build_named,
-    choose_auto,
-)
+from matrix.environments.index.builds import PYTORCH_INDEX, PYTORCH_INDEX_VARIABLE, answers, build_named, choose_auto
 from matrix.errors import UsageError
 from matrix.model import Build
 from tests.wheels import build_wheel, serve
@@ -104,7 +98,7 @@ def test_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert answers(index.url + "/nothing/here")
         index.failing = 1
         assert not answers(index.url)
-        monkeypatch.setattr("matrix.environments.builds.ANSWER_TIMEOUT", 0.1)
+        monkeypatch.setattr("matrix.environments.index.builds.ANSWER_TIMEOUT", 0.1)
         index.held = threading.Event()
         assert not answers(index.url)
         index.held.set()

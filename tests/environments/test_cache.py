@@ -12,8 +12,8 @@ import pytest
 
 from matrix.environments import cache as cache_module
 from matrix.environments.cache import cell_environ
-from matrix.environments.create import installed_packages
-from matrix.environments.sources import Sources
+from matrix.environments.index.sources import Sources
+from matrix.environments.installation import installed_packages
 from matrix.model import Build, Config, Outcome, Request
 from tests.environments.conftest import PYTHON, MakeCache, ask, stages_of
 from tests.wheels import Index, build_companion, build_wheel, serve

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.commands import CancelledError
+from matrix.environments.commander import CancelledError
 from matrix.environments.disk import Disk, NoRoomError
-from matrix.environments.sources import Sources
+from matrix.environments.index.sources import Sources
 from matrix.model import Build, Outcome
 from tests.environments.conftest import MakeCache, ask, stages_of
 from tests.wheels import Index, build_companion, build_wheel, serve

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.environments.releases import (
+from matrix.environments.index.releases import (
     IndexUnreachableError,
     Listing,
     Release,
@@ -21,7 +21,7 @@ from matrix.environments.releases import (
     split_specs,
     unreadable_index,
 )
-from matrix.environments.sources import FIRST_INDEX, Sources
+from matrix.environments.index.sources import FIRST_INDEX, Sources
 from matrix.errors import UsageError
 from matrix.model import Build
 from tests.wheels import Index, build_wheel, serve

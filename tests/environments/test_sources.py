@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.sources import (
+from matrix.environments.index.sources import (
     BEST_MATCH,
     DEFAULT_INDEX,
     FIRST_INDEX,

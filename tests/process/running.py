@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.process import kernel, supervise
+from matrix.process import kernel, supervision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 PATIENCE = 30.0  # seconds for a condition: a test that needs them fails
 
 
-def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervise.Supervised:
+def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervision.Supervised:
     """Start a program; its output goes to `folder`/out and `folder`/err."""
     folder.mkdir(parents=True, exist_ok=True)
     task: dict[str, Any] = {
@@ -28,10 +28,10 @@ def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervi
         "stderr": str(folder / "err"),
         "timeout": 60.0,
     }
-    return supervise.start(supervise.Task(**task | fields))
+    return supervision.start(supervision.Task(**task | fields))
 
 
-def run(folder: Path, program: str, *arguments: str, **fields: Any) -> supervise.Ending:
+def run(folder: Path, program: str, *arguments: str, **fields: Any) -> supervision.Ending:
     """Run a program to its end."""
     return begin(folder, program, *arguments, **fields).wait()
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.process import kernel, pictures, runtime
+from matrix.process import kernel
+from matrix.process.evidence import runtime, snapshots
 from tests.process.running import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_name_with_parentheses() -> None:
     """A process may call itself anything."""
     rest = " ".join(map(str, range(4, 60)))
-    found = kernel.Process(7, f"7 (a) b (c) S {rest}".encode())
+    found = kernel.KernelProcess(7, f"7 (a) b (c) S {rest}".encode())
     assert (found.name, found.state, found.parent, found.threads) == ("a) b (c", "S", 4, 20)
 
 
@@ -62,11 +63,11 @@ def test_other_files_have_no_runtime_state() -> None:
         assert runtime.find_symbol(file.fileno()) is None
 
 
-@pytest.mark.skipif(not pictures.CALLS, reason="system calls of this machine are not known")
+@pytest.mark.skipif(not snapshots.CALLS, reason="system calls of this machine are not known")
 def test_a_sleep_is_seen_as_what_it_is() -> None:
     """A sleeping process is in a system call that is no evidence of a deadlock."""
     with subprocess.Popen(["sleep", "600"]) as child:
-        assert until(lambda: pictures.read_thread(child.pid, child.pid).state == "S")
-        thread = pictures.read_thread(child.pid, child.pid)
+        assert until(lambda: snapshots.read_thread(child.pid, child.pid).state == "S")
+        thread = snapshots.read_thread(child.pid, child.pid)
         child.kill()
     assert (thread.name, thread.call) == ("sleep", "")

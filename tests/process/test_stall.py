@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.process import stall
-from matrix.process.kernel import Process
+from matrix.process.evidence import stall
+from matrix.process.kernel import KernelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,34 +17,34 @@ GIL = 0x7F680FF4E6F0  # as in a process whose main thread joins a C++ thread wit
 HEAP = 0x5584AC41830C
 
 
-def thread(tid: int, call: str | None = "futex", *arguments: int, **fields: Any) -> stall.Thread:
+def thread(tid: int, call: str | None = "futex", *arguments: int, **fields: Any) -> stall.ThreadSnapshot:
     """Return a sleeping thread; without arguments, one that waits for a lock for ever."""
     padded = (arguments or (HEAP + tid, 0x80, 0, 0)) + (0,) * 6
-    base = stall.Thread(tid=tid, name="python", state="S", switches=9, call=call, arguments=padded[:6])
+    base = stall.ThreadSnapshot(tid=tid, name="python", state="S", switches=9, call=call, arguments=padded[:6])
     return replace(base, **fields)
 
 
-def process(pid: int, parent: int = 1, cpu: float = 5.0, state: str = "S") -> Process:
+def process(pid: int, parent: int = 1, cpu: float = 5.0, state: str = "S") -> KernelProcess:
     """Return a process as /proc/PID/stat has it."""
     fields = ["0"] * 50
     fields[:3] = [state, str(parent), str(pid)]
     fields[11] = str(round(cpu * 100))
     fields[17] = "3"
-    return Process(pid, f"{pid} (python) {' '.join(fields)}".encode())
+    return KernelProcess(pid, f"{pid} (python) {' '.join(fields)}".encode())
 
 
 @dataclass
 class Kernel:
     """A kernel that answers as it is told."""
 
-    picture: dict[int, list[stall.Thread]]
+    picture: dict[int, list[stall.ThreadSnapshot]]
     fds: tuple[int, ...] | None = (5,)
     outside: str = ""
     signals: bool = False
     bytes: int = 0
     asked: list[int] = field(default_factory=list)
 
-    def threads(self, pid: int, first: int) -> Iterator[stall.Thread]:
+    def threads(self, pid: int, first: int) -> Iterator[stall.ThreadSnapshot]:
         for found in sorted(self.picture[pid], key=lambda thread: thread.tid != first):
             self.asked.append(found.tid)
             yield found
@@ -61,11 +61,13 @@ class Kernel:
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         return self.fds
 
-    def is_inside(self, waits: Sequence[tuple[int, stall.Thread, stall.Wait]], members: frozenset[int]) -> str:
+    def is_inside(
+        self, waits: Sequence[tuple[int, stall.ThreadSnapshot, stall.KernelWait]], members: frozenset[int]
+    ) -> str:
         return self.outside
 
 
-def watch(kernel: Kernel, members: list[Process], seconds: float = 6.0) -> float | None:
+def watch(kernel: Kernel, members: list[KernelProcess], seconds: float = 6.0) -> float | None:
     """Watch a tree that does not change; return after how many seconds there is a verdict."""
     watching = stall.Watch(kernel)
     for step in range(int(seconds * 2) + 1):

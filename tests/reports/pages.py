@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from matrix import runs
-from matrix.compare import Comparison, compare
+from matrix.bisect.bisection import Bisection, Boundary, Probe, Searched
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.model import (
     Attempt,
     Cell,
@@ -22,11 +22,11 @@ from matrix.model import (
     Scenario,
     StoppedBy,
 )
-from matrix.nights import Night
-from matrix.runs import StoredRun
-from matrix.search.bisection import Bisection, Boundary, Probe, Searched
-from matrix.search.evidence import Change, Find, Kind, Purpose, Verdict
-from reports.html import page
+from matrix.records import stored_runs
+from matrix.records.comparison import Comparison, compare
+from matrix.records.nights import Night
+from matrix.records.stored_runs import StoredRun
+from reports.page.html import page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def called(command: str) -> str:
 
 def real() -> StoredRun:
     """Return the real run."""
-    return runs.read(runs.runs_below(REAL)[-1])
+    return stored_runs.read(stored_runs.runs_below(REAL)[-1])
 
 
 def made(
@@ -233,7 +233,7 @@ class Tried:
 
     value: str
     outcome: Outcome
-    verdict: Verdict
+    verdict: SearchVerdict
     purpose: Purpose | None = Purpose.NARROW
 
 
@@ -242,14 +242,14 @@ def bisection() -> Bisection:
     minors = [f"2.{minor}.0" for minor in range(12)]
     values = ("1.13.0", "1.13.1", *minors, "2.11.1", "2.12.0", "2.12.1", "2.13.0", "2.14.0", "2.14.1", "2.15.0")
     tried = (
-        Tried(value="1.13.0", outcome=Outcome.SKIP, verdict=Verdict.UNTESTABLE, purpose=Purpose.BOUND),
-        Tried(value="2.15.0", outcome=Outcome.PASS, verdict=Verdict.GOOD, purpose=Purpose.BOUND),
-        Tried(value="2.5.0", outcome=Outcome.FAIL, verdict=Verdict.BAD, purpose=Purpose.WIDEN),
-        Tried(value="2.9.0", outcome=Outcome.FAIL, verdict=Verdict.BAD),
-        Tried(value="2.13.0", outcome=Outcome.PASS, verdict=Verdict.GOOD),
-        Tried(value="2.11.0", outcome=Outcome.FAIL, verdict=Verdict.BAD),
-        Tried(value="2.12.0", outcome=Outcome.PASS, verdict=Verdict.GOOD),
-        Tried(value="2.11.1", outcome=Outcome.FAIL, verdict=Verdict.BAD),
+        Tried(value="1.13.0", outcome=Outcome.SKIP, verdict=SearchVerdict.UNTESTABLE, purpose=Purpose.BOUND),
+        Tried(value="2.15.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD, purpose=Purpose.BOUND),
+        Tried(value="2.5.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD, purpose=Purpose.WIDEN),
+        Tried(value="2.9.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
+        Tried(value="2.13.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD),
+        Tried(value="2.11.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
+        Tried(value="2.12.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD),
+        Tried(value="2.11.1", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
     )
     name = "fake_tensor/add_meta[level=fake]"
     probes = [
@@ -280,7 +280,7 @@ def bisection() -> Bisection:
         installs=7,
         runs=11,
         seconds=397,
-        answer=Kind.BOUNDARY,
+        answer=AnswerKind.BOUNDARY,
         reasons=("1.13.0 could not be tested",),
         command=f"nox -s bisect -- '{name}'",
     )

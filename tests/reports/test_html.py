@@ -14,8 +14,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from matrix.model import Outcome, Scenario
-from reports.html import FIXED, PER_CELL
-from reports.room import shares
+from reports.page.cuts import shares
+from reports.page.html import FIXED, PER_CELL
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
 
@@ -344,7 +344,7 @@ def test_pictures_are_well_formed(real: str) -> None:
 
 def test_the_line_of_a_bisection() -> None:
     """Probes are numbered as they were made, and the bracket narrows to the boundary."""
-    from reports.pictures import version_line
+    from reports.page.pictures import version_line
 
     line = version_line(pages.bisection())
     assert [(step.number, step.value) for step in line.steps][:3] == [(1, "1.13.0"), (2, "2.15.0"), (3, "2.5.0")]

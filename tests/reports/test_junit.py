@@ -11,7 +11,7 @@ import pytest
 
 from matrix.cli.exits import exit_code
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
-from matrix.runs import StoredRun
+from matrix.records.stored_runs import StoredRun
 from reports.junit import ELEMENTS, element_of, junit_xml
 from tests.reports.test_table import NEW, OLD, cell, environment, result
 

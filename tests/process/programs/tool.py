@@ -6,18 +6,18 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 
-from matrix.process import supervise
+from matrix.process import supervision
 
 folder = Path(sys.argv[2])
-running = supervise.start(
-    supervise.Task(
+running = supervision.start(
+    supervision.Task(
         argv=(sys.executable, str(Path(__file__).with_name("tree.py"))),
         cwd=str(folder),
         env=dict(os.environ),
         stdout=str(folder / "out"),
         stderr=str(folder / "err"),
         timeout=600,
-        mark=supervise.mark_for(folder, "1"),
+        mark=supervision.mark_for(folder, "1"),
     )
 )
 print(running.pid, flush=True)

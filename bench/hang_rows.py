@@ -1,0 +1,96 @@
+"""Whether hangs are told as what they are, and healthy runs as healthy, through the whole pipeline."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.row import BenchRow, Figure
+from matrix.inspect.controls import Bare
+from matrix.model import Outcome
+from matrix.plan import planning
+from matrix.records.store import Records
+from matrix.run.recording import laboratory
+from matrix.suite import selection
+from tests.process.running import PROGRAMS
+from tests.process.test_capture import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.events import Emit
+    from matrix.model import Cell, Scenario
+
+REPETITIONS = 20
+RIGHT = 19  # of these
+TIMEOUT = 6.0  # seconds that a spin is given
+HEALTHY_RUNS = 200
+IDLE_AT_ONCE = 8  # of what waits: only its diagnosis costs anything
+BUSY_AT_ONCE = 2
+SLEEPING_AT_ONCE = 40
+_IDLE = ("sleep", "subprocess", "output")  # healthy work that takes no core
+
+
+@contextmanager
+def _quiet(_cache: EnvironmentCache, _total: int) -> Iterator[Emit]:
+    yield lambda _event: None
+
+
+def _cells(
+    folder: Path, suite: Sequence[Scenario], times: int, at_once: int, timeout: float | None = None
+) -> list[Cell]:
+    """Run every variant of some scenarios so many times, as cells of this Python; return them all."""
+    cache = Bare(folder, Path(sys.executable), platform.python_version())
+    planned = planning.plan([cache.request], suite, planning.RunOptions(timeout=timeout, fresh=True))
+    with laboratory(folder, cache, Records(), _quiet) as lab:
+        return list(lab([cell for cell in planned for _ in range(times)], at_once)[1])
+
+
+def kinds(folder: Path) -> Figure:
+    """Hang and spin in Python, in C with and without the GIL, in a child and in its thread; compare the kind told."""
+    told: dict[str, Counter[str]] = {}
+    for is_busy, at_once in ((False, IDLE_AT_ONCE), (True, BUSY_AT_ONCE)):
+        names = [name for name in KINDS if name.startswith("spins") is is_busy]
+        suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in names]
+        for cell in _cells(folder, suite, REPETITIONS, at_once, TIMEOUT):
+            kind = (cell.diagnosis or {}).get("kind", "no diagnosis")
+            name = Path(cell.scenario).stem
+            told.setdefault(name, Counter())[kind if cell.outcome is Outcome.HANG else str(cell.outcome)] += 1
+    right = {name: told[name][kind] for name, kind in KINDS.items()}
+    text = f"{min(right.values())} of {REPETITIONS} at least"
+    wrong = [(name, kind, count) for name in KINDS for kind, count in told[name].items() if kind != KINDS[name]]
+    text += "".join(f"; {name}: {count} {kind}" for name, kind, count in wrong)
+    return Figure(text=text, met=min(right.values()) >= RIGHT)
+
+
+def healthy(folder: Path) -> Figure:
+    """Run the healthy controls, all but one of which look much like a hang."""
+    idle = selection.select(selection.suite(), ["control/pass", *(f"control/slow[work={work}]" for work in _IDLE)])
+    busy = selection.select(selection.suite(), ["control/slow[work=compile]"])
+    times = HEALTHY_RUNS // (len(_IDLE) + 2)
+    cells = [*_cells(folder, idle, times, SLEEPING_AT_ONCE), *_cells(folder, busy, times, BUSY_AT_ONCE)]
+    outcomes = Counter(attempt.outcome for cell in cells for attempt in cell.attempts)
+    others = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+    is_met = outcomes[Outcome.HANG] == 0 and outcomes[Outcome.PASS] >= HEALTHY_RUNS
+    return Figure(text=f"{outcomes[Outcome.HANG]} of {outcomes.total()} ({others})", met=is_met)
+
+
+ROWS = [
+    BenchRow(
+        name="kinds",
+        what=f"kinds of hang and spin told right, {len(KINDS)} programs, {REPETITIONS} times each",
+        target=f">= {RIGHT} of {REPETITIONS} each",
+        measure=kinds,
+    ),
+    BenchRow(
+        name="healthy",
+        what=f"called a hang, of {HEALTHY_RUNS} healthy cells that can be asked for their stacks",
+        target="0",
+        measure=healthy,
+    ),
+]

@@ -1,0 +1,1 @@
+"""Which value of an axis changed the outcome of a test."""

@@ -1,0 +1,1 @@
+"""What can be searched: releases, days, packages, values, commits."""

@@ -1,0 +1,143 @@
+"""Run probes, several at once, each through the same pipeline as a cell of a matrix."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix.events import AttemptEnded
+from matrix.model import Role
+from matrix.run.executor import LocalExecutor
+from matrix.run.pipeline import SIGNAL_CHECK, MatrixRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.events import Emit, Event
+    from matrix.model import Cell, Environment
+    from matrix.plan.planning import PlannedCell
+    from matrix.process.supervision import Supervised
+    from matrix.records.store import Records, RunStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What came of a probe; no cell where it was cancelled."""
+
+    position: int
+    environment: Environment | None = None
+    cell: Cell | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    run: MatrixRun
+    executor: LocalExecutor
+    thread: threading.Thread
+
+
+class Prober:
+    """Probes of one search. Use it from one thread; close it at the end, whatever happened."""
+
+    def __init__(
+        self,
+        *,
+        cache: EnvironmentCache,
+        records: Records,
+        store: RunStore,
+        emit: Emit,
+        make_executor: Callable[[], LocalExecutor] = LocalExecutor,
+    ) -> None:
+        self._cache, self._records, self._store, self._tell = cache, records, store, emit
+        self._make_executor = make_executor  # one for each probe, so that one can be stopped alone
+        self._changed = threading.Condition()  # guards what is below
+        self._running: dict[int, _Running] = {}
+        self._ended: list[Probed] = []
+        self._failure: BaseException | None = None
+        self.runs = 0  # attempts made so far, those that only observe left out
+
+    @property
+    def run_id(self) -> str:
+        """The run that the records go to."""
+        return self._store.run.id
+
+    @property
+    def positions(self) -> frozenset[int]:
+        """Where probes run now."""
+        with self._changed:
+            return frozenset(self._running)
+
+    def attempts(self) -> tuple[Supervised, ...]:
+        """Return the attempts that run now."""
+        with self._changed:
+            return tuple(one for running in self._running.values() for one in running.executor.running)
+
+    def start(self, position: int, planned: PlannedCell) -> None:
+        """Begin a probe; `wait` tells what came of it."""
+        executor = self._make_executor()
+        run = MatrixRun(
+            [planned],
+            cache=self._cache,
+            executor=executor,
+            records=self._records,
+            store=self._store,
+            emit=self._emit,
+        )
+        thread = threading.Thread(target=self._probe, args=(position, run), name=f"probe {position}", daemon=True)
+        with self._changed:
+            self._running[position] = _Running(run=run, executor=executor, thread=thread)
+        thread.start()
+
+    def cancel(self, position: int) -> None:
+        """Have a probe end soon, whatever it is doing; its attempts that are done are kept."""
+        with self._changed:
+            running = self._running.get(position)
+        if running is not None:
+            running.run.cancel()
+
+    def wait(self, seconds: float | None = None) -> list[Probed]:
+        """Return the probes that have ended since, at least one, or none where `seconds` pass before.
+
+        Raises what went wrong in one, but for what belongs to an environment.
+        """
+        with self._changed:
+            left = seconds
+            while not self._ended and self._failure is None and (left is None or left > 0):
+                self._changed.wait(SIGNAL_CHECK if left is None else min(left, SIGNAL_CHECK))
+                left = None if left is None else left - SIGNAL_CHECK
+            if self._failure is not None:
+                raise self._failure
+            ended, self._ended = self._ended, []
+            return ended
+
+    def close(self) -> None:
+        """Cancel what runs and wait for its end."""
+        with self._changed:
+            running = list(self._running.values())
+        for one in running:
+            one.run.cancel()
+        for one in running:
+            one.thread.join()
+
+    def _emit(self, event: Event) -> None:
+        """Pass an event on, and count the attempts."""
+        if isinstance(event, AttemptEnded) and event.attempt.role is Role.JUDGE:
+            with self._changed:
+                self.runs += 1
+        self._tell(event)
+
+    def _probe(self, position: int, run: MatrixRun) -> None:
+        failure: BaseException | None = None
+        try:
+            run.run(jobs=1)
+        except BaseException as error:  # noqa: BLE001  raised again in `wait`
+            failure = error
+        environment = run.environments[0] if run.environments else None
+        cell = run.cells[0] if run.cells else None
+        with self._changed:
+            del self._running[position]
+            self._failure = self._failure or failure
+            self._ended.append(Probed(position=position, environment=environment, cell=cell))
+            self._changed.notify_all()

@@ -1,0 +1,201 @@
+"""The nouns of a search: what was seen where, what a probe costs, what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class SearchVerdict(StrEnum):
+    """What one run says about its position."""
+
+    GOOD = "good"
+    BAD = "bad"  # the reference failure
+    DIFFERENT = "different"  # another failure: neither good nor bad
+    UNTESTABLE = "untestable"  # not installable, not applicable, the harness: no evidence
+
+
+class Change(StrEnum):
+    """What a boundary is, read from the older to the newer side."""
+
+    FIX = "fix"
+    REGRESSION = "regression"
+
+    @property
+    def sides(self) -> tuple[SearchVerdict, SearchVerdict]:
+        """The verdicts before and after it."""
+        good, bad = SearchVerdict.GOOD, SearchVerdict.BAD
+        return (bad, good) if self is Change.FIX else (good, bad)
+
+
+class Find(StrEnum):
+    """What is asked for."""
+
+    FIX = "fix"
+    REGRESSION = "regression"
+    ANY = "any"  # whichever the bounds show
+    ALL = "all"  # every boundary that sampling within the budget finds
+
+    def wants(self, change: Change) -> bool:
+        """Return True where a boundary of this kind answers the question."""
+        return self in {Find.ANY, Find.ALL} or self.value == change.value
+
+
+class Purpose(StrEnum):
+    """Why a probe is made."""
+
+    BOUND = "bound"
+    WIDEN = "widen"  # a bound does not hold, or cannot be tested
+    NARROW = "narrow"  # inside the bracket
+    SAMPLE = "sample"  # looking for a change that the bounds do not show
+    CONFIRM = "confirm"  # once more, to be sure
+    SETTLE = "settle"  # with the longer limit, where the clock ended a run that was still moving
+
+
+class AnswerKind(StrEnum):
+    """Which sort of answer it is."""
+
+    BOUNDARY = "boundary"
+    NONE = "none"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRun:
+    """One run, or one failed try to have one."""
+
+    position: int
+    verdict: SearchVerdict
+    provisional: bool = False  # the clock ended it while it was still moving: void once a firm run is there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What is asked, and how sure the answer must be."""
+
+    find: Find = Find.ANY
+    low: int = 0  # the bounds as asked for; positions outside them are used only to repair them
+    high: int | None = None  # default: the last position
+    confidence: float = 0.95
+    flaky: bool = False  # use the flaky model from the start
+    two_sided: bool = False  # a good version may fail, rarely
+    bound_runs: int = 3  # of a bad bound: a flake shows here first
+    confirm_runs: int = 2  # of each of the final pair
+    samples: int | None = None  # positions tried where the bounds agree, or for `all`; default ceil(log2 n)
+    max_positions: int | None = None  # different positions tried, untestable ones included
+    max_runs: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What a probe costs, in seconds; equal weights unless told."""
+
+    install: tuple[float, ...] = ()  # by position, 0 where it is installed already; () for nothing anywhere
+    good: float = 1.0  # a good run
+    bad: float = 1.0  # a bad run: a hang costs its timeout
+
+    def install_at(self, position: int) -> float:
+        """Return the seconds until `position` can be run."""
+        return self.install[position] if self.install else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """All that a decision depends on: the order of the observations and how they came about do not matter."""
+
+    size: int  # number of positions, ordered from old to new
+    observations: tuple[ProbeRun, ...] = ()
+    options: SearchOptions = field(default_factory=SearchOptions)
+    costs: Costs = field(default_factory=Costs)
+    names: tuple[str, ...] = ()  # what positions are called in reasons
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The bounds as asked for, kept inside the range and in order."""
+        high = self.size - 1 if self.options.high is None else self.options.high
+        ends = sorted(min(max(end, 0), self.size - 1) for end in (self.options.low, high))
+        return ends[0], ends[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextProbe:
+    """What to run next: up to `runs` runs at a position, ended early by `until` or by an untestable one."""
+
+    position: int
+    runs: int = 1
+    until: SearchVerdict | None = None  # one such run says it all
+    purpose: Purpose
+    firm: bool = False  # with the longer limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bracket:
+    """Two tested positions between which the outcome changes."""
+
+    before: int
+    after: int
+    change: Change
+    confidence: float
+    untestable_between: tuple[int, ...] = ()  # seen to be
+    different_between: tuple[int, ...] = ()
+    untried_between: tuple[int, ...] = ()  # among untestable ones and taken for one of them, or the budget ended
+
+    @property
+    def is_exact(self) -> bool:
+        """True for neighbours: the culprit is `after`."""
+        return self.after == self.before + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAnswer:
+    """What the evidence says. Boundaries of an inconclusive answer are brackets: nothing is blamed."""
+
+    kind: AnswerKind
+    boundaries: tuple[Bracket, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What was seen at one position. Provisional runs count until there is a firm one."""
+
+    good: int = 0
+    bad: int = 0
+    different: int = 0
+    untestable: int = 0
+    provisional: bool = False
+
+    @property
+    def label(self) -> SearchVerdict:
+        """The verdict; a position that failed even once is bad."""
+        if self.bad:
+            return SearchVerdict.BAD
+        if self.good:
+            return SearchVerdict.GOOD
+        return SearchVerdict.DIFFERENT if self.different else SearchVerdict.UNTESTABLE
+
+    @property
+    def is_mixed(self) -> bool:
+        """True where runs disagree."""
+        return bool(self.good and self.bad)
+
+
+def tally(observations: Iterable[ProbeRun]) -> dict[int, Tally]:
+    """Count the observations by position, in the order of positions."""
+    by_position: dict[int, list[ProbeRun]] = {}
+    for observation in observations:
+        by_position.setdefault(observation.position, []).append(observation)
+    tallies = {}
+    for position in sorted(by_position):
+        seen = by_position[position]
+        decisive = [one for one in seen if one.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}]
+        firm = [one for one in decisive if not one.provisional]
+        counted = Tally(provisional=bool(decisive) and not firm)
+        for one in firm or decisive or seen:
+            setattr(counted, one.verdict.value, getattr(counted, one.verdict.value) + 1)
+        tallies[position] = counted
+    return tallies

@@ -1,0 +1,232 @@
+"""Run uv and other short-lived tools, supervised: a timeout that kills, an interrupt that works, a log."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from matrix.environments.index.builds import kept_folder
+from matrix.environments.index.sources import Sources, without_credentials
+from matrix.privacy.redaction import Redactor
+from matrix.process.supervision import Ending, Task, mark_for
+
+if TYPE_CHECKING:
+    from matrix.model import Build
+
+INTERRUPT_CHECK = 0.1  # seconds between looks at whether the user has interrupted
+REASON_LENGTH = 400  # characters of uv's own explanation that a table can show
+LOG_READ = 64 * 2**10  # bytes of the end of a log in which an explanation is looked for
+# uv's variables that say how to reach an index, not what to install from it
+_KEPT = re.compile(
+    r"UV_(HTTP_\w+|REQUEST_TIMEOUT|NATIVE_TLS|SYSTEM_CERTS|INSECURE_HOST|KEYRING_PROVIDER|CONCURRENT_\w+|OFFLINE"
+    r"|EXCLUDE_NEWER|PYTHON_INSTALL_MIRROR)"
+)
+_FOREIGN = ("UV_", "PIP_", "PYTHON", "CONDA_", "VIRTUAL_ENV", "WHICHTORCH_")
+
+
+class Running(Protocol):
+    """What is needed of a started task."""
+
+    def wait(self) -> Ending:
+        """Return how it ended."""
+
+    def interrupt(self) -> None:
+        """Stop it now."""
+
+
+Start = Callable[[Task], Running]  # `supervise.start`, or a stand-in
+
+
+class InstallError(Exception):
+    """An environment cannot be made. `reason` is one line, `log` has the whole story."""
+
+    def __init__(self, reason: str, log: Path | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.log = log
+
+
+class CancelledError(InstallError):
+    """The user interrupted."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commander:
+    """Runs commands for the environments of one state folder."""
+
+    home: Path
+    start: Start
+    sources: Sources
+    timeout: float  # seconds, for one command
+    redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # of the logs
+
+    def run(
+        self,
+        argv: tuple[str, ...],
+        *,
+        env: Mapping[str, str],
+        log: Path,
+        what: str,
+        cancelled: threading.Event | None,
+        timeout: float | None = None,
+        cwd: Path | None = None,
+        processes: int = 512,
+    ) -> Ending:
+        """Run a command to its end with all its output, redacted, in `log`.
+
+        It runs in the state folder unless `cwd` says where, with so many `processes` alive at once. Raises
+        CancelledError on an interrupt, InstallError where it takes too long or cannot be run; `what` names it
+        there. A failed command is the caller's to judge.
+        """
+        if cancelled is not None and cancelled.is_set():
+            raise CancelledError
+        log.parent.mkdir(parents=True, exist_ok=True)
+        limit = timeout or self.timeout
+        task = Task(
+            argv=argv,
+            cwd=str(cwd or self.home),
+            env=dict(env),
+            stdout=str(log),
+            stderr=str(log),
+            timeout=limit,
+            processes=processes,
+            mark=mark_for(self.home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
+        )
+        try:
+            ending = _wait(self.start(task), cancelled)
+        finally:
+            self.redactor.file(log)
+        if ending.stopped_by == "interrupt":
+            raise CancelledError
+        if ending.problem:
+            raise InstallError(f"{what} could not be run: {ending.problem}", log)
+        if ending.stopped_by == "timeout":
+            raise InstallError(f"{what} took longer than {limit:g} s", log)
+        return ending
+
+    def uv(
+        self,
+        *arguments: str,
+        log: Path,
+        what: str,
+        cancelled: threading.Event | None,
+        build: Build | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Run uv with the state folder's cache and exactly the sources that a build means.
+
+        Raises InstallError with uv's own explanation in one line.
+        """
+        env = uv_environ(self.sources, build, self.home, lock_timeout=self.timeout, environ=environ)
+        ending = self.run((uv_path(), *arguments), env=env, log=log, what=what, cancelled=cancelled)
+        if ending.exit_code != 0:
+            raise InstallError(f"{what} failed: {condensed(log, ending)}", log)
+
+
+def _wait(running: Running, cancelled: threading.Event | None) -> Ending:
+    """Wait for a task, passing on an interrupt within INTERRUPT_CHECK seconds."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while cancelled is not None and not ended.wait(INTERRUPT_CHECK):
+            if cancelled.is_set():
+                running.interrupt()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        return running.wait()
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def uv_path() -> str:
+    """Return where uv is: the wheel that whichtorch depends on, else beside the interpreter or on PATH."""
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        pass
+    beside = Path(sys.executable).parent
+    found = shutil.which("uv", path=os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)]))
+    if found is None:
+        raise InstallError(f"uv is neither beside {sys.executable} nor on PATH")
+    return found
+
+
+def uv_environ(
+    sources: Sources,
+    build: Build | None,
+    home: Path,
+    *,
+    lock_timeout: float,
+    environ: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """Return the whole environment uv runs with: nothing of the user's settings but `sources`.
+
+    Indexes are told through variables, not arguments, because they may hold credentials. Kept
+    wheels of nightlies count as found, whatever their index still has.
+    """
+    kept = kept_folder(home, build) if build is not None else None
+    env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
+    own_index = (build.index_url,) if build is not None and build.index_url else ()
+    own_links = [build.find_links] if build is not None and build.find_links else []
+    own_links += [str(kept)] if kept is not None and kept.is_dir() else []
+    env |= {
+        "UV_NO_CONFIG": "1",
+        "UV_CACHE_DIR": str(home / "cache" / "uv"),
+        # shared files can be counted, and freed, exactly
+        "UV_LINK_MODE": "hardlink",
+        # parallel installs wait for each other instead of failing
+        "UV_LOCK_TIMEOUT": str(int(lock_timeout)),
+        "UV_PYTHON_INSTALL_DIR": str(home / "pythons"),
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_NO_PROGRESS": "1",
+        "NO_COLOR": "1",
+        "UV_INDEX": " ".join([*own_index, *sources.extra_index_urls]),
+        "UV_FIND_LINKS": ",".join([*own_links, *sources.find_links]),
+        # with an index of its own, a build takes torch from there and the rest from wherever it is newest
+        "UV_INDEX_STRATEGY": "unsafe-best-match" if own_index else sources.strategy,
+    }
+    if sources.index_url:
+        env["UV_DEFAULT_INDEX"] = sources.index_url
+    elif not own_index:
+        env["UV_NO_INDEX"] = "1"
+    if sources.certificates:
+        env.setdefault("SSL_CERT_FILE", sources.certificates)
+    return {name: value for name, value in env.items() if value or not name.startswith("UV_")}
+
+
+def condensed(log: Path, ending: Ending | None = None) -> str:
+    """Return what a log ends with in one line: uv's explanation, without its ornaments."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - LOG_READ))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    lines = [re.sub(r"^[\s×╰─▶│├•|]+", "", line).strip() for line in text.splitlines()]  # noqa: RUF001
+    start = next((place for place, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
+    kept = lines[start:] if start is not None else lines[-5:]
+    words = " ".join(re.sub(r"^(error|cause): ", "", line) for line in kept if line and not line.startswith("hint:"))
+    words = re.sub(r"\w+://\S+", lambda url: without_credentials(url[0]), words)
+    if len(words) > REASON_LENGTH:
+        words = words[: REASON_LENGTH - 1] + "…"
+    if words:
+        return words.rstrip(".")
+    if ending is not None and ending.signal:
+        return f"it was ended by {ending.signal}"
+    return f"exit code {ending.exit_code}" if ending is not None else "no explanation"

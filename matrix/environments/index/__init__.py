@@ -1,0 +1,1 @@
+"""Package indexes: which releases and builds they hold."""

@@ -1,0 +1,1 @@
+"""Programs and hooks that run inside the environments under test."""

@@ -1,0 +1,143 @@
+"""Apply a config's hooks before a cell's script starts, in its process and in its children.
+
+Also lets the supervisor ask each of these processes for its Python stacks, by a signal (WHICHTORCH_STACKS).
+
+This folder stands first on PYTHONPATH, so Python's `site` imports this file at start-up, and the command
+stays `python script.py`. Afterwards the folder leaves sys.path, and the `sitecustomize` that this one
+hid, if any, is imported in its place: the script sees what it would have seen.
+
+Runs in the environments under test, under any Python that has torch wheels, with the standard library
+only, and before every script: it must stay fast.
+"""
+# importing pathlib would take longer than all else here
+# ruff: noqa: PTH118, PTH120, PTH123
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # importing typing would take longer, too
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable, NoReturn
+
+HOOKS = "WHICHTORCH_HOOKS"  # names of the files beside this one, separated by commas
+STACKS = "WHICHTORCH_STACKS"  # folder that faulthandler writes to, one file per process
+STACKS_SIGNAL = 59  # SIGRTMAX - 5 of Linux: no library is known to use it (see matrix/process/evidence/capture.py)
+NOT_APPLICABLE = 125
+
+
+def apply_hook(folder: str, name: str) -> None:
+    """Run a hook's `install`; what it passes to `after_import(module, action)` is done after each such import."""
+    path = os.path.join(folder, name + ".py")
+    try:
+        # not an import: a script may have a module of the same name
+        with open(path, encoding="utf-8") as file:
+            code = compile(file.read(), path, "exec")
+        hook: dict[str, Any] = {"__name__": "whichtorch_" + name, "__file__": path}
+        exec(code, hook)  # noqa: S102
+        hook["install"](lambda module, action: sys.meta_path.insert(0, AfterImport(module, action, name)))
+    except FileNotFoundError:
+        refuse(name, "there is no hook of that name")
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must be loud
+        refuse(name, error)
+
+
+class AfterImport:
+    """A finder that finds nothing itself, but has one module's loader call a hook's `action` with it at its end."""
+
+    def __init__(self, module: str, action: Callable[[ModuleType], object], hook: str) -> None:
+        self.module, self.action, self.hook = module, action, hook
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the spec that the finders behind this one give for the module, its loader wrapped."""
+        if name != self.module:
+            return None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                self.wrap(spec.loader)
+                return spec
+        return None
+
+    def wrap(self, loader: Any) -> None:
+        """Replace `exec_module` on this one loader, for this one call: all else about it stays."""
+        try:
+            execute = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                vars(loader).pop("exec_module", None)  # gone already where two hooks wait for one module
+                execute(module)
+                try:
+                    self.action(module)
+                except Exception as error:  # noqa: BLE001
+                    refuse(self.hook, error)
+
+            loader.exec_module = exec_module
+        except Exception as error:  # noqa: BLE001
+            refuse(self.hook, error)
+
+
+def refuse(name: str, reason: object) -> NoReturn:
+    """End the process at once: a result under a config that was not applied would be a lie.
+
+    Nothing that the script or torch does can catch this.
+    """
+    if isinstance(reason, BaseException):
+        reason = f"{type(reason).__name__}: {reason}"
+    message = f"whichtorch: hook {name} could not be applied: {reason}\n"
+    os.write(2, message.encode("utf-8", "replace"))
+    os._exit(NOT_APPLICABLE)
+
+
+def register_stacks(folder: str) -> None:
+    """Let STACKS_SIGNAL write the Python stacks of this process into a file of its own, and its forks' into theirs.
+
+    Works with the GIL held in native code, keeps no thread, and where it cannot work changes nothing.
+    """
+    try:
+        import faulthandler
+
+        mine = (-1, 0)  # descriptor, and the inode behind it: a script may have closed it and opened another
+
+        def register() -> None:
+            nonlocal mine
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            try:
+                file = os.open(os.path.join(folder, str(os.getpid()) + ".faulthandler.txt"), flags, 0o666)
+                faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True, chain=False)
+                before, mine = mine, (file, os.fstat(file).st_ino)
+                if before[0] >= 0 and os.fstat(before[0]).st_ino == before[1]:
+                    os.close(before[0])  # the parent's
+            except (OSError, RuntimeError, ValueError):
+                return
+
+        register()
+        if mine[0] >= 0:
+            os.register_at_fork(after_in_child=register)
+    except Exception:  # noqa: BLE001, S110  # without stacks a result is as good
+        pass
+
+
+def leave(folder: str) -> None:
+    """Take `folder` off sys.path and import the sitecustomize that stands behind it."""
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != folder]
+    own = sys.modules.pop(__name__)
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  # another one
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+        sys.modules[__name__] = own  # the import under way looks for it
+
+
+if __name__ == "sitecustomize":
+    _folder = os.path.dirname(os.path.realpath(__file__))
+    if os.environ.get(STACKS) and sys.platform == "linux":
+        register_stacks(os.environ[STACKS])
+    for _name in os.environ.get(HOOKS, "").split(","):
+        if _name.strip():
+            apply_hook(_folder, _name.strip())
+    leave(_folder)

@@ -1,0 +1,1 @@
+"""Why a test fails in some environments and not in others."""

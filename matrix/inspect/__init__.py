@@ -1,0 +1,1 @@
+"""Looking at the machine, at processes and at environments."""

@@ -1,0 +1,211 @@
+"""What the tool needs of a machine, checked one by one; each problem comes with its remedy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from matrix.environments.commander import InstallError, uv_path
+from matrix.environments.index.builds import answers, build_named
+from matrix.environments.index.sources import configured_sources, without_credentials
+from matrix.inspect.processes import REMEDY
+from matrix.process.supervision import find_py_spy, is_complete
+from matrix.run.executor import MEMORY_PER_JOB_MB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOM_MB = 10_000  # of disk: two environments of today's torch
+PATIENCE = 20.0  # seconds for a tool's answer: py-spy reads the symbols of the interpreter first
+SYS_PTRACE = 19  # bit of CapEff
+FILTERED = "2"  # SECCOMP_MODE_FILTER
+YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+class State(StrEnum):
+    """What a check came to."""
+
+    GOOD = "good"
+    PROBLEM = "PROBLEM"
+    INFORMATION = "info"  # whatever it says, all the commands work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""  # of a problem
+
+
+def check_up(home: Path) -> Iterator[Check]:
+    """Yield every check, as soon as it is done."""
+    yield _platform()
+    yield _uv()
+    yield _compiler()
+    yield _tool("py-spy", find_py_spy(), "stacks of hung processes, and to tell slow from stuck")
+    yield _tool("pystack", _beside("pystack"), "who holds the GIL, and who waits for it")
+    yield _ptrace()
+    yield _information("gdb", shutil.which("gdb"), "only asked where the others fail")
+    yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
+    yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
+    yield from _indexes()
+    yield _disk(home)
+    yield _memory()
+
+
+def _good(name: str, found: str) -> Check:
+    return Check(name=name, state=State.GOOD, found=found)
+
+
+def _problem(name: str, found: str, remedy: str) -> Check:
+    return Check(name=name, state=State.PROBLEM, found=found, remedy=remedy)
+
+
+def _information(name: str, found: str | None, use: str) -> Check:
+    return Check(name=name, state=State.INFORMATION, found=f"{found or 'not there'} ({use})")
+
+
+def _platform() -> Check:
+    if is_complete():
+        return _good("platform", f"{sys.platform} with /proc")
+    return _problem(
+        "platform",
+        f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not",
+        "run it on Linux, or in a Linux container",
+    )
+
+
+def _uv() -> Check:
+    try:
+        path = uv_path()
+    except InstallError as error:
+        return _problem("uv", error.reason, "pip install uv")
+    version = _first_line((path, "--version"))
+    return _good("uv", f"{version}, {path}") if version else _problem("uv", f"{path} does not run", "pip install -U uv")
+
+
+def _compiler() -> Check:
+    asked = os.environ.get("CXX") or "g++"
+    path = shutil.which(asked) or shutil.which("clang++")
+    if path is not None and (version := _first_line((path, "--version"))):
+        return _good("C++ compiler", version)
+    return _problem(
+        "C++ compiler",
+        f"neither {asked} nor clang++ is there: inductor and scenarios with C++ sources are skipped",
+        "apt-get install g++, or set CXX",
+    )
+
+
+def _tool(name: str, path: str | None, use: str) -> Check:
+    version = path and _first_line((path, "--version"))
+    return _good(name, f"{version}") if version else _problem(name, f"not there: {use}", f"pip install {name}")
+
+
+def _ptrace() -> Check:
+    """Look at a process that is no descendant of the looker, as a hung one is."""
+    py_spy = find_py_spy()
+    if py_spy is None:
+        return _problem("ptrace", "not tried, for want of py-spy", "pip install py-spy")
+    child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
+    try:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()  # it has started
+        seen = _run((py_spy, "dump", "--pid", str(child.pid)))
+    finally:
+        child.kill()
+        child.communicate()
+    if seen is not None and seen.returncode == 0 and "Thread" in seen.stdout:
+        return _good("ptrace", f"py-spy reads another process ({_privileges()})")
+    lines = (seen.stderr or seen.stdout).strip().splitlines() if seen is not None else []
+    cause = next((line for line in lines if "permi" in line.lower()), next(iter(lines), "no answer"))
+    words = cause.strip().lstrip("0123456789: ")  # of a chain of causes
+    return _problem("ptrace", f"py-spy cannot read another process: {words} ({_privileges()})", REMEDY)
+
+
+def _privileges() -> str:
+    """Return what the kernel says of tracing: yama's scope, whether this process may trace any other, any seccomp."""
+    scope = "no yama"
+    with suppress(OSError):
+        scope = f"yama scope {YAMA.read_text(encoding='ascii').strip()}"
+    with suppress(OSError, KeyError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        held = "held" if int(fields["CapEff"], 16) >> SYS_PTRACE & 1 else "not held"
+        filtered = ", a seccomp filter" if fields.get("Seccomp") == FILTERED else ""
+        return f"{scope}, CAP_SYS_PTRACE {held}{filtered}"
+    return scope
+
+
+def _cgroup() -> str | None:
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError):
+            limit = Path(path).read_text(encoding="ascii").strip()
+            is_limited = limit.isdigit() and int(limit) < psutil.virtual_memory().total
+            return f"{int(limit) // 2**20} MiB" if is_limited else "no limit"
+    return None
+
+
+def _indexes() -> Iterator[Check]:
+    index = configured_sources().index_url
+    if index is None:
+        yield _problem("index", "none is configured", "set UV_DEFAULT_INDEX or PIP_INDEX_URL")
+    else:
+        place = without_credentials(index)
+        remedy = "check network and proxy, or name a mirror: UV_DEFAULT_INDEX=https://…"
+        yield _good("index", place) if answers(index) else _problem("index", f"no answer from {place}", remedy)
+    pytorch = build_named("cpu", {}).index_url
+    if pytorch is not None:
+        answer = "answers" if answers(pytorch) else "gives no answer: builds cpu, cu… and nightlies cannot be had"
+        yield _information("PyTorch index", f"{without_credentials(pytorch)} {answer}", "for builds but pypi")
+
+
+def _disk(home: Path) -> Check:
+    place = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not os.access(place, os.W_OK):
+        return _problem("disk", f"{place} may not be written to", "set WHICHTORCH_HOME to a folder of your own")
+    free = shutil.disk_usage(place).free / 1e6
+    if free < ROOM_MB:
+        remedy = "free some, or set WHICHTORCH_HOME to a folder on a larger disk"
+        return _problem("disk", f"{free / 1000:.1f} GB free at {place}, {ROOM_MB // 1000} wanted", remedy)
+    return _good("disk", f"{free / 1000:.0f} GB free at {place}")
+
+
+def _memory() -> Check:
+    available = psutil.virtual_memory().available / 2**20
+    if available < MEMORY_PER_JOB_MB:
+        remedy = "end what uses it; a compiling torch takes that much"
+        return _problem("memory", f"{available:.0f} MiB available, {MEMORY_PER_JOB_MB} wanted", remedy)
+    return _good("memory", f"{available:.0f} MiB available")
+
+
+def _beside(name: str) -> str | None:
+    """Return where a tool is: beside the running Python, or on PATH."""
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return shutil.which(name, path=beside)
+
+
+def _first_line(argv: tuple[str, ...]) -> str | None:
+    """Return the first line a command prints, None where it fails."""
+    ended = _run(argv)
+    lines = ended.stdout.strip().splitlines() if ended is not None and ended.returncode == 0 else []
+    return lines[0] if lines else None
+
+
+def _run(argv: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return None

@@ -1,0 +1,133 @@
+"""The work of `whichtorch dispatch`: take dispatch tables live inside environments, and compare them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.dispatch.operator_table import KernelDifference, Table, compare_tables, difference_lines, parse
+from matrix.environments.cache import cell_environ
+from matrix.errors import PreventedError, UsageError
+from matrix.model import Environment, Model
+from matrix.plan.naming import EXISTING, axes_of, environment_named, request_for
+from matrix.process.supervision import Task, start
+from matrix.records import store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.model import Request
+    from matrix.plan.matrix_file import MatrixFile
+
+SCRIPT = Path(__file__).parents[1] / "environments" / "inside" / "table_dump.py"
+TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
+
+
+class Taken(Model):
+    """An operator's table in one environment."""
+
+    environment: str  # label
+    id: str
+    torch: str
+    table: Table
+
+
+class TableComparison(Model):
+    """What `dispatch --json` writes; no differences where one environment was asked about."""
+
+    operator: str
+    tables: tuple[Taken, ...]
+    differences: tuple[KernelDifference, ...] = ()
+
+
+def compare(operator: str, names: Sequence[str], file: MatrixFile, cache: EnvironmentCache) -> TableComparison:
+    """Return the tables of an operator in one or two environments: labels or ids of known ones, or Pythons' paths.
+
+    Raises UsageError for a name that means no environment, or an operator that is nowhere; PreventedError
+    where an environment cannot be had.
+    """
+    if not 1 <= len(names) <= 2:
+        raise UsageError(f"{len(names)} environments cannot be compared", hint="name one, to see it, or two")
+    operator = operator if "::" in operator else f"aten::{operator}"
+    requests = [_request(name, file, cache.home) for name in names]
+    tables = [_taken(operator, request, cache) for request in requests]
+    if not any(taken.table.rows for taken in tables):
+        raise UsageError(f"no operator {operator!r} in {tables[0].environment}", hint="write it as aten::add.Tensor")
+    differences = compare_tables(tables[0].table, tables[-1].table)
+    return TableComparison(operator=operator, tables=tuple(tables), differences=differences)
+
+
+def comparison_lines(comparison: TableComparison) -> Iterator[str]:
+    """Yield the differences for people, or one environment's table."""
+    first, last = comparison.tables[0], comparison.tables[-1]
+    if first is last:
+        yield f"{comparison.operator} in {first.environment} (torch {first.torch}), highest priority last:"
+        yield from (f"    {row.words}" for row in first.table.rows)
+        return
+    total = len({row.key for taken in comparison.tables for row in taken.table.rows})
+    yield f"{comparison.operator}: first in {first.environment} (torch {first.torch}),"
+    yield f"{' ' * len(comparison.operator)}  then in {last.environment} (torch {last.torch})"
+    if not comparison.differences:
+        yield f"all {total} dispatch keys lead to the same kernels"
+        return
+    yield f"{len(comparison.differences)} of {total} dispatch keys lead to another kernel:"
+    yield from difference_lines(comparison.differences)
+
+
+def _request(name: str, file: MatrixFile, home: Path) -> Request:
+    """Return the request for a Python by its path, or for a known environment by its label or id."""
+    path = Path(name)
+    if "/" in name or path.is_file():
+        found = request_for(file, home, {"config": "default"}, path.absolute())
+        assert found is not None
+        return found
+    environment = environment_named(name, store.read_environments(home))
+    interpreter = environment.interpreter if environment.build == EXISTING else None
+    request = request_for(file, home, axes_of(environment), interpreter)
+    if request is None:
+        hint = "name the matrix file that has its build and config with --matrix"
+        raise UsageError(f"{environment.label} cannot be asked for again", hint=hint)
+    return request
+
+
+def _taken(operator: str, request: Request, cache: EnvironmentCache) -> Taken:
+    environment = cache.acquire(request)
+    if not environment.is_usable:
+        log = f"; log {environment.log}" if environment.log else ""
+        raise PreventedError(f"{environment.label} is {environment.outcome}: {environment.reason}{log}")
+    try:
+        return Taken(
+            environment=environment.label,
+            id=environment.id,
+            torch=environment.torch,
+            table=parse(_dumped(operator, request, environment, cache.home) or "", operator),
+        )
+    finally:
+        cache.release(request)
+
+
+def _dumped(operator: str, request: Request, environment: Environment, home: Path) -> str | None:
+    """Return an operator's table as torch tells it inside an environment, None where it has no such operator."""
+    with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
+        folder = Path(name)
+        script, answer, log = folder / "tables.py", folder / "answer.json", folder / "output.txt"
+        shutil.copyfile(SCRIPT, script)  # a folder of its own: the tool's is no part of the environment
+        task = Task(
+            argv=(str(environment.interpreter), str(script), str(answer), operator),
+            cwd=str(folder),
+            env=cell_environ(request, environment, home),
+            stdout=str(log),
+            stderr=str(log),
+            timeout=TIMEOUT,
+        )
+        ending = start(task).wait()
+        try:
+            found: dict[str, str | None] = json.loads(answer.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [ending.stopped_by])[-1]
+            raise PreventedError(f"{environment.label} did not tell its dispatch table: {last}") from None
+    return found[operator]

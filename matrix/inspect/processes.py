@@ -1,0 +1,74 @@
+"""Take and read the stacks of a process that the tool did not start."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.hang import stack_folder
+from matrix.diagnosis.hang.hang_diagnosis import diagnose
+from matrix.diagnosis.hang.wording import diagnosis_lines
+from matrix.errors import PreventedError, UsageError
+from matrix.process import kernel
+from matrix.process.evidence import capture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.diagnosis.hang.hang_diagnosis import Diagnosis
+    from matrix.diagnosis.stacks import Process
+
+REMEDY = (
+    "run it as root or as the process's own user; in a container, start that with --cap-add=SYS_PTRACE, and with "
+    "--security-opt seccomp=unconfined where a seccomp filter forbids it; "
+    "elsewhere: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What was seen of a process and its descendants."""
+
+    diagnosis: Diagnosis
+    processes: tuple[Process, ...]
+    notes: tuple[str, ...]  # what could not be seen, and why
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """For people, the stuck thread first."""
+        return diagnosis_lines(self.diagnosis, self.processes)
+
+    @property
+    def json_text(self) -> str:
+        """The same for programs."""
+        processes = [process.model_dump(mode="json", exclude_defaults=True) for process in self.processes]
+        fields = {"diagnosis": self.diagnosis.model_dump(mode="json"), "processes": processes, "notes": self.notes}
+        return json.dumps(fields, indent=1)
+
+
+def examine(pid: int, tools: capture.Tools | None = None) -> Examined:
+    """Return what a process and all its descendants are doing; raise WhichtorchError where nobody can tell."""
+    if not kernel.HAS_PROC:
+        raise PreventedError("stacks can only be taken on Linux", hint=f"run py-spy dump --native --pid {pid}")
+    found = kernel.process(pid)
+    if found is None or not found.is_alive:
+        raise UsageError(f"there is no process {pid}")
+    if pid == os.getpid():
+        raise UsageError("a process cannot take its own stacks")
+    pids = [pid, *(member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive)]
+    tools = tools or capture.find_tools()
+    with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
+        folder = Path(name)
+        collection = capture.collect([one for one in pids if one != os.getpid()], folder, tools)
+        processes = stack_folder.read_folder(folder)
+    if not any(thread.frames for process in processes for thread in process.threads):
+        if collection.is_refused:
+            raise PreventedError(f"no permission to read the stacks of process {pid}", hint=REMEDY)
+        if kernel.process(pid) is None:
+            raise UsageError(f"process {pid} has ended")
+    notes = collection.notes if tools.any else ["no collector is installed: py-spy, pystack or gdb"]
+    return Examined(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))

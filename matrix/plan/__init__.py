@@ -1,0 +1,1 @@
+"""From a matrix file and options to the cells of a run."""

@@ -1,0 +1,201 @@
+"""One process tree: start it, watch it, stop it, account for it.
+
+This is the tool's side; the work is done by a small program of its own per task (`supervisor.py`), which
+lives on when the tool does not, and ends the tree then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matrix.process import kernel, marks
+from matrix.process.evidence import capture
+from matrix.process.marks import mark_for, owner_is_dead, sweep
+
+__all__ = ["Ending", "Supervised", "Task", "mark_for", "owner_is_dead", "start", "sweep"]
+
+ROOT = str(Path(__file__).resolve().parents[2])  # the folder that holds the package `matrix`
+PROGRAM = "import sys; sys.path.insert(0, {!r}); from matrix.process.supervisor import main; main()"
+OUTER_GRACE = 40.0  # seconds past the timeout: twice what a supervisor can take that still works
+SURVIVORS_NAMED = 20  # of a fork bomb, more tell nothing
+INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What to run and what it may use."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str]  # the whole environment
+    stdout: str  # path of a file; the same path as stderr merges them
+    stderr: str
+    timeout: float  # seconds, wall clock
+    memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
+    processes: int = 512  # alive at once, whole tree
+    stall: bool = False  # stop early on evidence that nothing in the tree can go on
+    sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
+    mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
+    py_spy: str | None = None  # path of py-spy, which `sample` needs; None: looked for where the tool is installed
+    stacks: str | None = None  # folder for the stacks of what is stopped by stall or timeout; None: not taken
+    pystack: str | None = None  # path of pystack, and of gdb, for `stacks`; None: looked for as py-spy is
+    gdb: str | None = None
+    name: str = ""  # what people call it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How it ended."""
+
+    stopped_by: str  # a value of model.StoppedBy
+    exit_code: int | None  # of the leader; None where a signal ended it or it had to be killed
+    signal: str | None  # "SIGSEGV", as the leader died by itself
+    seconds: float  # from start to end or to the decision to stop it; diagnosis not counted
+    cpu_seconds: float = 0  # user + system, whole tree
+    peak_rss_mb: float = 0  # whole tree
+    survivors: tuple[str, ...] = ()  # what was alive when the leader had ended: "name (pid): command line"
+    stdout_bytes: int = 0  # as written
+    stderr_bytes: int = 0
+    busy: bool | None = None  # at its timeout: did the tree use or queue for a core? None: not looked at
+    moving: bool | None = None  # a busy process at its timeout: did its innermost frames change? None: not known
+    note: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames
+    diagnosis_seconds: float = 0  # that taking `Task.stacks` took, not counted elsewhere
+    problem: str = ""  # why nothing was learnt about the task: it could not be started, or the supervisor died
+
+
+class Supervised:
+    """A running task, seen from the tool (thread-safe)."""
+
+    def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
+        self._task = task
+        self._program = program
+        self._started = time.monotonic()
+        self._deadline = self._started + task.timeout + OUTER_GRACE + (capture.LONGEST if task.stacks else 0)
+        self._answer = b""
+        self._ending: Ending | None = None
+        self._waiting = threading.Lock()
+        self._closing = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor, whose descendants the task's processes are."""
+        return self._program.pid
+
+    @property
+    def task(self) -> Task:
+        """What was asked for."""
+        return self._task
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self._started
+
+    def wait(self) -> Ending:
+        """Return how it ended; never hangs for longer than the task's timeout and a grace."""
+        with self._waiting:
+            if self._ending is None:
+                self._ending = self._read()
+            return self._ending
+
+    def interrupt(self) -> None:
+        """Stop it now; `wait` then returns an Ending stopped by "interrupt" within 3 s."""
+        with self._closing:
+            stdin = self._program.stdin
+            if stdin is not None and not stdin.closed:
+                self._deadline = min(self._deadline, time.monotonic() + INTERRUPT_PATIENCE)
+                stdin.close()
+
+    def _read(self) -> Ending:
+        """Read the supervisor's answer; whatever happens to it, leave nothing running."""
+        stdout = self._program.stdout
+        assert stdout is not None
+        # A second at most, because `interrupt` may bring the deadline forward meanwhile.
+        poll = select.poll()
+        poll.register(stdout.fileno(), select.POLLIN)
+        part = b"?"
+        while part and (left := self._deadline - time.monotonic()) > 0:
+            if poll.poll(min(left, 1.0) * 1000):
+                part = os.read(stdout.fileno(), 1 << 16)
+                self._answer += part
+        try:
+            fields = json.loads(self._answer)
+            fields["survivors"] = tuple(fields.get("survivors", ()))
+            ending = Ending(**{"exit_code": None, "signal": None} | fields)
+        except (ValueError, TypeError):
+            ending = self._give_up(late=bool(part))
+        self._program.kill()  # it has ended, unless it is the one that hangs
+        self._program.wait()
+        with self._closing:
+            if self._program.stdin is not None and not self._program.stdin.closed:
+                self._program.stdin.close()
+        stdout.close()
+        return ending
+
+    def _give_up(self, *, late: bool) -> Ending:
+        """Do the supervisor's last duty when it cannot: end whatever carries the task's mark."""
+        self._program.kill()
+        mark = self._task.mark
+        survivors = sweep(lambda found: found == mark) if mark else []
+        interrupted = self._program.stdin is not None and self._program.stdin.closed
+        return Ending(
+            stopped_by="interrupt" if interrupted else "timeout" if late else "exit",
+            exit_code=None,
+            signal=None,
+            seconds=time.monotonic() - self._started,
+            survivors=tuple(survivors[:SURVIVORS_NAMED]),
+            problem="the supervisor did not answer in time" if late else "the supervisor died",
+        )
+
+
+def start(task: Task) -> Supervised:
+    """Start a task under a supervisor process of its own.
+
+    Return at once; what keeps the task from starting (no such program or folder) is its Ending's `problem`.
+    """
+    mark = task.mark or mark_for(Path(task.cwd), os.urandom(6).hex())
+    fields = asdict(task)
+    fields["mark"] = mark
+    fields["env"] = task.env | {marks.VARIABLE: mark}
+    if (task.sample or task.stacks) and task.py_spy is None:
+        fields["py_spy"] = find_py_spy()
+    if task.stacks:
+        fields["pystack"] = task.pystack or capture.find_tool("pystack")
+        fields["gdb"] = task.gdb or capture.find_tool("gdb")
+    program = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {marks.VARIABLE: mark},
+        start_new_session=True,  # Ctrl-C at the terminal is the tool's business
+        bufsize=0,
+    )
+    assert program.stdin is not None
+    text = memoryview(json.dumps(fields).encode() + b"\n")
+    try:
+        while text:
+            text = text[program.stdin.write(text) or 0 :]
+    except BrokenPipeError:
+        pass  # it died; `wait` says so
+    return Supervised(Task(**fields), program)
+
+
+def find_py_spy() -> str | None:
+    """Return the path of py-spy beside the running interpreter, or on PATH."""
+    return capture.find_tool("py-spy")
+
+
+def is_complete() -> bool:
+    """Return whether this platform offers all that supervision wants (Linux with /proc)."""
+    return kernel.HAS_PROC

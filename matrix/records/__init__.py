@@ -1,0 +1,1 @@
+"""Records on disk, stored runs, and what follows from them."""

@@ -1,0 +1,1 @@
+"""From planned cells to attempts and records."""

@@ -1,0 +1,196 @@
+"""One attempt: a planned cell and a limit -> a record."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix.diagnosis.conditions import OBSERVED, declared
+from matrix.diagnosis.hang import stack_folder
+from matrix.diagnosis.hang.stuck_call import observation_of
+from matrix.diagnosis.verdict import judge
+from matrix.environments.cache import cell_environ
+from matrix.model import Attempt, Environment, Outcome, Record, Role, StoppedBy
+from matrix.process.supervision import Task, find_py_spy, mark_for
+from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
+from matrix.suite import selection
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matrix.diagnosis.hang.hang_diagnosis import Diagnosis
+    from matrix.diagnosis.verdict import Verdict
+    from matrix.plan.planning import PlannedCell
+    from matrix.privacy.redaction import Redactor
+    from matrix.process.supervision import Ending
+    from matrix.run.executor import LocalExecutor
+
+STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
+_OBSERVATION = "observed.json"  # in an observing attempt's folder
+SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
+STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
+
+
+def run_attempt(
+    planned: PlannedCell,
+    environment: Environment,
+    *,
+    limit: float,
+    is_rerun: bool,
+    executor: LocalExecutor,
+    home: Path,
+    folder: Path,
+    redactor: Redactor,
+    role: Role = Role.JUDGE,
+    native: Path | None = None,
+) -> Record | None:
+    """Run a script once, with what it writes in `folder`; None where it was interrupted.
+
+    An observing attempt has the start-up hook `observe` note what it dispatches. `native` is the module
+    built from the scenario's native sources. A rerun is the longer look at what was slow. What the script and
+    the collectors wrote is redacted before anything is read from it, so that the record shows no more than they do.
+    """
+    started = datetime.now(UTC)
+    task = _task(planned, environment, limit, home, folder)
+    task.env.update({NATIVE_VARIABLE: str(native)} if native else {})
+    if role is Role.OBSERVE:
+        task.env.update(_observing(task.env, folder))
+    try:
+        ending = executor.run(task)
+    finally:
+        _remove(folder / "tmp")
+        redactor = redactor.knowing(planned.request.config.env)
+        redactor.tree(folder)
+    if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
+        return None
+    stderr = _end_of(Path(task.stderr))
+    verdict = judge(ending, stderr, planned.limits.memory_mb, is_rerun=is_rerun)
+    verdict, diagnosis = _diagnosed(verdict, ending, environment, folder / STACKS, stderr)
+    evidence = ending.evidence
+    if role is Role.OBSERVE:
+        evidence = evidence | {OBSERVED: _observation(folder)}
+    elif diagnosis and verdict.outcome is Outcome.HANG and declared(planned.scenario, planned.variant):
+        evidence = evidence | {OBSERVED: observation_of(diagnosis)}
+    record = Record(
+        key=planned.key(environment),
+        environment=environment.id,
+        scenario=planned.scenario.name,
+        source_hash=planned.scenario.source_hash,
+        variant=planned.variant,
+        limits=planned.limits,
+        attempt=Attempt(
+            role=role,
+            outcome=verdict.outcome,
+            seconds=round(ending.seconds, 3),
+            stopped_by=StoppedBy(ending.stopped_by),
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            peak_rss_mb=round(ending.peak_rss_mb, 1),
+            survivors=tuple(redactor.text(one)[:SURVIVOR_LENGTH] for one in ending.survivors),
+            stdout=str(Path(task.stdout).relative_to(home)),
+            stderr=str(Path(task.stderr).relative_to(home)),
+            limit=limit,
+            cpu_seconds=round(ending.cpu_seconds, 2),
+            started=started.isoformat(timespec="seconds"),
+            stdout_bytes=ending.stdout_bytes,
+            stderr_bytes=ending.stderr_bytes,
+            stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
+            diagnosis=stack_folder.fields_of(diagnosis, ending.diagnosis_seconds) if diagnosis else None,
+            note=verdict.note,
+            message=verdict.message,
+            evidence=evidence,
+        ),
+        signature=verdict.signature,
+    )
+    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+
+
+def _diagnosed(
+    verdict: Verdict, ending: Ending, environment: Environment, folder: Path, stderr: str
+) -> tuple[Verdict, Diagnosis | None]:
+    """Return what the stacks of a stopped attempt show, and its verdict with the place for a signature.
+
+    Whatever happens here, the outcome stays.
+    """
+    if ending.stopped_by not in {StoppedBy.STALL, StoppedBy.TIMEOUT}:
+        _remove(folder)
+        return verdict, None
+    try:
+        stall = ending.evidence.get("stall", ())
+        diagnosis = stack_folder.diagnose_folder(folder, stack_folder.tables_of(environment), stderr, stall)
+    except Exception as error:  # noqa: BLE001
+        note = "; ".join(part for part in (verdict.note, f"diagnosis failed: {error!r}") if part)
+        return replace(verdict, note=note), None
+    if diagnosis is None:
+        return verdict, None
+    signature = stack_folder.signature_of(diagnosis) if verdict.outcome is Outcome.HANG else None
+    return replace(verdict, signature=signature or verdict.signature), diagnosis
+
+
+def _task(planned: PlannedCell, environment: Environment, limit: float, home: Path, folder: Path) -> Task:
+    scratch = folder / "tmp"
+    scratch.mkdir()
+    stacks = folder / STACKS
+    stacks.mkdir()
+    environ = cell_environ(planned.request, environment, home) | selection.variant_environ(planned.variant)
+    # every attempt compiles anew, and leaves nothing behind for the next
+    environ |= {
+        "TMPDIR": str(scratch),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "WHICHTORCH_STACKS": str(stacks),
+    }
+    return Task(
+        argv=(str(environment.interpreter), str(planned.scenario.path)),
+        cwd=str(scratch if planned.scenario.in_suite else Path.cwd()),
+        env=environ,
+        stdout=str(folder / "stdout.txt"),
+        stderr=str(folder / "stderr.txt"),
+        timeout=limit,
+        memory_mb=planned.limits.memory_mb,
+        stall=planned.limits.stall and sys.platform == "linux",
+        sample=True,
+        py_spy=find_py_spy(),
+        mark=mark_for(home, folder.name),
+        stacks=str(stacks),
+        name=f"{planned.name}  {environment.label}",
+    )
+
+
+def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables that make a task an observed one; the config's hooks stay the first."""
+    hooks = [name for name in environ.get("WHICHTORCH_HOOKS", "").split(",") if name]
+    return {"WHICHTORCH_HOOKS": ",".join([*hooks, "observe"]), "WHICHTORCH_OBSERVE": str(folder / _OBSERVATION)}
+
+
+def _observation(folder: Path) -> Any:
+    """Return what the observer wrote, None where it wrote nothing that can be read."""
+    try:
+        found = json.loads((folder / _OBSERVATION).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _end_of(path: Path) -> str:
+    """Return the end of a text file, whatever bytes it holds."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - STDERR_READ))
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, most often an empty one: looking into it costs ten times as much."""
+    try:
+        folder.rmdir()
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,1 +1,0 @@
-"""Searching for where something changed: strategy.py is pure, bisect.py drives it."""

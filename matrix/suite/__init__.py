@@ -1,0 +1,1 @@
+"""Scenarios: their headers, and which of them are chosen."""

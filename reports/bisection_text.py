@@ -1,0 +1,227 @@
+"""A bisection, as lines of text."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from matrix.bisect.bisection import Searched
+from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
+from matrix.explain.explanation import verb
+from reports.lists import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.bisect.bisection import Bisection, Boundary, Probe
+
+COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
+VALUES_NAMED = 8  # of commits between two others; more are counted
+PACKAGES_NAMED = 6  # that changed with torch; more are counted
+NARROWEST = 40  # columns that a line of values takes at least
+PLURALS = {
+    Searched.VERSION: "versions of torch",
+    Searched.DATE: "days",
+    Searched.COMMIT: "commits",
+    Searched.LOCK: "sets of packages",
+    Searched.PYTHON: "Pythons",
+}
+
+
+def bisection_lines(found: Bisection, width: int) -> Iterator[str]:
+    """Yield what was searched, the line of values with what each showed, the answer, and what it cost."""
+    yield heading(found)
+    yield ""
+    yield from _values(found, width)
+    yield ""
+    yield from answer_lines(found)
+    yield from (f"  note: {reason}" for reason in found.reasons)
+    yield cost(found)
+
+
+def heading(found: Bisection) -> str:
+    """Return what was searched, in one line."""
+    shared = ", ".join(f"{name} {value}" for name, value in found.common.items())
+    if found.axis is Searched.LOCK:
+        what = f"{found.differing} packages differ"
+    else:
+        is_ordered = not found.groups and len(found.values) > 1
+        ends = f", {short(found, found.values[0])} to {short(found, found.values[-1])}" if is_ordered else ""
+        what = f"{len(found.values)} {plural(found)}{ends}"
+    return f"{found.scenario}: {what}" + (f"; {shared}" if shared else "")
+
+
+def plural(found: Bisection) -> str:
+    """Return what the values are called."""
+    return PLURALS.get(found.axis, f"{found.axis}s")
+
+
+def short(found: Bisection, value: str) -> str:
+    """Return what people call a value; a commit by the first digits of its hash."""
+    return value[:COMMIT_DIGITS] if found.axis is Searched.COMMIT else value
+
+
+def word(probe: Probe) -> str:
+    """Return what a value showed: as the table of a matrix writes it, in brackets where it is no evidence."""
+    shown = probe.outcome.word
+    shown += "~" if probe.verdict is SearchVerdict.DIFFERENT else ""
+    shown = f"({shown})" if probe.verdict is SearchVerdict.UNTESTABLE else shown
+    return shown + (f" {probe.k}/{probe.n}" if 0 < probe.k < probe.n else "")
+
+
+def _values(found: Bisection, width: int) -> Iterator[str]:
+    """Yield the values that were tried, in order; those between them are dots with how many there are.
+
+    Short ones share lines, with a bar at each boundary; long ones have a line each.
+    """
+    if found.axis in {Searched.LOCK, Searched.COMMIT}:
+        yield from (f"  {word(probe):<8} {short(found, probe.value)} {probe.title}".rstrip() for probe in found.probes)
+        return
+    edges = {boundary.from_ for boundary in found.boundaries} if found.answer is AnswerKind.BOUNDARY else set()
+    parts: list[str] = []
+    skipped = 0
+    for value in found.values:
+        probe = found.probe_at(value)
+        if probe is None:
+            skipped += 1
+            continue
+        if skipped:
+            parts.append(f"..{skipped}..")
+            skipped = 0
+        parts.append(f"{value}\u00a0{word(probe)}" + ("\u00a0|" if value in edges else ""))
+    if skipped:
+        parts.append(f"..{skipped}..")
+    room = max(NARROWEST, width - 4)
+    lines = textwrap.wrap("  ".join(parts), width=room, break_long_words=False, break_on_hyphens=False)
+    yield from (f"  {line}".replace("\u00a0", " ") for line in lines)
+
+
+def answer_lines(found: Bisection) -> Iterator[str]:
+    """Yield the boundaries, or that there is none, and what is no evidence."""
+    does = verb(found.reference[0] if found.reference else None)
+    if found.groups:
+        yield from _group_lines(found, does)
+    elif found.answer is AnswerKind.NONE:
+        yield _none(found, does)
+    elif found.answer is AnswerKind.INCONCLUSIVE and not found.boundaries:
+        yield "inconclusive: no two values could be told apart"
+    for boundary in found.boundaries:
+        yield from _boundary_lines(boundary, found, does)
+    if found.changes:
+        yield from _change_lines(found)
+    failure = failure_words(found)
+    if failure:
+        yield f"  it {does}: {failure}"
+    yield from _no_evidence(found)
+
+
+def failure_words(found: Bisection) -> str:
+    """Return what the failure is, and what it says in the last value in which it was seen."""
+    if found.reference is None or found.reference[1] is None:
+        return ""
+    bad = [probe for probe in found.probes if probe.verdict is SearchVerdict.BAD]
+    where = bad[-1].cell.diagnosis if bad else None
+    if where:
+        return str(where["summary"])
+    says = bad[-1].message if bad else ""
+    what = (bad[-1].signature if bad else None) or found.reference[1]
+    return f"{what}: {says}" if says else what
+
+
+def _group_lines(found: Bisection, does: str) -> Iterator[str]:
+    """Yield which values fail and which pass, of an axis without an order."""
+    said = {
+        SearchVerdict.BAD: f"{does} with",
+        SearchVerdict.DIFFERENT: "fails in another way with",
+        SearchVerdict.GOOD: "passes with",
+        SearchVerdict.UNTESTABLE: "could not be tested with",
+    }
+    parts = [f"{words} {', '.join(values)}" for verdict, words in said.items() if (values := found.groups[verdict])]
+    yield ("inconclusive: " if found.answer is AnswerKind.INCONCLUSIVE else "") + (
+        "; ".join(parts) or "nothing was tried"
+    )
+
+
+def _none(found: Bisection, does: str) -> str:
+    verdicts = {probe.verdict for probe in found.probes}
+    if SearchVerdict.BAD in verdicts and SearchVerdict.GOOD not in verdicts:
+        return f"none fixes it: it {does} in all {_count(found, SearchVerdict.BAD)} {plural(found)} tried"
+    if SearchVerdict.BAD not in verdicts:
+        return f"nothing to find: it passes in all {_count(found, SearchVerdict.GOOD)} {plural(found)} tried"
+    return "no change explains what was seen"
+
+
+def _count(found: Bisection, verdict: SearchVerdict) -> int:
+    return sum(probe.verdict is verdict for probe in found.probes)
+
+
+def boundary_words(boundary: Boundary, found: Bisection, does: str) -> str:
+    """Return what changed where, in one line."""
+    first, last = short(found, boundary.from_), short(found, boundary.to)
+    is_fix = boundary.change is Change.FIX
+    sure = f"confidence {min(boundary.confidence, 0.999):.3g}"
+    if found.answer is AnswerKind.INCONCLUSIVE:
+        what = "a fix" if is_fix else "a regression"
+        return f"inconclusive: {what} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
+    what = "fixed" if is_fix else "broken"
+    if found.axis is Searched.LOCK:
+        return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {sure}"
+    if not boundary.is_exact:
+        return f"{what} after {first} and not after {last}; {sure}"
+    place = f"on {last}" if found.axis is Searched.DATE else f"in {last}"
+    ends = f"last that {does} {first}, first that passes {last}"
+    ends = ends if is_fix else f"last that passes {first}, first that {does} {last}"
+    return f"{what} {place}: {ends}; {sure}"
+
+
+def _boundary_lines(boundary: Boundary, found: Bisection, does: str) -> Iterator[str]:
+    yield boundary_words(boundary, found, does)
+    for title, values in between(boundary):
+        named = [short(found, value) for value in values]
+        yield f"  between them, {title}: {some(named, VALUES_NAMED if found.axis is Searched.COMMIT else len(named))}"
+    if boundary.commits:
+        yield f"  commits: {boundary.commits}"
+    if boundary.same_commit and found.axis is Searched.VERSION:
+        yield "  both were built from the same commit: look at how they were built, and at what they bring"
+    if boundary.packages and not found.changes:
+        changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
+        yield f"  changed with it: {some(changes, PACKAGES_NAMED)}"
+
+
+def between(boundary: Boundary) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what is known of the values between the two of a boundary, where there are any."""
+    kinds = (
+        ("could not be tested", boundary.untestable_between),
+        ("fails in another way", boundary.different_between),
+        ("not tried", boundary.untried_between),
+    )
+    yield from ((title, values) for title, values in kinds if values)
+
+
+def _change_lines(found: Bisection) -> Iterator[str]:
+    """Yield which packages it takes."""
+    others = found.differing - len(found.changes) - len(found.along)
+    rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
+    yield f"  it takes {' and '.join(found.changes)}" + (f"; {rest}" if others else "")
+    if found.along:
+        yield f"  which cannot be had without {some(found.along, PACKAGES_NAMED)}"
+
+
+def _no_evidence(found: Bisection) -> Iterator[str]:
+    """Yield why values say nothing, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for probe in found.probes:
+        if probe.verdict is SearchVerdict.UNTESTABLE:
+            what = f"{probe.outcome}: {probe.signature or ''}".removesuffix(": ")
+            says = f"{what}: {probe.message}" if probe.message else what
+            reasons.setdefault(says, []).append(short(found, probe.value))
+    for says, values in reasons.items():
+        yield f"  no evidence: {some(values, PACKAGES_NAMED)}: {says}"
+
+
+def cost(found: Bisection) -> str:
+    """Return what the search took, in one line."""
+    tried = len(found.probes)
+    known = sum(probe.n == probe.reused and probe.n > 0 for probe in found.probes)
+    reused = f" ({known} known before)" if known else ""
+    return f"{tried} probes{reused}, {found.installs} installs, {found.runs} runs, {found.seconds:.0f} s"

@@ -1,0 +1,212 @@
+"""An explanation, as lines of text."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.conditions import words
+from matrix.explain.explanation import ExplanationKind, verb
+from matrix.explain.factors import AXES
+from matrix.explain.histories import age
+from matrix.model import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.explain.explanation import Answer, Experiment, Explanation, Observation
+    from matrix.explain.histories import History
+
+EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
+PLACES_NAMED = 3  # environments; more are counted
+WIDTH_OF_VALUE = 80  # characters of a factor's value: some fields hold a compiler's whole command line
+
+
+def explanation_lines(explanation: Explanation, command: str, again: str) -> Iterator[str]:
+    """Yield answers first, then what they rest on, then what to run.
+
+    `command` runs a matrix, `again` this explanation with leave to run what it needs; empty if it had that.
+    """
+    yield explanation.test
+    does = verb(explanation.reference)
+    for answer in explanation.answers:
+        yield from (f"  {line}" for line in _ANSWERS[answer.kind](answer, explanation, does))
+    if explanation.experiment:
+        yield from (f"  {line}" for line in _experiment_lines(explanation.experiment, does))
+    if explanation.problem:
+        head = "undecided" if explanation.answers else "not enough evidence"
+        yield f"  {head}: {explanation.problem}"
+    yield from (f"  {line}" for line in _evidence_lines(explanation, does))
+    if not explanation.is_answered:
+        for one in explanation.missing:
+            yield f"  run this ({one.why}): {_command(command, one.axes, explanation.test)}"
+        if again:
+            yield f"  or let it find out: {again}"
+
+
+def _command(command: str, axes: dict[str, str], test: str) -> str:
+    option = "--script" if ".py" in test else "--scenario"
+    words = [word for name in ("torch", "build", "python", "config") for word in (f"--{name}", axes[name])]
+    return f"{command} {shlex.join([*words, option, test])}"
+
+
+def _here_lines(_answer: Answer, explanation: Explanation, does: str) -> Iterator[str]:
+    ours = _ours(explanation)
+    times = f" ({ours.cell.flaky} attempts)" if ours and ours.cell.flaky else ""
+    label = ours.environment.label if ours else ""
+    yield f"here: it {does} here too{times}: {label}, {explanation.signature or 'no signature'}"
+
+
+def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> Iterator[str]:
+    rule = answer.rule
+    assert rule is not None
+    kinds = " and ".join(name if name in AXES else _cut(name) for name in rule.factors)
+    yield f"environment: {kinds}"
+    total = answer.red
+    yield (
+        f"  {does} in {answer.red} of {total} environments with {_cut(rule.words)}, "
+        f"passes in {answer.green} of {answer.green} without"
+    )
+    if len(rule.terms) == 1:
+        yield from _by_value(rule.terms[0].factor, explanation, does)
+    versions = _versions(explanation)
+    if "torch" not in rule.factors and len(versions) > 1 and not any(history.changes for history in answer.histories):
+        yield f"  in every version tried: torch {', '.join(versions)}"
+    ours = _ours(explanation)
+    if ours is not None and ours.is_pass:
+        broken = [term.factor for term in rule.terms if not term.holds(ours.factors)]
+        facts = ", ".join(f"{name.removeprefix('package ')} {_cut(ours.factors.get(name, 'none'))}" for name in broken)
+        yield f"  here ({ours.environment.label}): {facts}"
+    if rule.equal:
+        named = "; ".join(_cut(term.words) for term in rule.equal[:EQUALS_NAMED])
+        more = len(rule.equal) - EQUALS_NAMED
+        yield f"  separates equally well: {named}" + (f"; and {more} more" if more > 0 else "")
+    for rival in rule.rivals:
+        yield f"  or: {' and '.join(term.words for term in rival)}"
+
+
+def _versions(explanation: Explanation) -> list[str]:
+    """Return the versions of torch, oldest first, if it was seen both red and passing in each; else none."""
+    red = {one.environment.torch for one in explanation.observations if one.is_red}
+    green = {one.environment.torch for one in explanation.observations if one.is_pass}
+    return sorted(red, key=age) if red == green else []
+
+
+def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]:
+    """Yield how each value of a factor fared, where there are more than two."""
+    values: dict[str, list[Observation]] = {}
+    for one in explanation.observations:
+        if one.is_red or one.is_pass:
+            values.setdefault(one.factors.get(factor, "none"), []).append(one)
+    if len(values) > 2 and factor in AXES:
+        parts = []
+        for value, observed in values.items():
+            is_red = observed[0].is_red
+            parts.append(f"{does if is_red else 'passes'} with {value} in {len(observed)} of {len(observed)}")
+        yield f"  {', '.join(parts)}"
+
+
+def _version_lines(answer: Answer, _explanation: Explanation, does: str) -> Iterator[str]:
+    yield "version: torch"
+    shown: dict[tuple[str, ...], list[History]] = {}
+    for history in answer.histories:
+        shown.setdefault(tuple(_history_lines(history, does)), []).append(history)
+    for lines, alike in shown.items():
+        where = "" if len(shown) == 1 and len(alike) == 1 else " (" + "; ".join(one.words for one in alike) + ")"
+        yield f"  {lines[0]}{where}"
+        yield from (f"  {line}" for line in lines[1:])
+    if answer.rule and answer.rule.rivals:
+        yield from (f"  or: {' and '.join(term.words for term in rival)}" for rival in answer.rule.rivals)
+    if not answer.histories and answer.rule:
+        yield f"  {does} in {answer.red} of {answer.red} with {answer.rule.words}, in 0 of {answer.green} without"
+
+
+def _history_lines(history: History, does: str) -> Iterator[str]:
+    tried = ", ".join(step.torch for step in history.steps)
+    changes = history.changes
+    if not changes:
+        yield f"no version tried fixes it: {does} in {tried}"
+        return
+    for change in changes:
+        before, after = change.before.torch, change.after.torch
+        if change.is_fix:
+            yield f"last version that {does}: {before}, first that passes: {after}"
+        else:
+            yield f"last version that passes: {before}, first that {does}: {after}"
+        yield f"  commits: {change.commits}" if change.commits else "  commits: not known for both"
+    fates = ", ".join(f"{step.torch} {does if step.is_red else 'passes'}" for step in history.steps)
+    if len(changes) > 1:
+        yield f"its history turns {len(changes)} times: {fates}"
+    else:
+        yield f"tried: {fates}"
+
+
+def _condition_lines(answer: Answer, _explanation: Explanation, _does: str) -> Iterator[str]:
+    yield "conditions: it ended well without what it declares, so that its pass says nothing"
+    for unmet in answer.unmet:
+        yield f"  {unmet.reason} ({_places(unmet.environments)})"
+
+
+def _places(labels: Sequence[str]) -> str:
+    return ", ".join(labels) if len(labels) <= PLACES_NAMED else f"{len(labels)} environments"
+
+
+_ANSWERS = {
+    ExplanationKind.HERE: _here_lines,
+    ExplanationKind.ENVIRONMENT: _environment_lines,
+    ExplanationKind.VERSION: _version_lines,
+    ExplanationKind.CONDITIONS: _condition_lines,
+}
+
+
+def _experiment_lines(experiment: Experiment, does: str) -> Iterator[str]:
+    changes = ", ".join(f"{name} from {old} to {new}" for name, old, new in experiment.changes)
+    yield f"experiment: from {experiment.red}, changing {changes} makes it pass"
+    if len(experiment.differing) > len(experiment.changes):
+        others = [name for name in experiment.differing if name not in {change[0] for change in experiment.changes}]
+        yield f"  not needed, though they differ in {experiment.green}: {', '.join(others)}"
+    if experiment.confirmed:
+        yield f"  run again, it {does} before the change and passes after it; {experiment.attempts} attempts in all"
+    else:
+        yield f"  NOT confirmed when run again; {experiment.attempts} attempts in all"
+
+
+def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
+    """Yield what became of conditions where it fails, what is flaky, and what was seen but is no evidence."""
+    told_of = [(words(one.cell.conditions), one.environment.label) for one in explanation.observations if one.is_red]
+    for what in dict.fromkeys(what for what, _ in told_of if what):
+        yield f"{what}, where it {does} ({_places([label for one, label in told_of if one == what])})"
+    for one in explanation.observations:
+        if one.is_red and one.cell.flaky:
+            yield f"flaky: {does} in {one.cell.flaky} attempts in {one.environment.label}"
+    for one in explanation.observations:
+        if one.is_different:
+            what = one.cell.signature or "no signature"
+            yield f"another failure, not counted: {one.cell.outcome} in {one.environment.label}: {what}"
+    told = any(answer.kind is ExplanationKind.CONDITIONS for answer in explanation.answers)
+    rest = [
+        one
+        for one in explanation.observations
+        if not (one.is_red or one.is_pass or one.is_different or (told and one.is_vacuous))
+    ]
+    if rest:
+        yield f"no evidence: {_counted(rest)}"
+
+
+def _counted(observations: Sequence[Observation]) -> str:
+    words = ["doubted pass" if one.cell.outcome is Outcome.PASS else str(one.cell.outcome) for one in observations]
+    parts = Counter(words).items()
+    return ", ".join(f"{outcome} in {count} {_plural(count)}" for outcome, count in parts)
+
+
+def _ours(explanation: Explanation) -> Observation | None:
+    return next((one for one in explanation.observations if one.environment.id == explanation.here), None)
+
+
+def _plural(count: int) -> str:
+    return "environment" if count == 1 else "environments"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH_OF_VALUE else text[: WIDTH_OF_VALUE - 1] + "…"

@@ -1,0 +1,156 @@
+"""A search driven over fake environments: scripts end as a history says, and nothing is installed."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matrix.bisect.axes.axis import Versions
+from matrix.bisect.bisection import Bisection
+from matrix.bisect.driver import Bisector
+from matrix.bisect.prober import Prober
+from matrix.bisect.strategy.evidence import SearchOptions
+from matrix.events import Event, ProbeChosen
+from matrix.model import Build, Config, Request, Scenario
+from matrix.plan import planning
+from matrix.process.supervision import Ending, Task
+from matrix.records.store import new_run, read_records
+from tests.fakes import PASSED, FakeCache
+
+STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
+CRASHED = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)
+NOT_APPLICABLE = Ending(stopped_by="exit", exit_code=125, signal=None, seconds=1.0)
+RAISED = Ending(stopped_by="exit", exit_code=1, signal=None, seconds=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Raises:
+    """A script that ends with an exception of its own."""
+
+    exception: str
+
+    @property
+    def traceback(self) -> str:
+        return f'Traceback (most recent call last):\n  File "repro.py", line 3, in <module>\n{self.exception}\n'
+
+
+How = Ending | Raises
+Behave = Callable[[str, int, Task], How | None]  # of a version, the number of its run there, and the task
+
+
+def versions(number: int) -> tuple[str, ...]:
+    """Return so many versions, oldest first."""
+    return tuple(f"2.{minor}.0" for minor in range(number))
+
+
+def as_listed(endings: Mapping[str, How | Sequence[How]], otherwise: How = PASSED) -> Behave:
+    """Return the behaviour by version: one ending, or one for each run, the last one for all further ones."""
+
+    def behave(version: str, run: int, _task: Task) -> How:
+        found = endings.get(version, otherwise)
+        return found[min(run, len(found)) - 1] if isinstance(found, Sequence) else found
+
+    return behave
+
+
+def failing(bad: Sequence[str], how: How) -> Behave:
+    """Return the behaviour of versions of which some fail, always and alike."""
+    return as_listed(dict.fromkeys(bad, how))
+
+
+@dataclass
+class Executor:
+    """What a probe runs its attempts with; an interrupt ends those that wait for it."""
+
+    lab: Laboratory
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    running: tuple[Any, ...] = ()
+
+    def run(self, task: Task) -> Ending | None:
+        return None if self.interrupted.is_set() else self.lab.end(task, self.interrupted)
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
+
+
+@dataclass
+class Laboratory:
+    """One state folder, in which searches follow one another."""
+
+    home: Path
+    behave: Behave = lambda _version, _run, _task: PASSED
+    values: tuple[str, ...] = versions(8)
+    missing: frozenset[str] = frozenset()
+    fields: dict[str, Any] = field(default_factory=dict)  # of the scenario
+    runs: Counter[str] = field(default_factory=Counter)  # started, by version
+    tasks: list[Task] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    cache: FakeCache = field(init=False)
+    waits: dict[str, threading.Event] = field(default_factory=dict)  # by version: for this, or an interrupt
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.cache = FakeCache(self.home, self.missing)
+
+    @property
+    def requests(self) -> list[Request]:
+        kept = {"python": "3.11", "build": Build(name="pypi"), "config": Config(name="default")}
+        return [Request(torch=value, **kept) for value in self.values]  # type: ignore[arg-type]
+
+    @property
+    def scenario(self) -> Scenario:
+        path = self.home / "repro.py"
+        path.touch()
+        return Scenario(name="repro.py", path=path, source_hash="hash", **self.fields)
+
+    def end(self, task: Task, interrupted: threading.Event) -> Ending | None:
+        version = task.name.partition("torch-")[2].partition("-")[0]
+        with self.guard:
+            self.tasks.append(task)
+            self.runs[version] += 1
+            run = self.runs[version]
+        if version in self.waits:
+            while not (self.waits[version].wait(0.005) or interrupted.is_set()):
+                pass
+            if interrupted.is_set():
+                return None
+        how = self.behave(version, run, task)
+        if isinstance(how, Raises):
+            Path(task.stderr).write_text(how.traceback)
+            return RAISED
+        return how
+
+    def search(self, options: SearchOptions | None = None, **fields: Any) -> Bisection:
+        """Search as a new process would: what it knows comes from the records."""
+        records = read_records(self.home)
+        before = len(self.cache.installed)
+        with new_run(self.home, ()) as store:
+            prober = Prober(
+                cache=self.cache,  # type: ignore[arg-type]
+                records=records,
+                store=store,
+                emit=self.events.append,
+                make_executor=lambda: Executor(self),  # type: ignore[arg-type, return-value]
+            )
+            return Bisector(
+                axis=Versions(self.requests),
+                scenario=self.scenario,
+                variant={},
+                options=planning.RunOptions(),
+                asked=options or SearchOptions(),
+                cache=self.cache,  # type: ignore[arg-type]
+                records=records,
+                prober=prober,
+                emit=self.events.append,
+                installs=lambda: len(self.cache.installed) - before,
+                **fields,
+            ).run()
+
+    @property
+    def chosen(self) -> list[ProbeChosen]:
+        """What was told of the probes, in order."""
+        return [event for event in self.events if isinstance(event, ProbeChosen)]

@@ -1,0 +1,369 @@
+"""The driver of a search, over fake environments: what runs, what counts, what it costs, what comes out."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from matrix.bisect import driver as driver
+from matrix.bisect.bisection import Bisection
+from matrix.bisect.budget import Budget
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchOptions, SearchVerdict
+from matrix.model import Outcome, Record
+from matrix.plan import planning
+from matrix.process.supervision import Ending, Task
+from matrix.records.store import new_run, read_records
+from matrix.run.pipeline import MatrixRun
+from tests.bisect.driving import (
+    CRASHED,
+    NOT_APPLICABLE,
+    STUCK,
+    Behave,
+    Executor,
+    How,
+    Laboratory,
+    Raises,
+    as_listed,
+    failing,
+    versions,
+)
+from tests.cli.shell import wait_for
+from tests.fakes import MOVING, PASSED
+
+AS_IT_WAS = Raises("AssertionError: as it was")
+OTHER = Raises("ValueError: something else")
+ABSENT = Raises("AttributeError: module 'torch' has no attribute 'compile'")
+OLD = versions(8)[:3]  # 2.0.0 to 2.2.0
+FAILS_IN_TWO_WAYS: dict[str, How] = {
+    **dict.fromkeys(OLD, STUCK),
+    **dict.fromkeys(versions(8)[3:5], OTHER),
+}
+
+
+def boundaries(found: Bisection) -> list[tuple[str, str, Change]]:
+    return [(one.from_, one.to, one.change) for one in found.boundaries]
+
+
+def verdicts(found: Bisection) -> dict[str, SearchVerdict]:
+    return {probe.value: probe.verdict for probe in found.probes}
+
+
+def test_a_fix_is_found(tmp_path: Path) -> None:
+    """The boundary, the failure, and what each probe showed are told, and every record is on disk."""
+    lab = Laboratory(tmp_path, failing(OLD, AS_IT_WAS))
+    found = lab.search()
+    assert found.answer is AnswerKind.BOUNDARY
+    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert found.reference == (Outcome.FAIL, "AssertionError in <module> (repro.py)")
+    assert [(probe.value, probe.outcome, probe.k, probe.n) for probe in found.probes] == [
+        ("2.0.0", "fail", 3, 3),
+        ("2.1.0", "fail", 1, 1),
+        ("2.2.0", "fail", 2, 2),
+        ("2.3.0", "pass", 2, 2),
+        ("2.7.0", "pass", 1, 1),
+    ]
+    assert found.runs == sum(lab.runs.values()) == 9
+    assert found.installs == len(found.probes) == 5
+    assert found.order == ("2.0.0", "2.7.0", "2.3.0", "2.1.0", "2.2.0")
+
+
+def test_a_second_run_costs_nothing(tmp_path: Path) -> None:
+    """The same search again is answered from the records alone."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK))
+    first = lab.search()
+    before = lab.runs.copy()
+    again = lab.search()
+    assert lab.runs == before
+    assert (again.runs, again.installs) == (0, 0)
+    assert again.boundaries == first.boundaries
+    assert [probe.reused for probe in again.probes] == [probe.n for probe in first.probes]
+    assert all(probe.purpose is None for probe in again.probes)
+
+
+def test_order_and_origin_of_the_evidence_do_not_matter(tmp_path: Path) -> None:
+    """With any part of the records kept, in any order, the answer is the same and the rest is run again."""
+    lab = Laboratory(tmp_path, failing(OLD, AS_IT_WAS))
+    first = lab.search()
+    (file,) = tmp_path.glob("runs/*/records.jsonl")
+    lines = file.read_text().splitlines(keepends=True)
+    random = Random(4)
+    for kept in range(0, len(lines) + 1, 2):
+        for later in tmp_path.glob("runs/*/records.jsonl"):
+            later.write_text("")
+        file.write_text("".join(random.sample(lines, kept)))
+        again = lab.search()
+        assert boundaries(again) == boundaries(first)
+        assert sum(probe.n for probe in again.probes) == again.runs + kept
+
+
+def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
+    """A search begins from the cells of a matrix, and runs only what they leave open."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK))
+    planned = planning.plan(lab.requests, [lab.scenario], planning.RunOptions())
+    with new_run(tmp_path, ()) as store:
+        MatrixRun(
+            planned,
+            cache=lab.cache,  # type: ignore[arg-type]
+            executor=Executor(lab),  # type: ignore[arg-type]
+            records=read_records(tmp_path),
+            store=store,
+            emit=lab.events.append,
+        ).run(jobs=1)
+    found = lab.search()
+    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert found.runs == 4  # two more of the bad bound, one more of each of the final pair
+    assert [probe.reused for probe in found.probes] == [1] * 8
+
+
+def test_records_under_other_limits_do_not_count(tmp_path: Path) -> None:
+    """Given another timeout, a search begins anew: a pass within 60 s says nothing about 30 s."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK))
+    lab.search()
+    lab.fields = {"timeout": 30}
+    assert lab.search().runs == 9
+
+
+def test_another_failure_is_neither_good_nor_bad(tmp_path: Path) -> None:
+    """What fails in another way than the bad bound is shown as different, and lies inside the bracket."""
+    lab = Laboratory(tmp_path, as_listed(FAILS_IN_TWO_WAYS))
+    found = lab.search()
+    assert boundaries(found) == [("2.2.0", "2.5.0", Change.FIX)]
+    assert found.boundaries[0].different_between == ("2.3.0", "2.4.0")
+    assert verdicts(found)["2.3.0"] is SearchVerdict.DIFFERENT
+
+
+def test_any_failure_counts_where_that_is_asked_for(tmp_path: Path) -> None:
+    """With any failure bad, a change of the failure is no boundary."""
+    lab = Laboratory(tmp_path, as_listed(FAILS_IN_TWO_WAYS))
+    assert boundaries(lab.search(any_failure=True)) == [("2.4.0", "2.5.0", Change.FIX)]
+
+
+def test_a_release_without_the_feature_is_untestable(tmp_path: Path) -> None:
+    """A script's AttributeError on torch in old releases is no failure of theirs: the regression is found."""
+    lab = Laboratory(tmp_path, as_listed({**dict.fromkeys(OLD, ABSENT), **dict.fromkeys(versions(8)[5:], STUCK)}))
+    found = lab.search()
+    assert boundaries(found) == [("2.4.0", "2.5.0", Change.REGRESSION)]
+    assert verdicts(found)["2.0.0"] is SearchVerdict.UNTESTABLE
+
+
+def test_a_feature_that_was_taken_away_is_a_regression(tmp_path: Path) -> None:
+    """Where something older passes and nothing else fails, the lack is what is searched."""
+    lab = Laboratory(tmp_path, failing(versions(8)[5:], ABSENT))
+    assert boundaries(lab.search()) == [("2.4.0", "2.5.0", Change.REGRESSION)]
+
+
+def test_a_feature_that_came_is_found_where_a_fix_is_asked_for(tmp_path: Path) -> None:
+    """Asked for the fix of a lack, the release that brought it is named."""
+    lab = Laboratory(tmp_path, failing(OLD, ABSENT))
+    assert boundaries(lab.search(SearchOptions(find=Find.FIX))) == [("2.2.0", "2.3.0", Change.FIX)]
+
+
+def moving_until_longer(bad: tuple[str, ...], longer: How) -> Behave:
+    """Return the behaviour of versions that are still moving when the clock ends, but for the longer look."""
+
+    def behave(version: str, _run: int, task: Task) -> How:
+        if version not in bad:
+            return PASSED
+        return MOVING if task.timeout <= 60 else longer
+
+    return behave
+
+
+def test_only_the_final_pair_pays_the_longer_look(tmp_path: Path) -> None:
+    """What the clock ended while it moved is taken for a hang, until the boundary stands: there it is settled."""
+    lab = Laboratory(tmp_path, moving_until_longer(OLD, MOVING))
+    found = lab.search()
+    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
+    longer = [task.name.partition("torch-")[2] for task in lab.tasks if task.timeout > 60]
+    assert set(longer) == {"2.2.0-pypi"}
+    assert {probe.value: probe.outcome for probe in found.probes}["2.2.0"] == "hang"
+
+
+def test_a_search_built_on_a_slow_run_that_passes_goes_back(tmp_path: Path) -> None:
+    """What seemed to hang at the edge but ends well, given time, moves the boundary."""
+    really = OLD[:2]
+
+    def behave(version: str, run: int, task: Task) -> How | None:
+        if version in really:
+            return STUCK
+        return moving_until_longer(OLD, PASSED)(version, run, task)
+
+    assert boundaries(Laboratory(tmp_path, behave).search()) == [("2.1.0", "2.2.0", Change.FIX)]
+
+
+def test_a_vacuous_pass_is_no_evidence(tmp_path: Path) -> None:
+    """A pass whose conditions nobody could observe says nothing: no boundary rests on it."""
+    conditions = ({"op": "aten::mm"},)
+    lab = Laboratory(tmp_path, failing(OLD, STUCK), fields={"conditions": conditions})
+    found = lab.search()
+    assert found.answer is AnswerKind.INCONCLUSIVE
+    assert verdicts(found)["2.7.0"] is SearchVerdict.UNTESTABLE
+    assert verdicts(found)["2.0.0"] is SearchVerdict.BAD
+    assert found.reasons[0] == "2 positions were tested, none of them newer than 2.2.0: all are bad"
+
+
+def test_what_does_not_apply_is_run_once(tmp_path: Path) -> None:
+    """A bound that says that the test does not apply there is not asked three times."""
+    lab = Laboratory(tmp_path, as_listed({"2.0.0": NOT_APPLICABLE, "2.1.0": CRASHED, "2.2.0": CRASHED}))
+    found = lab.search()
+    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert lab.runs["2.0.0"] == 1
+
+
+def test_what_cannot_be_installed_is_untestable(tmp_path: Path) -> None:
+    """A bound without an environment is replaced, and what lies at the boundary is listed."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK), missing=frozenset({"2.2.0", "2.3.0", "2.7.0"}))
+    found = lab.search()
+    assert boundaries(found) == [("2.1.0", "2.4.0", Change.FIX)]
+    assert found.boundaries[0].untestable_between == ("2.2.0", "2.3.0")
+    assert {probe.value: probe.message for probe in found.probes}["2.7.0"] == "no wheel"
+
+
+def test_an_index_in_the_way_ends_the_search_and_is_no_evidence(tmp_path: Path) -> None:
+    """Installs that fail because the index is gone make no version untestable; later the search goes on."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK))
+    lab.cache.missing = frozenset({"2.2.0", "2.3.0"})
+    lab.cache.unreachable = "the index http://nowhere cannot be read: the connection is refused"
+    found = lab.search()
+    assert found.answer is AnswerKind.INCONCLUSIVE
+    assert found.reasons[0] == lab.cache.unreachable
+    assert [(one.from_, one.to, one.untestable_between) for one in found.boundaries] == [("2.0.0", "2.7.0", ())]
+    assert set(verdicts(found)) == {"2.0.0", "2.7.0"}
+    lab.cache.missing, lab.cache.unreachable = frozenset(), None
+    assert boundaries(lab.search()) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert sum(lab.runs.values()) == 9
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+@pytest.mark.parametrize("installs", [1, 2, 3])
+def test_no_more_installs_than_allowed(tmp_path: Path, jobs: int, installs: int) -> None:
+    """With the installs used up the search says so with its bracket, whatever runs at once; with more it goes on."""
+    lab = Laboratory(tmp_path, failing(versions(64)[:20], STUCK), values=versions(64))
+    found = lab.search(budget=Budget(installs=installs), jobs=jobs)
+    assert len(lab.cache.installed) == found.installs == installs
+    assert found.answer is AnswerKind.INCONCLUSIVE
+    assert found.reasons[0] == f"the {installs} installs that it may make are made"
+    for one in found.boundaries:
+        assert int(one.from_.split(".")[1]) < 20 <= int(one.to.split(".")[1])
+    assert boundaries(lab.search()) == [("2.19.0", "2.20.0", Change.FIX)]
+
+
+def test_what_is_installed_may_run_when_the_installs_are_used_up(tmp_path: Path) -> None:
+    """The budget of installs stops installs alone: confirming needs none."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK))
+    found = lab.search(budget=Budget(installs=5))
+    assert found.answer is AnswerKind.BOUNDARY
+    assert found.installs == 5
+
+
+def test_the_time_is_bounded(tmp_path: Path) -> None:
+    """When the time is over the search ends with what it knows, and says so."""
+    lab = Laboratory(tmp_path, failing(versions(64)[:20], STUCK), values=versions(64))
+    ticks = count(0, 10)
+    found = lab.search(budget=Budget(seconds=100), clock=lambda: float(next(ticks)))
+    assert found.answer is AnswerKind.INCONCLUSIVE
+    assert found.reasons[0] == "the 100 s that it may take are over"
+    (one,) = found.boundaries
+    assert int(one.from_.split(".")[1]) < 20 <= int(one.to.split(".")[1])
+
+
+def test_time_ends_a_probe_that_is_running(tmp_path: Path) -> None:
+    """A probe that would take longer than the time that is left is cancelled, and is no evidence."""
+    lab = Laboratory(tmp_path, waits={"2.7.0": threading.Event()})
+    found = lab.search(budget=Budget(seconds=0.5))
+    assert found.answer is AnswerKind.INCONCLUSIVE
+    assert set(verdicts(found)) == {"2.0.0"}
+    assert [record.attempt.outcome for record in all_records(lab)] == ["pass"]
+
+
+def all_records(lab: Laboratory) -> list[Record]:
+    return read_records(lab.home).of_test("hash", {})
+
+
+def test_a_probe_that_is_not_needed_any_more_is_cancelled(tmp_path: Path) -> None:
+    """Of two candidates at once, the one that a result makes useless ends at once and leaves no record."""
+    values = versions(64)
+    middle, beside = "2.31.0", "2.47.0"
+
+    def behave(version: str, _run: int, _task: Task) -> How:
+        if version == middle:
+            wait_for(lambda: lab.runs[beside] == 1)
+        return STUCK if version in values[:10] else PASSED
+
+    lab = Laboratory(tmp_path, behave, values=values, waits={beside: threading.Event()})
+    found = lab.search(jobs=2)
+    assert boundaries(found) == [("2.9.0", "2.10.0", Change.FIX)]
+    assert lab.runs[beside] == 1
+    assert beside not in verdicts(found)
+
+
+def test_a_probe_that_shows_nothing_new_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for the same again and again, without anything to show for it, the search ends and says so."""
+    lab = Laboratory(tmp_path, failing(OLD, STUCK))
+    monkeypatch.setattr(driver, "observations_of", lambda *_, **__: ())
+    found = lab.search()
+    assert found.answer is AnswerKind.INCONCLUSIVE
+    assert found.reasons[0] == "2.0.0 was run again and showed nothing that counts"
+    assert lab.runs == {"2.0.0": 3}
+
+
+@pytest.mark.parametrize("jobs", [2, 3, 5])
+@pytest.mark.parametrize("culprit", [1, 7, 20, 63])
+def test_the_answer_is_the_same_with_several_at_once(tmp_path: Path, jobs: int, culprit: int) -> None:
+    """What runs beside the next probe speeds a search up and never turns it."""
+    values = versions(64)
+    lab = Laboratory(tmp_path, failing(values[culprit:], AS_IT_WAS), values=values)
+    assert boundaries(lab.search(jobs=jobs)) == [(values[culprit - 1], values[culprit], Change.REGRESSION)]
+
+
+def test_a_flaky_failure_is_found(tmp_path: Path) -> None:
+    """A version that passes and fails makes the search repeat what it knows, until it is sure."""
+    random = Random(1)
+    bad = versions(16)[:9]
+
+    def behave(version: str, _run: int, _task: Task) -> How:
+        return STUCK if version in bad and random.random() < 0.5 else PASSED
+
+    found = Laboratory(tmp_path, behave, values=versions(16)).search()
+    assert boundaries(found) == [("2.8.0", "2.9.0", Change.FIX)]
+    assert found.boundaries[0].confidence >= 0.95
+    assert any(0 < probe.k < probe.n for probe in found.probes)
+
+
+def test_a_defect_of_the_harness_is_raised(tmp_path: Path) -> None:
+    """What goes wrong in a probe's thread ends the search, and nothing runs on."""
+
+    def explode(_version: str, _run: int, _task: Task) -> Ending:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        Laboratory(tmp_path, explode).search()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("probe ")]
+
+
+def test_every_probe_is_told_before_it_runs(tmp_path: Path) -> None:
+    """Number, value, reason and what is known around it are told of each."""
+    lab = Laboratory(tmp_path, failing(OLD, AS_IT_WAS))
+    lab.search()
+    assert [(event.number, event.value, event.purpose, event.left) for event in lab.chosen] == [
+        (1, "2.0.0", Purpose.BOUND, 8),
+        (2, "2.7.0", Purpose.BOUND, 8),
+        (3, "2.3.0", Purpose.NARROW, 6),
+        (4, "2.1.0", Purpose.NARROW, 2),
+        (5, "2.2.0", Purpose.NARROW, 1),
+        (5, "2.2.0", Purpose.CONFIRM, 1),
+        (5, "2.3.0", Purpose.CONFIRM, 4),
+    ]
+    assert lab.chosen[2].between == ("2.0.0 (fail)", "2.7.0 (pass)")
+
+
+def test_bounds_that_do_not_differ_are_named(tmp_path: Path) -> None:
+    """Without a change each bound is told with what it showed."""
+    found = Laboratory(tmp_path, as_listed({}, STUCK)).search()
+    assert found.answer is AnswerKind.NONE
+    assert "2.0.0: hang, 3 of 3 runs: idle" in found.reasons
+    assert "2.7.0: hang, 3 of 3 runs: idle" in found.reasons

@@ -1,0 +1,144 @@
+"""What records say of a search's positions: which failure it is about, and what each run is evidence of."""
+
+from __future__ import annotations
+
+import pytest
+
+from matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
+from matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
+from matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
+
+ABSENT = ("AttributeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'")
+RAISED = ("ValueError in <module> (repro.py)", "wrong")
+OTHER = ("KeyError in <module> (repro.py)", "'x'")
+BOUNDS = (0, 9)
+
+
+def record(outcome: Outcome, what: tuple[str | None, str] = (None, ""), limit: float = 60) -> Record:
+    signature, message = what
+    attempt = Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT, message=message, limit=limit)
+    limits = Limits(timeout=60, memory_mb=4096)
+    return Record(
+        key="key",
+        environment="id",
+        scenario="repro.py",
+        source_hash="hash",
+        variant={},
+        limits=limits,
+        attempt=attempt,
+        signature=signature,
+    )
+
+
+def sighting(position: int, *records: Record, outcome: Outcome = Outcome.PASS) -> Sighting:
+    environment = Environment(
+        id="id", label=f"torch-2.{position}.0", torch=f"2.{position}.0", python="3.11.7", build="pypi", config="default"
+    )
+    cell = Cell(environment="id", scenario="repro.py", outcome=outcome, expected=True, seconds=1)
+    return Sighting(position=position, environment=environment, cell=cell, records=records)
+
+
+def passing(position: int) -> Sighting:
+    return sighting(position, record(Outcome.PASS))
+
+
+def failing(position: int, what: tuple[str, str] = RAISED) -> Sighting:
+    return sighting(position, record(Outcome.FAIL, what), outcome=Outcome.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("sightings", "find", "expected"),
+    [
+        ([], Find.ANY, None),
+        ([passing(0), passing(9)], Find.ANY, None),
+        ([passing(0), failing(9)], Find.ANY, RAISED),
+        ([failing(0), passing(9)], Find.ANY, RAISED),
+        ([failing(0, OTHER), failing(9)], Find.ANY, RAISED),  # both fail: the newer one is in use
+        ([failing(0, OTHER), failing(9)], Find.FIX, OTHER),  # the older one is to be fixed
+        ([passing(0), failing(4, OTHER), failing(6), passing(9)], Find.ANY, OTHER),  # where it broke first
+        ([passing(0), failing(4, OTHER), failing(6)], Find.ANY, RAISED),  # nearest to the newer bound
+        ([failing(0, ABSENT), failing(9)], Find.FIX, RAISED),  # a lack is no failure where there is another
+        ([failing(0, ABSENT), passing(9)], Find.ANY, None),  # what came was not broken before
+        ([failing(0, ABSENT), passing(9)], Find.FIX, ABSENT),  # but asked for by name
+        ([passing(0), failing(9, ABSENT)], Find.ANY, ABSENT),  # it was taken away
+    ],
+)
+def test_the_failure_that_a_search_is_about(
+    sightings: list[Sighting], find: Find, expected: tuple[str, str] | None
+) -> None:
+    """It is the one at the bad bound, or nearest to it; a version's lack of what the test uses only for want of it."""
+    found = reference_of(sightings, BOUNDS, find)
+    wanted = expected and Failure(outcome=Outcome.FAIL, signature=expected[0], says=expected[1])
+    assert found == wanted
+    assert reference_of(sightings[::-1], BOUNDS, find) == wanted
+
+
+def test_the_failure_at_the_named_bound_is_meant() -> None:
+    """Of two failures the one that the user calls bad is searched, whichever is newer."""
+    both = [failing(0, OTHER), failing(9)]
+    for named, (signature, says) in ((0, OTHER), (9, RAISED), (5, RAISED)):
+        found = reference_of(both, BOUNDS, Find.ANY, named_bad=named)
+        assert found == Failure(outcome=Outcome.FAIL, signature=signature, says=says)
+
+
+def test_any_failure_takes_a_lack_for_one() -> None:
+    """Where any failure counts, the lack at a bound does, too."""
+    found = reference_of([failing(0, ABSENT), passing(9)], BOUNDS, Find.ANY, any_failure=True)
+    assert found == Failure(outcome=Outcome.FAIL, signature=ABSENT[0], says=ABSENT[1])
+
+
+REFERENCE = Failure(outcome=Outcome.FAIL, signature=RAISED[0], says=RAISED[1])
+HANG = Failure(outcome=Outcome.HANG, signature="stuck in f (repro.py)")
+
+
+@pytest.mark.parametrize(
+    ("one", "reference", "any_failure", "expected"),
+    [
+        (passing(3), REFERENCE, False, SearchVerdict.GOOD),
+        (failing(3), REFERENCE, False, SearchVerdict.BAD),
+        (failing(3, OTHER), REFERENCE, False, SearchVerdict.DIFFERENT),
+        (failing(3, OTHER), REFERENCE, True, SearchVerdict.BAD),
+        (failing(3, ABSENT), REFERENCE, False, SearchVerdict.UNTESTABLE),
+        (failing(3, ABSENT), REFERENCE, True, SearchVerdict.BAD),
+        (failing(3), None, False, SearchVerdict.DIFFERENT),
+        (sighting(3, record(Outcome.SKIP), outcome=Outcome.SKIP), REFERENCE, True, SearchVerdict.UNTESTABLE),
+        (sighting(3, record(Outcome.ERROR), outcome=Outcome.ERROR), REFERENCE, True, SearchVerdict.UNTESTABLE),
+        (sighting(3, outcome=Outcome.UNBUILDABLE), REFERENCE, True, SearchVerdict.UNTESTABLE),
+        (sighting(3, record(Outcome.PASS), outcome=Outcome.VACUOUS), REFERENCE, True, SearchVerdict.UNTESTABLE),
+        (
+            sighting(3, record(Outcome.CRASH, ("SIGSEGV", "")), outcome=Outcome.CRASH),
+            HANG,
+            False,
+            SearchVerdict.DIFFERENT,
+        ),
+    ],
+)
+def test_what_a_run_says(one: Sighting, reference: Failure | None, any_failure: bool, expected: SearchVerdict) -> None:
+    """Only the failure that is searched is bad, only a pass is good, and what was prevented is no evidence."""
+    found = observations_of([one], reference, any_failure=any_failure)
+    assert found == (ProbeRun(position=3, verdict=expected),)
+
+
+SLOW = record(Outcome.SLOW, limit=60)
+
+
+@pytest.mark.parametrize(
+    ("records", "reference", "any_failure", "expected"),
+    [
+        ([SLOW, SLOW], HANG, False, [(SearchVerdict.BAD, True)] * 2),
+        ([SLOW], REFERENCE, False, [(SearchVerdict.DIFFERENT, True)]),
+        ([SLOW], REFERENCE, True, [(SearchVerdict.BAD, True)]),
+        ([SLOW, record(Outcome.PASS, limit=240)], HANG, False, [(SearchVerdict.GOOD, False)]),
+        ([record(Outcome.PASS, limit=240), SLOW], HANG, False, [(SearchVerdict.GOOD, False)]),
+        ([SLOW, record(Outcome.HANG, limit=240)], HANG, False, [(SearchVerdict.BAD, False)]),
+        # a further slow run is not looked at for longer again: it counts as what the longer look came to
+        ([SLOW, record(Outcome.PASS, limit=240), SLOW], HANG, False, [(SearchVerdict.GOOD, False)] * 2),
+        ([SLOW, record(Outcome.HANG, limit=240), SLOW, SLOW], HANG, False, [(SearchVerdict.BAD, False)] * 3),
+    ],
+)
+def test_what_was_still_moving_counts_until_a_longer_look(
+    records: list[Record], reference: Failure, any_failure: bool, expected: list[tuple[SearchVerdict, bool]]
+) -> None:
+    """A run that the clock ended while it moved is provisional; a longer look stands for it and for later ones."""
+    found = observations_of([sighting(3, *records)], reference, any_failure=any_failure)
+    assert [(one.verdict, one.provisional) for one in found] == expected

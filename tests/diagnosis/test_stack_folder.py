@@ -1,0 +1,101 @@
+"""A folder of raw stacks becomes one diagnosis."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from matrix.diagnosis.dispatch import operator_table
+from matrix.diagnosis.hang import stack_folder
+from matrix.diagnosis.hang.hang_diagnosis import signature_frames
+from matrix.diagnosis.stacks import Thread, native, python
+from matrix.environments.inside import probe
+from matrix.model import Environment
+from tests.diagnosis.pictures import SAMPLES
+
+TABLE = (SAMPLES / "table.aten_mm.2.11.0.txt").read_text()
+ENVIRONMENT = Environment(
+    id="0123456789ab",
+    label="torch-2.11.0-pypi",
+    torch="2.11.0",
+    python="3.11.7",
+    build="pypi",
+    config="default",
+    fingerprint={"dispatch": {"aten::mm": TABLE}},
+)
+
+
+def filled(folder: Path) -> Path:
+    """Return a folder with the stacks of the hang in which a Meta kernel waits for the GIL."""
+    folder.mkdir(exist_ok=True)
+    names = {"kernel.txt": "proc.txt", "26947.pystack.txt": "pystack-native.txt"}
+    names["26947.pyspy.json"] = "pyspy-native.json"
+    for name, sample in names.items():
+        shutil.copyfile(SAMPLES / f"gil_deadlock.{sample}", folder / name)
+    return folder
+
+
+def test_a_folder_is_read_into_one_diagnosis(tmp_path: Path) -> None:
+    """Kernel, py-spy and pystack together name the cycle; the environment's table names the kernel's key."""
+    folder = filled(tmp_path / "stacks")
+    diagnosis = stack_folder.diagnose_folder(folder, stack_folder.tables_of(ENVIRONMENT))
+    assert diagnosis is not None
+    fields = stack_folder.fields_of(diagnosis, 1.234)
+    assert fields["place"] == "boxed kernel, Python-registered Meta kernel of aten::mm, waiting for the GIL"
+    assert (fields["kind"], fields["stage"], fields["key"]) == ("GIL cycle", "waiting for the GIL", "Meta")
+    assert fields["stuck"] == {"pid": 26947, "tid": 26950}
+    assert [edge["tid"] for edge in fields["cycle"]] == [26950, 26947]
+    assert fields["seconds"] == 1.23
+    signature = stack_folder.signature_of(diagnosis)
+    assert signature is not None
+    assert signature.startswith("stuck in PythonKernelHolder < c10::impl::BoxedKernelWrapper::call")
+    assert "stuck here" in (folder / stack_folder.READABLE).read_text()
+
+
+def test_without_a_table_the_place_is_less(tmp_path: Path) -> None:
+    """An environment probed by an older tool has no table: the frames alone tell."""
+    bare = ENVIRONMENT.model_copy(update={"fingerprint": {"dispatch": "unknown (AttributeError)"}})
+    diagnosis = stack_folder.diagnose_folder(filled(tmp_path / "stacks"), stack_folder.tables_of(bare))
+    assert diagnosis is not None
+    assert diagnosis.operator == "aten::mm"
+
+
+@pytest.mark.parametrize("version", ["2.1.2", "2.11.0", "2.15.0"])
+def test_what_the_probe_keeps_of_a_table_tells_the_same(version: str) -> None:
+    """The rows that are kept lead the calls of CPU, CUDA and meta tensors to the same kernels, and are few."""
+    text = (SAMPLES / f"table.aten_mm.{version}.txt").read_text()
+    torch = SimpleNamespace(_C=SimpleNamespace(_dispatch_dump_table=lambda _name: text))
+    kept = probe.dispatch(torch)["aten::mm"]
+    assert len(kept) < 1500
+    for device in ("CPU", "CUDA", "Meta"):
+        keys = (device, "ADInplaceOrView", f"Autograd{device}")
+        rows = [operator_table.parse(one, "aten::mm").called(keys) for one in (text, kept)]
+        assert [row.words for row in rows[0]] == [row.words for row in rows[1]]
+
+
+def test_no_frames_no_diagnosis(tmp_path: Path) -> None:
+    """A folder that is not there, is empty, or holds only the kernel's view or nonsense, tells nothing."""
+    assert stack_folder.diagnose_folder(tmp_path / "nowhere") is None
+    assert stack_folder.diagnose_folder(tmp_path) is None
+    (tmp_path / "kernel.txt").write_text("pid 1 parent=0 init\n1 state=S wchan=do_wait\n")
+    (tmp_path / "1.pyspy.json").write_text("[{]")
+    (tmp_path / "x.gdb.txt").write_bytes(b"\xff\xfe")
+    assert stack_folder.diagnose_folder(tmp_path) is None
+
+
+def test_signature_leaves_out_how_things_start() -> None:
+    """Neither OpenMP's frames, nor the interpreter's start, nor threading's are part of a signature."""
+    frames = (
+        native("GOMP_parallel", library="libgomp-1234.so.1"),
+        native("at::sum", library="libtorch_cpu.so"),
+        python("work", "/a/b.py", 3),
+        python("run", "/lib/threading.py", 982),
+        native("get_small_int", library="libpython3.11.so.1.0"),
+        native("run_mod", library="libpython3.11.so.1.0"),
+        native("__libc_start_main", library="libc.so.6"),
+        native("_start", library="python3.11"),
+    )
+    assert signature_frames(Thread(tid=1, frames=frames)) == ("at::sum", "work (b.py)")

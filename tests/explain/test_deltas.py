@@ -1,0 +1,56 @@
+"""Delta debugging over factors."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrix.explain.deltas import minimal_set
+
+NAMES = ("config", "torch", "python", "build", "numpy", "mkl")
+
+
+@given(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
+def test_all_that_is_needed_and_no_more(case: tuple[int, set[int]]) -> None:
+    """Where some factors are needed together, just they are found, and no set is asked about twice."""
+    factors = NAMES[: case[0]]
+    needed = {factors[place] for place in case[1]}
+    asked: list[frozenset[str]] = []
+
+    def passes(subset: frozenset[str]) -> bool:
+        asked.append(subset)
+        return needed <= subset
+
+    assert minimal_set(factors, passes) == needed
+    assert len(asked) == len(set(asked))
+    assert frozenset(factors) not in asked
+    assert frozenset() not in asked
+
+
+def test_one_difference_needs_no_run() -> None:
+    """Two environments that differ in one factor are the decisive pair already."""
+    assert minimal_set(("config",), lambda subset: 1 // 0 == 0) == {"config"}
+
+
+def test_two_differences_need_one_run_where_the_first_decides() -> None:
+    """The factor that is tried first settles it."""
+    asked: list[frozenset[str]] = []
+
+    def passes(subset: frozenset[str]) -> bool:
+        asked.append(subset)
+        return "config" in subset
+
+    assert minimal_set(("config", "torch"), passes) == {"config"}
+    assert len(asked) == 1
+
+
+def test_whatever_answers_nothing_found_can_be_left_out() -> None:
+    """For every way that four factors can behave, no smaller neighbour of the answer passes."""
+    names = NAMES[:4]
+    subsets = [frozenset(some) for size in range(1, 4) for some in combinations(names, size)]
+    for number in range(2 ** len(subsets)):
+        good = {subset for place, subset in enumerate(subsets) if number >> place & 1}
+        found = minimal_set(names, good.__contains__)
+        assert not any(found - {name} in good for name in found)

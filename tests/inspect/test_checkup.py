@@ -1,0 +1,33 @@
+"""What the machine has, as `doctor` tells it, with remedies for what it lacks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from matrix.inspect import checkup
+
+
+def test_every_problem_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with no tools on its PATH and no index, each check that fails says what to do."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("WHICHTORCH_PYTORCH_INDEX", "http://127.0.0.1:9/whl")
+    monkeypatch.setattr(checkup, "find_py_spy", lambda: None)
+    checks = {check.name: check for check in checkup.check_up(tmp_path / "state")}
+    problems = {name for name, check in checks.items() if check.state is checkup.State.PROBLEM}
+    assert {"C++ compiler", "py-spy", "ptrace", "index"} <= problems
+    assert all(checks[name].remedy for name in problems)
+    assert checks["PyTorch index"].state is checkup.State.INFORMATION
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ptrace is Linux's")
+def test_ptrace_is_really_tried() -> None:
+    """The check looks at a process of its own with py-spy, whatever comes of it."""
+    check = checkup._ptrace()
+    assert check.name == "ptrace"
+    assert "py-spy" in check.found
+    assert (check.state is checkup.State.PROBLEM) == bool(check.remedy)

@@ -1,0 +1,48 @@
+"""The control scenarios that `doctor` runs: each must get its own outcome."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from matrix.errors import UsageError
+from matrix.events import Event
+from matrix.inspect.controls import Control, control_lines, run_controls
+from matrix.model import Attempt, Cell, Outcome, StoppedBy
+from matrix.process.evidence.capture import NOT_PERMITTED
+
+
+def test_controls_run_without_torch(tmp_path: Path) -> None:
+    """The pipeline runs controls in any Python, and tells a wrong outcome from a control's own."""
+
+    @contextmanager
+    def quiet(_cache: object, _total: int) -> Iterator[Callable[[Event], None]]:
+        yield lambda event: None
+
+    globs = ("control/pass", "control/skip", "control/fail", "control/crash[signal=SIGABRT]")
+    found = list(run_controls(tmp_path, Path(sys.executable), 2, quiet, globs))
+    assert [control.cell.outcome for control in found] == ["crash", "fail", "fail", "pass", "skip"]
+    assert [control.problem for control in found] == [None] * 5
+    assert all(line.startswith("good") for line in control_lines(found))
+    with pytest.raises(UsageError, match="does not run as a Python"):
+        next(run_controls(tmp_path, tmp_path / "nowhere", 1, quiet, globs))
+
+
+def test_wrong_outcome_of_a_control_is_a_problem_with_a_remedy(tmp_path: Path) -> None:
+    """A hang that was not recognised makes the doctor say so."""
+    fields = {"environment": "e", "scenario": "control/gil_deadlock", "expected": False, "seconds": 1}
+    wrong = Control(cell=Cell(**fields, outcome=Outcome.SLOW), own=Outcome.HANG)  # type: ignore[arg-type]
+    assert [line.split()[0] for line in control_lines([wrong])] == ["PROBLEM", "remedy:"]
+    hung = Cell(**fields, outcome=Outcome.HANG)  # type: ignore[arg-type]
+    assert Control(cell=hung, own=Outcome.HANG, kind="GIL cycle", is_diagnosed=True).problem is None
+    assert Control(cell=hung, own=Outcome.HANG, kind="unknown", is_diagnosed=True).problem == (
+        "explained as unknown, not as GIL cycle"
+    )
+    attempt = Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, note=NOT_PERMITTED)
+    blind = Control(cell=hung.model_copy(update={"attempts": (attempt,)}), own=Outcome.HANG, kind="unknown")
+    assert (blind.problem or "").endswith("not as GIL cycle, for want of permission to read stacks")
+    assert blind.remedy == "see ptrace"

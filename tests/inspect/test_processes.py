@@ -1,0 +1,92 @@
+"""`stacks PID`: what any process is doing, taken from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from matrix.errors import PreventedError, UsageError
+from matrix.inspect import processes
+from matrix.process.evidence import capture
+from tests.process.running import PROGRAMS, family, until
+from tests.process.test_capture import fake, needs_collectors
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+@pytest.fixture
+def waiting() -> Iterator[int]:
+    """Return a process that waits for its child, which waits for ever."""
+    with subprocess.Popen([sys.executable, PROGRAMS / "forks_and_waits.py"], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        child = int(program.stdout.readline())
+        yield program.pid
+        os.kill(child, 9)
+
+
+def whichtorch(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    command = [sys.executable, "-m", "matrix", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@needs_collectors
+def test_stacks_of_a_process_and_its_child(waiting: int) -> None:
+    """Both are shown, frame by frame, and the process goes on as before."""
+    ended = whichtorch("stacks", waiting)
+    assert ended.returncode == 0, ended.stderr
+    assert "in_parent (forks_and_waits.py:" in ended.stdout
+    assert "in_child (forks_and_waits.py:" in ended.stdout
+    assert len(family(waiting)) == 1
+
+
+@needs_collectors
+def test_stacks_as_json(waiting: int) -> None:
+    """The same for programs: diagnosis, processes, notes."""
+    shown = json.loads(whichtorch("stacks", waiting, "--json").stdout)
+    assert {process["pid"] for process in shown["processes"]} == {waiting, *family(waiting)}
+    assert shown["diagnosis"]["kind"]
+    assert shown["notes"] == []
+
+
+def test_no_such_process() -> None:
+    """A number that is no process is wrong usage."""
+    ended = whichtorch("stacks", 2**22 - 1)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "there is no process" in ended.stderr
+
+
+def test_lack_of_permission_has_a_remedy(waiting: int, tmp_path: Path) -> None:
+    """Who may not read another process is told how to."""
+    refused = fake(tmp_path, "refused", "echo 'Operation not permitted' >&2; exit 1")
+    with pytest.raises(PreventedError, match="no permission") as caught:
+        processes.examine(waiting, capture.Tools(py_spy=refused, pystack=refused))
+    assert "ptrace_scope" in caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+def test_missing_collectors_are_said(waiting: int) -> None:
+    """Without any collector the kernel's view is what there is, and the notes say why."""
+    shown = processes.examine(waiting, capture.Tools())
+    assert shown.notes == ("no collector is installed: py-spy, pystack or gdb",)
+    assert any(f"{waiting}" in line for line in shown.lines)
+
+
+def test_a_process_does_not_examine_itself() -> None:
+    """It would stop itself for ever."""
+    with pytest.raises(UsageError):
+        processes.examine(os.getpid())
+
+
+def test_leader_is_found_below_its_supervisor(waiting: int) -> None:
+    """The oldest child is the one that was started first."""
+    from matrix.process.evidence import peek
+
+    assert until(lambda: peek.leader_of(waiting) is not None)
+    assert {peek.leader_of(waiting)} == family(waiting)

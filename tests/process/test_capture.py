@@ -1,0 +1,225 @@
+"""The stacks of what is stopped are taken before that, and whatever a collector does changes no verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from matrix.diagnosis.collectors import faulthandler_text, kernel_text
+from matrix.diagnosis.hang import stack_folder
+from matrix.environments.inside.startup import FOLDER, sitecustomize
+from matrix.process.evidence import capture, kernel_lines
+from matrix.process.supervision import Ending, Supervised
+from tests.process.running import begin, family, is_alive, until
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+    pytest.mark.xdist_group("collect"),  # they share what they start
+]
+needs_collectors = pytest.mark.skipif(
+    capture.find_tool("py-spy") is None or capture.find_tool("pystack") is None, reason="needs py-spy and pystack"
+)
+
+KINDS = {
+    "stuck_locks": "lock cycle",
+    "stuck_gil": "GIL cycle",
+    "stuck_c_held": "lock cycle",
+    "stuck_c_released": "lock cycle",
+    "stuck_child": "lock cycle",
+    "stuck_thread_of_child": "lock cycle",
+    "spins": "spin in Python",
+    "spins_in_c": "spin in native code",
+    "spins_c_released": "spin in native code",
+    "spins_child": "spin in Python",
+    "spins_thread_of_child": "spin in Python",
+}
+NONE = "/no/such/tool"
+
+
+def begin_watched(folder: Path, program: str, **fields: object) -> Supervised:
+    """Start a program as a cell is: with the start-up folder, and a folder for its stacks."""
+    stacks = folder / "stacks"
+    stacks.mkdir(parents=True)
+    environ = os.environ | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(stacks)}
+    return begin(folder, program, env=environ, stacks=str(stacks), **fields)
+
+
+def fake(folder: Path, name: str, text: str) -> str:
+    """Return the path of a script that stands in for a collector."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_signal_is_the_registered_one() -> None:
+    """The supervisor sends what the start-up file registers."""
+    assert capture.STACKS_SIGNAL == sitecustomize.STACKS_SIGNAL < signal.SIGRTMAX
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Ending, Path]]:
+    """Run the stuck and the busy programs, some at once."""
+    folder = tmp_path_factory.mktemp("stuck")
+    found: dict[str, tuple[Ending, Path]] = {}
+    names = list(KINDS)
+    for some in (names[:4], names[4:8], names[8:]):
+        started = {
+            name: begin_watched(folder / name, name, timeout=6.0, stall=not name.startswith("spins")) for name in some
+        }
+        found |= {name: (supervised.wait(), folder / name / "stacks") for name, supervised in started.items()}
+    return found
+
+
+@needs_collectors
+@pytest.mark.parametrize("name", KINDS)
+def test_kind_of_a_real_hang(endings: dict[str, tuple[Ending, Path]], name: str) -> None:
+    """What hangs or spins, in Python, in C, in a child or its thread, is told from its stacks."""
+    ending, folder = endings[name]
+    assert ending.stopped_by in {"stall", "timeout"}
+    assert ending.note == ""
+    diagnosis = stack_folder.diagnose_folder(folder)
+    assert diagnosis is not None
+    assert diagnosis.kind == KINDS[name]
+    assert (folder / stack_folder.READABLE).read_text().startswith(KINDS[name])
+
+
+@needs_collectors
+def test_every_process_is_asked_in_every_way(endings: dict[str, tuple[Ending, Path]]) -> None:
+    """Parent and child each have their raw stacks of each collector, and the child its own faulthandler file."""
+    _, folder = endings["stuck_thread_of_child"]
+    pids = [process.pid for process in kernel_text.parse((folder / "kernel.txt").read_text())]
+    assert len(pids) == 2
+    suffixes = ("faulthandler.txt", "pyspy.json", "pystack.txt")
+    wanted = {f"{pid}.{suffix}" for pid in pids for suffix in suffixes} | {"kernel.txt"}
+    assert {path.name for path in folder.iterdir()} - {stack_folder.READABLE} == wanted
+    parent, child = (faulthandler_text.parse((folder / f"{pid}.faulthandler.txt").read_text()) for pid in pids)
+    assert [len(process.threads) for process in (*parent, *child)] == [1, 2]
+
+
+@needs_collectors
+def test_diagnosis_is_not_counted(endings: dict[str, tuple[Ending, Path]]) -> None:
+    """The clock of a task stands still while its stacks are taken."""
+    ending, _ = endings["spins"]
+    assert ending.seconds == pytest.approx(6.0, abs=0.2)
+    assert ending.diagnosis_seconds > 0
+
+
+def test_collectors_that_fail_change_no_verdict(tmp_path: Path) -> None:
+    """A collector that fails is a note, one that is missing is none, and faulthandler is still kept."""
+    broken = fake(tmp_path, "py-spy", "echo no sense >&2; exit 1")
+    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=1.0, py_spy=broken, pystack=NONE, gdb=NONE)
+    ending = supervised.wait()
+    assert (ending.stopped_by, ending.exit_code) == ("timeout", None)
+    assert "py-spy: could not read process" in ending.note
+    assert "no sense" in ending.note
+    files = {path.name.partition(".")[2] for path in (tmp_path / "a" / "stacks").iterdir()}
+    assert files == {"txt", "faulthandler.txt"}
+    diagnosis = stack_folder.diagnose_folder(tmp_path / "a" / "stacks")
+    assert diagnosis is not None
+
+
+def test_lack_of_permission_is_said_once(tmp_path: Path) -> None:
+    """Two collectors without ptrace make one sentence."""
+    refused = fake(tmp_path, "refused", "echo 'Error: Permission denied (os error 13)' >&2; exit 1")
+    supervised = begin_watched(tmp_path / "a", "stuck_child", timeout=1.0, py_spy=refused, pystack=refused, gdb=refused)
+    assert supervised.wait().note == capture.NOT_PERMITTED
+
+
+@pytest.mark.parametrize("name", ["py-spy", "pystack"])
+def test_a_collector_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It costs its patience once, is killed, and the next collector has its turn."""
+    monkeypatch.setattr(capture, "PATIENCE", 0.3)
+    asked = tmp_path / "asked"
+    slow = fake(tmp_path, "slow", f"echo $$ >> {asked}; exec sleep 600")
+    good = fake(tmp_path, "good", "echo some text")
+    tools = capture.Tools(py_spy=slow, pystack=good) if name == "py-spy" else capture.Tools(py_spy=good, pystack=slow)
+    running = begin(tmp_path / "a", "forks_and_waits")
+    assert until(lambda: len(family(running.pid)) == 2)
+    pids = sorted(family(running.pid))
+    collection = capture.collect(pids, tmp_path / "stacks", tools)
+    running.interrupt()
+    running.wait()
+    assert collection.notes == [f"{name}: took too long"]
+    assert not any(is_alive(int(line)) for line in asked.read_text().split())
+    suffix = "pystack.txt" if name == "py-spy" else "pyspy.json"
+    assert {f"{pid}.{suffix}" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
+
+
+def test_many_processes_cost_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the budget no further process is begun with, and a note says how many went without."""
+    monkeypatch.setattr(capture, "AT_ONCE", 1)
+    monkeypatch.setattr(capture, "BUDGET", 0.0)
+    good = fake(tmp_path, "good", "sleep 0.1; echo x")
+    pids = [os.getpid(), os.getppid(), os.getpid()]
+    collection = capture.Collection(pids, tmp_path / "a", capture.Tools(py_spy=good), {}, ask=False)
+    assert collection.step(time.monotonic())
+    collection.close()
+    assert collection.notes == ["of 3 processes no stacks were taken: there were too many"]
+
+
+def test_gdb_only_where_the_others_failed(tmp_path: Path) -> None:
+    """gdb, which is slow, is not asked about a process that another collector has read."""
+    good, bad, gdb = (fake(tmp_path, name, text) for name, text in (("g", "echo x"), ("b", "exit 1"), ("d", "echo y")))
+    for py_spy, wanted in ((good, False), (bad, True)):
+        folder = tmp_path / str(wanted)
+        begin_watched(folder, "ignores_sigterm", timeout=1.0, py_spy=py_spy, pystack=bad, gdb=gdb).wait()
+        assert any(path.name.endswith(".gdb.txt") for path in (folder / "stacks").iterdir()) is wanted
+
+
+def test_interrupt_ends_the_collection(tmp_path: Path) -> None:
+    """The tool's interrupt is heard while a collector hangs, and nothing is left running."""
+    pid_file = tmp_path / "pid"
+    slow = fake(tmp_path, "slow", f"echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}; exec sleep 600")
+    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=0.5, py_spy=slow, pystack=NONE, gdb=NONE)
+    assert until(pid_file.exists)
+    supervised.interrupt()
+    ending = supervised.wait()
+    assert (ending.stopped_by, ending.problem) == ("timeout", "")
+    assert not is_alive(int(pid_file.read_text()))
+
+
+def test_other_programs_are_not_sent_the_signal(tmp_path: Path) -> None:
+    """A process without a handler would die of the signal: it is not sent."""
+    good = fake(tmp_path, "good", "echo x")
+    supervised = begin_watched(tmp_path / "a", "shell_child", timeout=2.0, py_spy=good, pystack=NONE, gdb=NONE)
+    assert supervised.wait().stopped_by == "timeout"
+    assert "ended" not in (tmp_path / "a" / "out").read_text()
+
+
+def test_kernel_lines_are_read_back() -> None:
+    """What is written of this process names its parent and all its threads, as the parser reads it."""
+    (process,) = kernel_text.parse("\n".join(kernel_lines.kernel_lines([os.getpid()])))
+    assert (process.pid, process.parent) == (os.getpid(), os.getppid())
+    assert os.getpid() in {thread.tid for thread in process.threads}
+
+
+def test_who_was_seen_asleep_sleeps() -> None:
+    """A thread that wakes up at four looks of five, and uses no CPU, waits."""
+    seen = kernel_lines.ThreadRow()
+    for state in "RRSRR":
+        seen.look(f"1 state={state} wchan=0", 1.0)
+    assert (seen.line, seen.works(0.06), seen.is_told(0.06)) == ("1 state=S wchan=0", False, True)
+
+
+def test_who_only_queues_for_a_core_is_looked_at_again() -> None:
+    """Ready to run without running tells nothing; CPU time does."""
+    seen = kernel_lines.ThreadRow()
+    seen.look("1 state=R", 1.0)
+    seen.look("1 state=R", 1.0)
+    assert not seen.is_told(0.06)
+    seen.look("1 state=R", 1.01)
+    assert (seen.works(0.06), seen.is_told(0.06)) == (True, True)
+
+
+def test_who_uses_a_core_between_naps_runs() -> None:
+    """Threads that hand the GIL to each other sleep in between."""
+    seen = kernel_lines.ThreadRow()
+    for cpu in (1.0, 1.02, 1.04):
+        seen.look("1 state=S", cpu)
+    assert seen.works(0.06)

@@ -1,0 +1,95 @@
+"""A busy process at its timeout moves on, or spins on the spot."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.process import supervision
+from matrix.process.evidence import sampler
+from tests.process.running import begin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matrix.process.supervision import Ending
+
+pytestmark = pytest.mark.xdist_group("stacks")  # they share what they start
+needs_py_spy = pytest.mark.skipif(
+    sys.platform != "linux" or supervision.find_py_spy() is None, reason="needs /proc and py-spy"
+)
+
+
+def frame(name: str, line: int) -> dict[str, object]:
+    """Return a frame as py-spy writes it."""
+    return {"name": name, "filename": "a.py", "line": line}
+
+
+def test_lines_within_a_function_are_the_same_spot() -> None:
+    """A loop of two lines in one function does not move."""
+    first = sampler.signature([frame("loop", 3), frame("main", 9)])
+    second = sampler.signature([frame("loop", 4), frame("main", 9)])
+    assert sampler.is_moving([first, second]) is False
+
+
+def test_another_innermost_function_moves() -> None:
+    """Another function inside is another spot."""
+    first = sampler.signature([frame("one", 3), frame("main", 9)])
+    second = sampler.signature([frame("two", 3), frame("main", 9)])
+    assert sampler.is_moving([first, second]) is True
+
+
+def test_one_sample_tells_nothing() -> None:
+    """Fewer than two samples leave it open."""
+    assert sampler.is_moving(["a"]) is None
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
+    """Run the busy programs side by side."""
+    folder: Path = tmp_path_factory.mktemp("busy")
+    names = ["spins", "spins_in_c", "moves_on", "ignores_sigterm", "waits_for_busy_child"]
+    started = {name: begin(folder / name, name, timeout=7.0, stall=True, sample=True) for name in names}
+    started["blind"] = begin(folder / "blind", "spins", timeout=2.0, sample=True, py_spy="/no/such/py-spy")
+    return {name: supervised.wait() for name, supervised in started.items()}
+
+
+@needs_py_spy
+@pytest.mark.parametrize("name", ["spins", "spins_in_c"])
+def test_spin_is_not_moving(endings: dict[str, Ending], name: str) -> None:
+    """A spin, in Python or in C, runs to its timeout and shows the same frames each time."""
+    ending = endings[name]
+    assert (ending.stopped_by, ending.moving, ending.note) == ("timeout", False, "")
+    assert 2 <= len(ending.evidence["samples"]) <= sampler.SAMPLES
+    assert f"({name}.py:" in " ".join(ending.evidence["samples"][0])
+
+
+@needs_py_spy
+def test_work_is_moving(endings: dict[str, Ending]) -> None:
+    """A program that gets on shows other frames."""
+    assert (endings["moves_on"].stopped_by, endings["moves_on"].moving) == ("timeout", True)
+
+
+@needs_py_spy
+def test_idle_is_not_sampled(endings: dict[str, Ending]) -> None:
+    """What burns no CPU is not asked where it is."""
+    ending = endings["ignores_sigterm"]
+    assert (ending.stopped_by, ending.busy, ending.moving, ending.evidence) == ("timeout", False, None, {})
+
+
+@needs_py_spy
+def test_busy_child_without_python_is_busy(endings: dict[str, Ending]) -> None:
+    """A parent that waits for a compiler is not idle, though nobody can say whether the compiler gets on."""
+    ending = endings["waits_for_busy_child"]
+    assert (ending.stopped_by, ending.busy, ending.moving) == ("timeout", True, None)
+    assert "runs no Python" in ending.note or "py-spy" in ending.note
+
+
+@needs_py_spy
+def test_no_py_spy_changes_no_verdict(endings: dict[str, Ending]) -> None:
+    """A collector that fails leaves a note, and the timeout as it is."""
+    ending = endings["blind"]
+    assert (ending.stopped_by, ending.moving) == ("timeout", None)
+    assert "py-spy" in ending.note

@@ -1,0 +1,225 @@
+"""Supervision of real processes: whatever a program does, it ends, is accounted for and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from matrix.process import marks, supervision
+from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and subreapers")
+
+
+def test_tells_the_exit_code(tmp_path: Path) -> None:
+    """A program that ends by itself is "exit", with its code: 125 means not applicable to the tool."""
+    ending = run(tmp_path, "tells", "125")
+    assert (ending.stopped_by, ending.exit_code, ending.signal) == ("exit", 125, None)
+    assert (ending.survivors, ending.note, ending.problem) == ((), "", "")
+    assert (tmp_path / "err").read_text() == "told\n"
+    assert ending.stderr_bytes == 5
+    assert 0 < ending.seconds < 30
+    assert ending.cpu_seconds > 0
+    assert ending.peak_rss_mb > 1
+
+
+def test_surroundings_of_a_program(tmp_path: Path) -> None:
+    """A program leads its session, has an empty stdin, no descriptors, no priority, dumps no core."""
+    run(tmp_path, "tells", "0", mark="a:1:2:b")
+    told = json.loads((tmp_path / "out").read_text())
+    assert told["stdin"] == ""
+    assert told["cwd"] == str(tmp_path)
+    assert told["mark"] == "a:1:2:b"
+    assert told["leads"]
+    assert told["core"] in (0, 1)
+    assert told["oom_score_adj"] == 1000
+    assert told["scheduler"] == os.SCHED_OTHER
+    assert [number for number in told["descriptors"] if number > 3] == []
+
+
+def test_same_path_merges_the_outputs(tmp_path: Path) -> None:
+    """Where stdout and stderr name one file, both are in it."""
+    ending = run(tmp_path, "tells", "0", stderr=str(tmp_path / "out"))
+    assert "told\n" in (tmp_path / "out").read_text()
+    assert ending.stderr_bytes == 0
+
+
+@pytest.mark.parametrize("change", [{"argv": ("/no/such/program",)}, {"cwd": "/no/such/folder"}])
+def test_what_cannot_start_is_a_problem(tmp_path: Path, change: dict[str, object]) -> None:
+    """A missing program or folder is no result of the task: the ending says what is wrong."""
+    ending = run(tmp_path, "tells", "0", **change)
+    assert "could not start" in ending.problem
+    assert ending.exit_code is None
+
+
+def test_ignoring_sigterm_does_not_help(tmp_path: Path) -> None:
+    """Who ignores SIGTERM is killed after the grace, which does not count as its time."""
+    ending = run(tmp_path, "ignores_sigterm", timeout=1.0)
+    assert (ending.stopped_by, ending.exit_code, ending.signal) == ("timeout", None, None)
+    assert ending.seconds == pytest.approx(1.0, abs=0.2)
+
+
+def test_detached_grandchild_is_named_and_killed(tmp_path: Path) -> None:
+    """A double-forked grandchild in a session of its own is a survivor, named, and dead afterwards."""
+    ending = run(tmp_path, "leaves_grandchild")
+    pid = int((tmp_path / "out").read_text())
+    assert (ending.stopped_by, ending.exit_code) == ("exit", 0)
+    assert len(ending.survivors) == 1
+    assert f"({pid}): " in ending.survivors[0]
+    assert "leaves_grandchild.py" in ending.survivors[0]
+    assert not is_alive(pid)
+
+
+def test_five_gigabytes_of_output(tmp_path: Path) -> None:
+    """Head and tail are kept, the disk never holds the middle, and the writer is not disturbed."""
+    running = begin(tmp_path, "prints_much", str(5 * 1024))
+    largest = 0
+
+    def is_over() -> bool:
+        nonlocal largest
+        if (tmp_path / "out").exists():
+            largest = max(largest, (tmp_path / "out").stat().st_blocks * 512)
+        return not family(running.pid) and largest > 0
+
+    until(is_over)
+    ending = running.wait()
+    assert (ending.stopped_by, ending.exit_code) == ("exit", 0)
+    assert ending.stdout_bytes == 5 * 1024**3 + len(b"first\nlast \xc3\xa9\n")
+    kept = (tmp_path / "out").read_bytes()
+    assert kept.startswith(b"first\nxxx")
+    assert kept.endswith(b"xxxlast \xc3\xa9\n")
+    assert b" bytes cut here ..." in kept
+    assert len(kept) < 3_000_000
+    assert largest < 2 * 1024**3
+
+
+def test_memory_limit(tmp_path: Path) -> None:
+    """A program that eats memory is stopped soon after its limit."""
+    ending = run(tmp_path, "eats_memory", memory_mb=300)
+    assert (ending.stopped_by, ending.exit_code, ending.signal) == ("memory", None, None)
+    assert 300 <= ending.peak_rss_mb < 1500
+
+
+def test_closing_stdout_changes_nothing(tmp_path: Path) -> None:
+    """A program that closes its stdout goes on to its own end."""
+    ending = run(tmp_path, "closes_stdout")
+    assert (ending.stopped_by, ending.exit_code) == ("exit", 3)
+    assert (tmp_path / "out").read_text() == "before\n"
+    assert (tmp_path / "err").read_text() == "after\n"
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGFPE", "SIGKILL"])
+def test_crashes_are_named(tmp_path: Path, name: str) -> None:
+    """A signal that ends the program by itself is named."""
+    ending = run(tmp_path, "dies", name)
+    assert (ending.stopped_by, ending.exit_code, ending.signal) == ("exit", None, name)
+
+
+@pytest.mark.parametrize("program", ["forks_endlessly", "setsid_forks"])
+def test_fork_bomb(tmp_path: Path, program: str) -> None:
+    """A program that forks without end is stopped, in one process group or in thousands of sessions."""
+    running = begin(tmp_path, program, processes=60)
+    ending = running.wait()
+    assert ending.stopped_by == "processes"
+    assert ending.note == ""
+    assert family(running.pid) == set()
+
+
+def test_interrupt(tmp_path: Path) -> None:
+    """An interrupt ends all of a tree, from whatever thread it comes."""
+    running = begin(tmp_path, "tree", timeout=600)
+    assert until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text())
+    pids = family(running.pid)
+    assert len(pids) == 3
+    running.interrupt()
+    running.interrupt()
+    ending = running.wait()
+    assert ending.stopped_by == "interrupt"
+    assert ending.problem == ""
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert running.wait() is ending
+
+
+def test_death_of_the_supervisor(tmp_path: Path) -> None:
+    """When the supervisor itself is killed, the tool does its last duty."""
+    running = begin(tmp_path, "tree", timeout=600)
+    assert until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text())
+    pids = family(running.pid)
+    os.kill(running.pid, signal.SIGKILL)
+    ending = running.wait()
+    assert "supervisor" in ending.problem
+    assert len(ending.survivors) == 3
+    assert until(lambda: not any(map(is_alive, pids)))
+
+
+def test_supervisor_that_hangs_does_not_hang_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor that never answers is given up, and the tree ended without it."""
+    monkeypatch.setattr(supervision, "OUTER_GRACE", 1.0)
+    running = begin(tmp_path, "tree", timeout=1.0)
+    assert until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text())
+    os.kill(running.pid, signal.SIGSTOP)
+    pids = family(running.pid)
+    ending = running.wait()
+    assert ending.stopped_by == "timeout"
+    assert "did not answer" in ending.problem
+    assert until(lambda: not any(map(is_alive, pids)))
+
+
+def _start_tool(folder: Path) -> tuple[subprocess.Popen[bytes], int, set[int]]:
+    """Start a tool with a running task; return it, its supervisor and the task's processes."""
+    tool = subprocess.Popen([sys.executable, str(PROGRAMS / "tool.py"), str(ROOT), str(folder)], stdout=subprocess.PIPE)
+    assert tool.stdout is not None
+    supervisor = int(tool.stdout.readline())
+    tool.stdout.close()
+    assert until(lambda: (folder / "out").exists() and (folder / "out").read_text())
+    return tool, supervisor, family(supervisor)
+
+
+def test_killing_the_tool_leaves_nothing(tmp_path: Path) -> None:
+    """`kill -9` of the tool ends the supervisor and the whole tree."""
+    tool, supervisor, pids = _start_tool(tmp_path)
+    assert len(pids) == 3
+    tool.kill()
+    tool.wait()
+    assert until(lambda: not any(map(is_alive, [supervisor, *pids])))
+
+
+def test_sweep_finds_what_nobody_owns(tmp_path: Path) -> None:
+    """When tool and supervisor are both killed, the next run finds their processes by the mark."""
+    tool, supervisor, pids = _start_tool(tmp_path)
+    state = marks.state_id(tmp_path)
+
+    def is_stale(mark: str) -> bool:
+        return mark.startswith(state + ":") and marks.owner_is_dead(mark)
+
+    assert marks.sweep(is_stale) == []  # its owner is alive
+    os.kill(supervisor, signal.SIGSTOP)  # so that it cannot see the tool die
+    tool.kill()
+    tool.wait()
+    os.kill(supervisor, signal.SIGKILL)
+    assert until(lambda: not is_alive(supervisor))
+    assert all(map(is_alive, pids))
+    killed = marks.sweep(is_stale)
+    assert len(killed) == 3
+    assert all("tree.py" in line for line in killed)
+    assert until(lambda: not any(map(is_alive, pids)))
+
+
+def test_marks() -> None:
+    """A mark names state folder, tool and attempt; its owner is this very process."""
+    mark = marks.mark_for(Path(), "attempt:1")
+    assert mark.split(":")[0] == marks.state_id(Path.cwd())
+    assert mark.split(":")[1] == str(os.getpid())
+    assert mark.endswith(":attempt:1")
+    assert not marks.owner_is_dead(mark)
+    parts = mark.split(":", 3)
+    assert marks.owner_is_dead(":".join([parts[0], parts[1], "1", parts[3]]))
+    assert not marks.owner_is_dead("no mark")

@@ -1,0 +1,112 @@
+"""Records survive whatever happens to the tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.errors import PreventedError
+from matrix.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
+from matrix.records import stored_runs
+from matrix.records.store import Records, new_run, read_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIMITS = Limits(timeout=60, memory_mb=1000)
+
+
+def record(outcome: Outcome = Outcome.PASS, *, environment: str = "e", seconds: float = 2, limit: float = 60) -> Record:
+    return Record(
+        key=record_key(environment, "hash", {"op": "mm"}, LIMITS),
+        environment=environment,
+        scenario="family/case",
+        source_hash="hash",
+        variant={"op": "mm"},
+        limits=LIMITS,
+        attempt=Attempt(outcome=outcome, seconds=seconds, stopped_by=StoppedBy.EXIT, limit=limit),
+    )
+
+
+def scenario(tmp_path: Path) -> Scenario:
+    return Scenario(name="family/case", path=tmp_path / "case.py", source_hash="hash")
+
+
+def test_records_are_read_back(tmp_path: Path) -> None:
+    """What a run appended, the next call of the tool finds under the same key."""
+    with new_run(tmp_path, ("matrix",)) as store:
+        store.add_record(record())
+    assert read_records(tmp_path).of(record().key) == [record()]
+
+
+def test_record_is_on_disk_before_the_run_ends(tmp_path: Path) -> None:
+    """A record is flushed at once, so a kill of the tool does not lose it."""
+    with new_run(tmp_path, ()) as store:
+        store.add_record(record())
+        assert (store.folder / "records.jsonl").read_text().endswith("}\n")
+
+
+def test_torn_line_is_left_out(tmp_path: Path) -> None:
+    """A line that a kill cut short costs itself and no other."""
+    with new_run(tmp_path, ()) as store:
+        store.add_record(record())
+    with (store.folder / "records.jsonl").open("a") as file:
+        file.write(record(environment="other").model_dump_json(by_alias=True)[:-20])
+    records = read_records(tmp_path)
+    assert records.of(record().key) == [record()]
+    assert records.of(record(environment="other").key) == []
+
+
+def test_slowest_pass_counts_every_environment_and_only_passes(tmp_path: Path) -> None:
+    """The slowest pass of a test anywhere is what a shorter limit is made from."""
+    records = Records()
+    assert records.slowest_pass(scenario(tmp_path), {"op": "mm"}) is None
+    for one in (record(seconds=3), record(environment="other", seconds=5), record(Outcome.HANG, seconds=60)):
+        records.add(one)
+    assert records.slowest_pass(scenario(tmp_path), {"op": "mm"}) == 5
+    assert records.slowest_pass(scenario(tmp_path), {"op": "add"}) is None
+
+
+def test_only_a_long_enough_decided_look_answers(tmp_path: Path) -> None:
+    """A record decides a slow test if it was given the time asked for, there, and was not slow itself."""
+    records = Records()
+    for one in (record(Outcome.SLOW, limit=240), record(Outcome.HANG, limit=60)):
+        records.add(one)
+    assert records.looked_at_for("e", scenario(tmp_path), {"op": "mm"}, 240) is None
+    long = record(Outcome.HANG, limit=240)
+    records.add(long)
+    assert records.looked_at_for("e", scenario(tmp_path), {"op": "mm"}, 240) == long
+    assert records.looked_at_for("other", scenario(tmp_path), {"op": "mm"}, 240) is None
+
+
+def test_unwritable_state_folder_is_named(tmp_path: Path) -> None:
+    """Where nothing can be written the error names the folder and the way out."""
+    (tmp_path / "runs").write_text("a file, not a folder")
+    with pytest.raises(PreventedError, match="cannot write to") as caught:
+        new_run(tmp_path, ())
+    assert "WHICHTORCH_HOME" in caught.value.hint
+
+
+def test_key_depends_on_all_that_makes_a_test() -> None:
+    """Environment, source, variant and limits each make another test."""
+    keys = {
+        record_key("e", "hash", {"op": "mm"}, LIMITS),
+        record_key("f", "hash", {"op": "mm"}, LIMITS),
+        record_key("e", "other", {"op": "mm"}, LIMITS),
+        record_key("e", "hash", {"op": "add"}, LIMITS),
+        record_key("e", "hash", {"op": "mm"}, Limits(timeout=10, memory_mb=1000)),
+        record_key("e", "hash", {"op": "mm"}, Limits(timeout=60, memory_mb=1000, stall=False)),
+    }
+    assert len(keys) == 6
+
+
+def test_a_cell_without_its_environment_is_read_all_the_same(tmp_path: Path) -> None:
+    """A kill between a known cell and its environment's line costs the environment's facts, not the cell."""
+    cell = Cell(environment="gone", scenario="a", outcome=Outcome.FAIL, expected=False, seconds=1)
+    with new_run(tmp_path, ("matrix",), 1) as store:
+        store.add_cell(cell, [])
+    (head,) = stored_runs.heads(tmp_path)
+    result = stored_runs.read(head).result
+    assert result.cells == (cell,)
+    assert [(one.id, one.label, one.torch) for one in result.environments] == [("gone", "gone", "unknown")]

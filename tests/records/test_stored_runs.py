@@ -1,0 +1,120 @@
+"""Stored runs: read back whole, and found by what a user calls them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from matrix.errors import UsageError
+from matrix.model import Run, Scenario
+from matrix.records import stored_runs
+from tests.results import FAIL, HANG, PASS, cell, environment, result, stored
+
+OLD, NEW = environment("2.11.0"), environment("2.12.1")
+
+
+def test_a_run_is_read_back_whole(tmp_path: Path) -> None:
+    """Scenarios, environments, cells and their attempts are what they were, in the order of the plan."""
+    scenario = Scenario(name="family/case", path=Path("case.py"), source_hash="family/case", tags=("meta",))
+    made = result([OLD, NEW], [cell(OLD, HANG), cell(NEW, PASS), cell(OLD, PASS, "family/other")])
+    made = made.model_copy(update={"scenarios": (scenario,)})
+    head = stored(tmp_path, made)
+    read = stored_runs.read(head).result
+    assert (read.scenarios, read.environments, read.cells) == (made.scenarios, made.environments, made.cells)
+    assert read.run.outcomes == {HANG: 1, PASS: 2}
+    assert read.run.unexpected == 1
+    assert read.is_complete
+
+
+def test_a_cell_that_ran_twice_is_there_once(tmp_path: Path) -> None:
+    """A search runs its bounds again: what it saw last counts."""
+    head = stored(tmp_path, result([OLD], [cell(OLD, HANG), cell(OLD, PASS)]))
+    assert [one.outcome for one in stored_runs.read(head).result.cells] == [PASS]
+
+
+def test_a_killed_run_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    """What it had found is there, a torn line is not, and it says that it is not complete."""
+    head = stored(tmp_path, result([OLD, NEW], [cell(OLD, PASS)]), ended=False)
+    with (head.folder / "cells.jsonl").open("a") as file:
+        file.write('{"place": 1, "records": [], "cell": {"envir')
+    read = stored_runs.read(stored_runs.find("latest", tmp_path)).result
+    assert [one.outcome for one in read.cells] == [PASS]
+    assert not read.is_complete
+
+
+def test_files_are_found_where_the_folder_is_taken(tmp_path: Path) -> None:
+    """An attempt's output lies in its run's folder, wherever that was copied; another run's beside it."""
+    head = stored(tmp_path / "state", result([OLD], [cell(OLD, PASS)]))
+    elsewhere = tmp_path / "artifact" / "copy"
+    shutil.copytree(head.folder, elsewhere)
+    found = stored_runs.read(stored_runs.find(str(elsewhere), tmp_path / "state"))
+    assert found.file(f"runs/{head.run.id}/attempts/00001/stderr.txt") == elsewhere / "attempts/00001/stderr.txt"
+    beside = stored_runs.read(head).file("runs/other/attempts/00001/stderr.txt")
+    assert beside == tmp_path / "state/runs/other/attempts/00001/stderr.txt"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a state folder with a run on each of three nights, and a search on the last."""
+    for day in ("2026-11-18", "2026-11-19", "2026-11-20"):
+        stored(tmp_path, result([OLD], [cell(OLD, PASS)]), day=day, id=f"{day.replace('-', '')}-020000-ab{day[-2:]}")
+    stored(tmp_path, result([OLD], [cell(OLD, FAIL)]), day="2026-11-21", id="20261121-030000-cd00", command=("bisect",))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("latest", "20261120-020000-ab20"),
+        ("latest~0", "20261120-020000-ab20"),
+        ("latest~2", "20261118-020000-ab18"),
+        ("2026-11-19", "20261119-020000-ab19"),
+        ("20261119", "20261119-020000-ab19"),
+        ("20261121-030000-cd00", "20261121-030000-cd00"),
+    ],
+)
+def test_a_run_is_found_by_what_a_user_calls_it(home: Path, text: str, id_: str) -> None:
+    """Latest and days mean runs of a whole matrix; by its id, or the beginning of it, any run is found."""
+    assert stored_runs.find(text, home).run.id == id_
+
+
+def test_a_run_is_found_in_a_folder_from_elsewhere(home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The folder of a run, of a state, or of a downloaded artifact with the one in it; of several the latest."""
+    there = tmp_path_factory.mktemp("there")
+    shutil.copytree(home, there / "artifact" / ".whichtorch")
+    for folder in (there / "artifact", there / "artifact" / ".whichtorch", there / "artifact" / ".whichtorch" / "runs"):
+        assert stored_runs.find(str(folder), home).run.id == "20261120-020000-ab20"
+    assert len(stored_runs.runs_below(there / "artifact")) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("latest~3", "no run latest~3: of a matrix 3 are stored"),
+        ("2026-01-01", "no run was started on 2026-01-01"),
+        ("2026112", "2 runs begin with 2026112"),
+        ("nightly", "no run is called nightly"),
+    ],
+)
+def test_what_means_no_run_is_told_with_what_there_is(home: Path, text: str, message: str) -> None:
+    """A mistake names what is known, or asks for more of the id."""
+    with pytest.raises(UsageError, match=message) as caught:
+        stored_runs.find(text, home)
+    assert caught.value.hint
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    """An empty artifact is a mistake, not an empty run."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="there is no run in"):
+        stored_runs.find(str(tmp_path / "empty"), tmp_path)
+
+
+def test_a_name_comes_first(home: Path) -> None:
+    """Who called a run so means that one."""
+    head = stored_runs.find("2026-11-18", home)
+    named = head.run.model_copy(update={"name": "before-upgrade"})
+    (head.folder / "run.json").write_text(named.model_dump_json())
+    assert stored_runs.find("before-upgrade", home).run == Run.model_validate(named)

@@ -1,0 +1,165 @@
+"""The lines that a bisection is told in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from matrix.bisect.bisection import Bisection, Boundary, Probe, Searched
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchVerdict
+from matrix.model import Cell, Environment, Outcome
+from reports.bisection_text import bisection_lines, cost
+
+VALUES = tuple(f"2.{minor}.0" for minor in range(8))
+WORDS = {
+    "H": (Outcome.HANG, SearchVerdict.BAD),
+    "p": (Outcome.PASS, SearchVerdict.GOOD),
+    "f": (Outcome.FAIL, SearchVerdict.DIFFERENT),
+    "u": (Outcome.UNBUILDABLE, SearchVerdict.UNTESTABLE),
+}
+
+
+def probe(value: str, letter: str, **fields: Any) -> Probe:
+    outcome, verdict = WORDS[letter]
+    environment = Environment(
+        id=value, label=f"torch-{value}", torch=value, python="3.11.7", build="cpu", config="default"
+    )
+    cell = Cell(environment=value, scenario="repro.py", outcome=outcome, expected=True, seconds=1)
+    given: dict[str, Any] = {"k": 1, "n": 1, "reused": 0} | fields
+    return Probe(value=value, outcome=outcome, verdict=verdict, environment=environment, cell=cell, **given)
+
+
+def boundary(before: str, after: str, **fields: Any) -> Boundary:
+    given: dict[str, Any] = {"from": before, "to": after, "change": Change.FIX, "confidence": 0.9986}
+    return Boundary(**given | fields)
+
+
+def bisection(letters: str, kind: AnswerKind = AnswerKind.BOUNDARY, **fields: Any) -> Bisection:
+    """Return a bisection of VALUES: a letter of WORDS for each that was tried, a dot for each that was not."""
+    probes = tuple(probe(value, letter) for value, letter in zip(VALUES, letters, strict=True) if letter != ".")
+    given: dict[str, Any] = {
+        "scenario": "repro.py",
+        "question": Find.ANY,
+        "axis": Searched.VERSION,
+        "values": VALUES,
+        "common": {"build": "cpu", "python": "3.11", "config": "default"},
+        "reference": (Outcome.HANG, "stuck in take (repro.py)"),
+        "probes": probes,
+        "installs": 4,
+        "runs": 9,
+        "seconds": 61.4,
+        "answer": kind,
+    }
+    return Bisection(**given | fields)
+
+
+def test_an_exact_boundary() -> None:
+    """What was searched, the line of values with a bar at the change, the answer, what it hangs in, and the cost."""
+    link = "https://github.com/pytorch/pytorch/compare/a...b"
+    packages = {"numpy": ("2.2.0", "2.3.0"), "triton": (None, "3.1.0")}
+    found = bisection("H.Hp...p", boundaries=(boundary("2.2.0", "2.3.0", commits=link, packages=packages),))
+    assert list(bisection_lines(found, 100)) == [
+        "repro.py: 8 versions of torch, 2.0.0 to 2.7.0; build cpu, python 3.11, config default",
+        "",
+        "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 pass  ..3..  2.7.0 pass",
+        "",
+        "fixed in 2.3.0: last that hangs 2.2.0, first that passes 2.3.0; confidence 0.999",
+        f"  commits: {link}",
+        "  changed with it: numpy 2.2.0 -> 2.3.0, triton none -> 3.1.0",
+        "  it hangs: stuck in take (repro.py)",
+        "4 probes, 4 installs, 9 runs, 61 s",
+    ]
+
+
+def test_a_regression_and_its_own_build() -> None:
+    """A regression is told by its first bad value; two wheels of one commit are pointed out."""
+    found = bisection("p..pH..H", boundaries=(boundary("2.3.0", "2.4.0", change=Change.REGRESSION, same_commit=True),))
+    lines = list(bisection_lines(found, 100))
+    assert "broken in 2.4.0: last that passes 2.3.0, first that hangs 2.4.0; confidence 0.999" in lines
+    assert "  both were built from the same commit: look at how they were built, and at what they bring" in lines
+
+
+def test_a_block_between() -> None:
+    """With values between that say nothing the boundary is a bracket, and they are listed by the reason."""
+    between = {
+        "untestable_between": ("2.3.0",),
+        "different_between": ("2.4.0",),
+        "untried_between": ("2.5.0",),
+    }
+    found = bisection("H.Huf.pp", boundaries=(boundary("2.2.0", "2.6.0", **between),))
+    lines = list(bisection_lines(found, 200))
+    assert (
+        lines[2] == "  2.0.0 HANG  ..1..  2.2.0 HANG |  2.3.0 (unbuildable)  2.4.0 FAIL~  ..1..  2.6.0 pass  2.7.0 pass"
+    )
+    assert lines[4:8] == [
+        "fixed after 2.2.0 and not after 2.6.0; confidence 0.999",
+        "  between them, could not be tested: 2.3.0",
+        "  between them, fails in another way: 2.4.0",
+        "  between them, not tried: 2.5.0",
+    ]
+
+
+def test_no_fix() -> None:
+    """Where it fails everywhere, none fixes it, and the bounds are named below."""
+    found = bisection("H..H...H", AnswerKind.NONE, reasons=("3 positions were tested: all are bad",))
+    lines = list(bisection_lines(found, 100))
+    assert lines[4:7] == [
+        "none fixes it: it hangs in all 3 versions of torch tried",
+        "  it hangs: stuck in take (repro.py)",
+        "  note: 3 positions were tested: all are bad",
+    ]
+
+
+def test_nothing_to_find() -> None:
+    """Where it passes everywhere, there is nothing to find."""
+    found = bisection("p..p...p", AnswerKind.NONE, reference=None)
+    assert "nothing to find: it passes in all 3 versions of torch tried" in list(bisection_lines(found, 100))
+
+
+def test_a_contradiction() -> None:
+    """Where good and bad are both there and yet no change was found, neither is claimed."""
+    found = bisection("p..H...p", AnswerKind.NONE)
+    assert "no change explains what was seen" in list(bisection_lines(found, 100))
+
+
+def test_an_inconclusive_bracket_blames_nobody() -> None:
+    """A bracket is told with its probability, without a culprit and without a bar."""
+    found = bisection("H..p....", AnswerKind.INCONCLUSIVE, boundaries=(boundary("2.0.0", "2.3.0", confidence=0.62),))
+    lines = list(bisection_lines(found, 100))
+    assert lines[2] == "  2.0.0 HANG  ..2..  2.3.0 pass  ..4.."
+    assert lines[4] == "inconclusive: a fix after 2.0.0 and not after 2.3.0, with probability 0.62"
+
+
+def test_no_two_positions() -> None:
+    """Where nothing could be told apart, that is the answer."""
+    lines = list(bisection_lines(bisection("u......u", AnswerKind.INCONCLUSIVE, reference=None), 100))
+    assert lines[4] == "inconclusive: no two values could be told apart"
+
+
+def test_flaky_values_show_how_often() -> None:
+    """A value whose runs disagree is shown with k of n."""
+    found = bisection("p......p").model_copy(update={"probes": (probe("2.0.0", "H", k=2, n=5), probe("2.7.0", "p"))})
+    assert next(line for line in bisection_lines(found, 100) if "HANG" in line) == (
+        "  2.0.0 HANG 2/5  ..6..  2.7.0 pass"
+    )
+
+
+@pytest.mark.parametrize(("width", "expected"), [(200, 1), (60, 2), (48, 3)])
+def test_a_long_line_of_values_is_wrapped_between_them(width: int, expected: int) -> None:
+    """The line of values is broken where the terminal ends, never inside a value."""
+    found = bisection("HHHHpppp", boundaries=(boundary("2.3.0", "2.4.0"),))
+    lines = list(bisection_lines(found, width))
+    strip = lines[2 : lines.index("", 2)]
+    assert len(strip) == expected
+    assert "".join(strip).count("HANG") == 4
+    assert all(len(line) <= width for line in strip)
+    assert all(line.startswith("  2.") for line in strip)
+
+
+def test_what_was_known_before_is_counted() -> None:
+    """Values that cost nothing because an earlier run had tried them are told."""
+    probes = (probe("2.0.0", "H", reused=1), probe("2.7.0", "p"))
+    assert cost(bisection("p......p").model_copy(update={"probes": probes})) == (
+        "2 probes (1 known before), 4 installs, 9 runs, 61 s"
+    )

@@ -1,0 +1,245 @@
+"""The pipeline, with fake environments and a fake executor: what runs, in which order, and what is kept."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.events import CellDone, EnvironmentReady, Event
+from matrix.model import Build, Config, Outcome, Request, Scenario
+from matrix.plan import planning
+from matrix.process.supervision import Ending
+from matrix.records.store import new_run, read_records
+from matrix.run.pipeline import MatrixRun
+from tests.fakes import MOVING, PASSED, FakeCache, FakeExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from matrix.process.supervision import Task
+
+
+def scenario(tmp_path: Path, name: str, **fields: object) -> Scenario:
+    path = tmp_path / f"{name}.py"
+    path.write_text("")
+    return Scenario(name=name, path=path, source_hash=f"hash of {name}", **fields)  # type: ignore[arg-type]
+
+
+def requests(*versions: str) -> list[Request]:
+    return [
+        Request(torch=version, python="3.11", build=Build(name="pypi"), config=Config(name="default"))
+        for version in versions
+    ]
+
+
+@dataclass
+class Outcomes:
+    """A run that has ended."""
+
+    run: MatrixRun
+    cache: FakeCache
+    executor: FakeExecutor
+    events: list[Event]
+
+    def outcomes(self) -> dict[tuple[str, str], Outcome]:
+        return {(cell.scenario, cell.environment): cell.outcome for cell in self.run.cells}
+
+
+def run(
+    tmp_path: Path,
+    planned: list[planning.PlannedCell],
+    behave: Callable[[Task], Ending | None] = lambda task: PASSED,
+    *,
+    missing: frozenset[str] = frozenset(),
+    knows: bool = True,
+    jobs: int = 2,
+    waiting: int = 0,
+) -> Outcomes:
+    cache, executor, events = FakeCache(tmp_path, missing, knows), FakeExecutor(behave), list[Event]()
+    with new_run(tmp_path, ()) as store:
+        matrix_run = MatrixRun(
+            planned,
+            cache=cache,  # type: ignore[arg-type]
+            executor=executor,  # type: ignore[arg-type]
+            records=read_records(tmp_path),
+            store=store,
+            emit=events.append,
+        )
+        matrix_run.run(jobs, waiting)
+    return Outcomes(matrix_run, cache, executor, events)
+
+
+def test_every_cell_runs_once_and_in_the_order_of_the_plan(tmp_path: Path) -> None:
+    """Environments x scenarios x variants, whatever order they ended in."""
+    suite = [scenario(tmp_path, "one"), scenario(tmp_path, "two", variants={"op": ("mm", "add")})]
+    planned = planning.plan(requests("2.0.0", "2.1.0"), suite, planning.RunOptions())
+    ended = run(tmp_path, planned)
+    assert [(cell.environment, cell.name) for cell in ended.run.cells] == [
+        (f"id-{version}-default", name)
+        for version in ("2.0.0", "2.1.0")
+        for name in ("one", "two[op=mm]", "two[op=add]")
+    ]
+    assert len(ended.executor.tasks) == 6
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_nothing_is_tested_twice(tmp_path: Path, knows: bool) -> None:
+    """A second run starts no script; where environments are known it does not even ask for them."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    run(tmp_path, planned)
+    again = run(tmp_path, planned, knows=knows)
+    assert again.executor.tasks == []
+    assert again.cache.acquired == ([] if knows else ["torch-2.0.0-pypi"])
+    assert again.cache.released == again.cache.acquired
+    assert [cell.reused for cell in again.run.cells] == [1]
+
+
+def test_fresh_runs_again(tmp_path: Path) -> None:
+    """--fresh takes no record for an answer."""
+    suite = [scenario(tmp_path, "one")]
+    run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()))
+    again = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions(fresh=True)))
+    assert len(again.executor.tasks) == 1
+
+
+def test_repeat_makes_only_the_missing_attempts(tmp_path: Path) -> None:
+    """Of five attempts asked for, those an earlier run made are not made again."""
+    suite = [scenario(tmp_path, "one")]
+    run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions(repeat=2)))
+    again = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions(repeat=5)))
+    assert len(again.executor.tasks) == 3
+    assert len(again.run.cells[0].attempts) == 5
+
+
+def test_missing_environment_costs_only_its_own_cells(tmp_path: Path) -> None:
+    """What cannot be installed is told in its cells; the rest of the matrix runs."""
+    planned = planning.plan(requests("2.0.0", "2.1.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    ended = run(tmp_path, planned, missing=frozenset({"2.0.0"}))
+    assert ended.outcomes() == {
+        ("one", "id-2.0.0-default"): Outcome.UNBUILDABLE,
+        ("one", "id-2.1.0-default"): Outcome.PASS,
+    }
+    assert ended.run.cells[0].reason == "no wheel"
+
+
+def test_every_environment_is_let_go_with_its_last_cell(tmp_path: Path) -> None:
+    """What was acquired is released exactly once, so that the disk can be used again."""
+    suite = [scenario(tmp_path, name) for name in ("one", "two", "three")]
+    ended = run(tmp_path, planning.plan(requests("2.0.0", "2.1.0", "2.2.0"), suite, planning.RunOptions()))
+    assert Counter(ended.cache.released) == Counter(ended.cache.acquired)
+    assert max(Counter(ended.cache.released).values()) == 1
+
+
+def test_slow_attempt_is_decided_by_a_longer_one(tmp_path: Path) -> None:
+    """What was still moving gets four times the time, and what comes then counts."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    ended = run(tmp_path, planned, lambda task: MOVING if task.timeout < 100 else PASSED)
+    assert [task.timeout for task in ended.executor.tasks] == [60, 240]
+    assert ended.outcomes() == {("one", "id-2.0.0-default"): Outcome.PASS}
+
+
+def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:
+    """Still moving at four times the limit is a hang, and says so."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    ended = run(tmp_path, planned, lambda task: MOVING)
+    (cell,) = ended.run.cells
+    assert cell.outcome is Outcome.HANG
+    assert cell.reason == "still moving after 60 s"
+    assert [attempt.outcome for attempt in cell.attempts] == [Outcome.SLOW, Outcome.HANG]
+    assert cell.signature == "spins, moving"
+    assert cell.flaky is None
+
+
+def test_longer_look_is_skipped_where_one_is_on_record(tmp_path: Path) -> None:
+    """A test that was given long enough once, under other limits, is not given it again."""
+    suite = [scenario(tmp_path, "one")]
+    run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), lambda task: MOVING)
+    again = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions(timeout=30)), lambda task: MOVING)
+    assert [task.timeout for task in again.executor.tasks] == [30]
+    assert again.outcomes() == {("one", "id-2.0.0-default"): Outcome.HANG}
+
+
+def test_limit_shrinks_once_the_test_has_passed_elsewhere(tmp_path: Path) -> None:
+    """Ten times the slowest pass, at least 10 s, at most the timeout."""
+    suite = [scenario(tmp_path, "one")]
+    run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()))
+    later = run(tmp_path, planning.plan(requests("2.1.0"), suite, planning.RunOptions()))
+    assert [task.timeout for task in later.executor.tasks] == [20]
+
+
+def test_expected_hangs_run_last(tmp_path: Path) -> None:
+    """Passes elsewhere come first, for they shorten the limit of a hang."""
+    suite = [
+        scenario(tmp_path, "hangs", expect=({"outcome": "hang", "torch": "<2.1"},)),
+        scenario(tmp_path, "passes"),
+    ]
+    ended = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), jobs=1)
+    assert [task.argv[1].rpartition("/")[2] for task in ended.executor.tasks] == ["passes.py", "hangs.py"]
+
+
+def test_expected_hangs_wait_beside_what_works(tmp_path: Path) -> None:
+    """Beyond the jobs only expected hangs run, and only when nothing else is left to begin."""
+    suite = [scenario(tmp_path, f"hangs{n}", expect=({"outcome": "hang"},)) for n in range(3)]
+    suite += [scenario(tmp_path, f"passes{n}") for n in range(4)]
+    lock, together = threading.Lock(), threading.Barrier(3)
+    working, most = 0, 0
+
+    def behave(task: Task) -> Ending:
+        nonlocal working, most
+        if "hangs" in task.argv[1].rpartition("/")[2]:
+            together.wait(30)  # all three at once, though there is one job
+            return PASSED
+        with lock:
+            working += 1
+            most = max(most, working)
+        with lock:
+            working -= 1
+        return PASSED
+
+    ended = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), behave, jobs=1, waiting=2)
+    assert len(ended.run.cells) == 7
+    assert most == 1
+
+
+def test_error_of_a_thread_reaches_the_caller(tmp_path: Path) -> None:
+    """A defect in the harness ends the run instead of hanging it."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+
+    def explode(task: Task) -> Ending:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        run(tmp_path, planned, explode)
+
+
+def test_interrupted_attempt_is_no_record(tmp_path: Path) -> None:
+    """An attempt that an interrupt cut short leaves its cell undone, for the next run to make."""
+    planned = planning.plan(
+        requests("2.0.0"), [scenario(tmp_path, "one"), scenario(tmp_path, "two")], planning.RunOptions()
+    )
+
+    def behave(task: Task) -> Ending | None:
+        if "two" in task.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+            return None
+        return PASSED
+
+    ended = run(tmp_path, planned, behave, jobs=1)
+    assert ended.run.interrupted
+    assert [cell.scenario for cell in ended.run.cells] == ["one"]
+    again = run(tmp_path, planned)
+    assert [task.argv[1].rpartition("/")[2] for task in again.executor.tasks] == ["two.py"]
+
+
+def test_every_cell_and_environment_is_told(tmp_path: Path) -> None:
+    """Reports hear of each environment once and of each cell once."""
+    suite = [scenario(tmp_path, "one"), scenario(tmp_path, "two")]
+    ended = run(tmp_path, planning.plan(requests("2.0.0", "2.1.0"), suite, planning.RunOptions()))
+    assert sum(isinstance(event, CellDone) for event in ended.events) == 4
+    assert sum(isinstance(event, EnvironmentReady) for event in ended.events) == 2

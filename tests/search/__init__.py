@@ -1,1 +1,0 @@
-"""Tests of matrix.search, over synthetic histories."""
