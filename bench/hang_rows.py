@@ -22,7 +22,6 @@ from tests.process.test_capture import KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.environments.cache import EnvironmentCache
     from matrix.events import Emit
     from matrix.model import Cell, Scenario
 
@@ -37,7 +36,7 @@ _IDLE = ("sleep", "subprocess", "output")  # healthy work that takes no core
 
 
 @contextmanager
-def _quiet(_cache: EnvironmentCache, _total: int) -> Iterator[Emit]:
+def _quiet(_total: int | None) -> Iterator[Emit]:
     yield lambda _event: None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from matrix.model import Attempt, Cell, Environment
 
@@ -83,3 +84,4 @@ Event = (
 )
 if TYPE_CHECKING:
     Emit = Callable[[Event], None]
+    Show = Callable[[int | None], AbstractContextManager[Emit]]  # of so many cells, where their number is known

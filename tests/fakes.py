@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from matrix.environments.provider import Stage
     from matrix.process.supervision import Task
 
 PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
@@ -48,7 +49,9 @@ class FakeCache:
     def known(self, request: Request) -> Environment | None:
         return self.environment(request) if self.knows and request.torch not in self.missing else None
 
-    def acquire(self, request: Request, cancelled: threading.Event) -> Environment:
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
         self.acquired.append(request.label)
         environment = self.environment(request)
         if environment.is_usable:

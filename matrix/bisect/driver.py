@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matrix.bisect.bisection import Probe
     from matrix.bisect.prober import Probed, Prober
     from matrix.bisect.strategy import evidence as pure
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
     from matrix.events import Emit
     from matrix.model import Cell, Environment, Request, Scenario
     from matrix.plan.planning import RunOptions
@@ -50,7 +50,7 @@ class Bisector:
     variant: dict[str, str]
     options: RunOptions  # of each attempt
     asked: pure.SearchOptions
-    cache: EnvironmentCache
+    cache: Environments
     records: Records
     prober: Prober
     emit: Emit

@@ -14,7 +14,7 @@ from matrix.run.pipeline import SIGNAL_CHECK, MatrixRun
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
     from matrix.events import Emit, Event
     from matrix.model import Cell, Environment
     from matrix.plan.planning import PlannedCell
@@ -44,7 +44,7 @@ class Prober:
     def __init__(
         self,
         *,
-        cache: EnvironmentCache,
+        cache: Environments,
         records: Records,
         store: RunStore,
         emit: Emit,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from matrix.bisect.budget import Budget
 from matrix.bisect.prober import Prober
 from matrix.bisect.strategy import evidence
-from matrix.events import EnvironmentStage
+from matrix.events import EnvironmentStage, Show
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.records import store
 from matrix.run.recording import opened_run
@@ -18,16 +18,13 @@ from matrix.run.signals import answering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from matrix.environments.cache import EnvironmentCache
-    from matrix.events import Emit
+    from matrix.environments.provider import Environments
+    from matrix.events import Emit, Event
     from matrix.model import Request, Scenario
     from matrix.plan.matrix_file import MatrixFile
     from matrix.records.store import Records
-
-    Show = Callable[[EnvironmentCache, int | None], AbstractContextManager[Emit]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +58,7 @@ class SearchQuestion:
 class Workbench:
     """What probes need, open for one search."""
 
-    cache: EnvironmentCache
+    cache: Environments
     records: Records
     prober: Prober
     emit: Emit
@@ -69,20 +66,19 @@ class Workbench:
 
 
 @contextmanager
-def workbench(question: SearchQuestion, cache: EnvironmentCache, show: Show) -> Iterator[Workbench]:
+def workbench(question: SearchQuestion, cache: Environments, show: Show) -> Iterator[Workbench]:
     """Open a run, its progress and what answers signals; count the installs and the builds."""
     records = store.Records() if question.fresh else store.read_records(question.home)
     installed: list[str] = []
     guard = threading.Lock()
-    with opened_run(question.home) as run_store, show(cache, None) as emit:
+    with opened_run(question.home) as run_store, show(None) as progress:
 
-        def staged(label: str, stage: str) -> None:
-            if stage in {"installing", "building"}:
+        def emit(event: Event) -> None:
+            if isinstance(event, EnvironmentStage) and event.stage in {"installing", "building"}:
                 with guard:
-                    installed.append(label)
-            emit(EnvironmentStage(label=label, stage=stage))
+                    installed.append(event.label)
+            progress(event)
 
-        cache.progress = staged
         prober = Prober(cache=cache, records=records, store=run_store, emit=emit)
         try:
             with answering(prober.attempts, emit):

@@ -144,7 +144,7 @@ def _run(
     ours = state_id(cache.home)
     sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
     with store.new_run(cache.home, tuple(sys.argv[1:]), len(planned)) as run_store:
-        with terminating_like_interrupt(), progress_on(console)(cache, len(planned)) as progress:
+        with terminating_like_interrupt(), progress_on(console)(len(planned)) as progress:
             executor = LocalExecutor()
             run = MatrixRun(planned, cache=cache, executor=executor, records=records, store=run_store, emit=progress)
             with answering(lambda: executor.running, progress):

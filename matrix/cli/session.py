@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from matrix.cli.exits import Exit
-from matrix.events import EnvironmentStage
 from reports.terminal import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
     from types import FrameType
 
     from rich.console import Console
 
-    from matrix.environments.cache import EnvironmentCache
-    from matrix.events import Emit
+    from matrix.events import Show
 
 
 def called(command: str) -> str:
@@ -30,15 +27,9 @@ def called(command: str) -> str:
     return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
 
 
-def progress_on(console: Console) -> Callable[[EnvironmentCache, int | None], AbstractContextManager[Emit]]:
+def progress_on(console: Console) -> Show:
     """Return what shows the progress of so many cells, and of the environments they need."""
-
-    def show(cache: EnvironmentCache, total: int | None) -> Progress:
-        progress = Progress(console, total)
-        cache.progress = lambda label, stage: progress(EnvironmentStage(label=label, stage=stage))
-        return progress
-
-    return show
+    return lambda total: Progress(console, total)
 
 
 @contextmanager

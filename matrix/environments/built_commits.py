@@ -17,12 +17,14 @@ from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.canary import inspect
 from matrix.environments.commander import InstallError, condensed
 from matrix.environments.environ import beside_folder, cell_environ_of
+from matrix.environments.provider import silent
 from matrix.model import Build, Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from matrix.environments.provider import Stage
     from matrix.process.supervision import Ending
 
 BUILD = "git"  # the name of the build that such an environment has
@@ -68,9 +70,12 @@ class BuiltCommits(EnvironmentCache):
         kept = self._kept(request)
         return self._present == request.torch or (kept is not None and not kept.is_usable)
 
-    def acquire(self, request: Request, cancelled: threading.Event | None = None) -> Environment:
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
         """Return a commit, built and probed; what could not be is not tried again, unless all is to be fresh."""
         with self._building:
+            self._stages[_label(request)] = stage or silent
             environment = self._kept(request)
             is_ready = environment is not None and self._present == request.torch
             if not is_ready and (environment is None or environment.is_usable):
@@ -79,7 +84,7 @@ class BuiltCommits(EnvironmentCache):
                 except InstallError as error:  # an interrupt, or out of time: the next run may have more luck
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=error.reason, log=error.log)
             assert environment is not None
-            self.progress(environment.label, "ready" if environment.is_usable else str(environment.outcome))
+            self._tell(request, "ready" if environment.is_usable else str(environment.outcome))
             return environment
 
     def release(self, request: Request) -> None:
@@ -91,10 +96,9 @@ class BuiltCommits(EnvironmentCache):
         """Check a commit out, build and probe it, and keep what it is."""
         commit, folder = request.torch, self._kept_folder(request)
         folder.mkdir(parents=True, exist_ok=True)
-        label = _label(request)
         self._present = None
         self._go_to(commit)
-        self.progress(label, "building")
+        self._tell(request, "building")
         log = folder / "build.log"
         ending = self._commander.run(
             ("/bin/sh", "-c", self._command),
@@ -109,7 +113,7 @@ class BuiltCommits(EnvironmentCache):
             reason = _reason(ending, log)
             return self._keep(request, self._environment(request, outcome=Outcome.UNBUILDABLE, reason=reason, log=log))
         self._present = commit
-        self.progress(label, "probing")
+        self._tell(request, "probing")
         config, python = request.config, self._python
         env = cell_environ_of(config, python, beside_folder(config, "existing", self.home))
         found = inspect(python, env, folder, config.name, self._commander, cancelled)
@@ -120,6 +124,9 @@ class BuiltCommits(EnvironmentCache):
         if found.problem is not None:
             fields |= {"outcome": Outcome.BROKEN, "reason": found.problem, "log": found.log}
         return self._keep(request, self._environment(request, **fields))
+
+    def _tell(self, request: Request, stage: str) -> None:
+        self._stages.get(_label(request), silent)(stage)
 
     def _environ(self) -> dict[str, str]:
         """Return the user's environment with the interpreter's folder first on PATH, as in an activated venv."""

@@ -31,6 +31,7 @@ from matrix.environments.installation import (
 )
 from matrix.environments.interpreters import find_interpreter
 from matrix.environments.kept_wheels import keep
+from matrix.environments.provider import silent
 from matrix.environments.resolution import compile_lock, resolve
 from matrix.errors import PreventedError
 from matrix.model import Config, Environment, Outcome, Request, digest
@@ -39,6 +40,7 @@ from matrix.process import supervision
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from matrix.environments.provider import Stage
     from matrix.model import Build
 
 QUESTIONS = digest((Path(__file__).parent / "inside" / "probe.py").read_text(encoding="utf-8"))  # what a probe asks
@@ -55,14 +57,12 @@ class EnvironmentCache:
         *,
         disk_budget_mb: float | None = None,
         install_timeout: float = INSTALL_TIMEOUT,
-        progress: Callable[[str, str], None] | None = None,
         sources: Sources | None = None,
         start: Start = supervision.start,
         unknown_size_mb: float = UNKNOWN_SIZE_MB,
         find: Callable[[str, Path], Path] = find_interpreter,
     ) -> None:
         self.home = home.absolute()
-        self.progress: Callable[[str, str], None] = progress or (lambda _label, _stage: None)
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
         self._commander = Commander(
             home=self.home, start=start, sources=sources or configured_sources(), timeout=install_timeout
@@ -73,6 +73,7 @@ class EnvironmentCache:
         self._held: Counter[tuple[str, str]] = Counter()
         self._failed: dict[tuple[str, str], Environment] = {}
         self._interpreters: dict[str, Path] = {}
+        self._stages: dict[str, Stage] = {}  # of requests that are being acquired, by label
 
     def known(self, request: Request) -> Environment | None:
         """Return what an earlier install of a request was, evicted or not: no network, no process.
@@ -103,13 +104,16 @@ class EnvironmentCache:
         kept = _read(self._disk.folder / request.install_key / "installation.json")
         return dict(kept.get("requires", {})) if kept else {}
 
-    def acquire(self, request: Request, cancelled: threading.Event | None = None) -> Environment:
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
         """Return the environment, installed, probed and kept from eviction until `release`.
 
         Waits for disk, and for another thread or process that is making the same one. What goes wrong
         with an install is told by an unusable Environment, never raised.
         """
         failure = (request.install_key, _config_key(request.config))
+        self._stages[request.label] = stage or silent
         try:
             if request.problem is not None:
                 raise InstallError(request.problem)  # noqa: TRY301
@@ -364,7 +368,7 @@ class EnvironmentCache:
         return self._disk.folder / request.install_key / "configs" / f"{_config_key(request.config)}.json"
 
     def _stage(self, request: Request, stage: str) -> None:
-        self.progress(request.label, stage)
+        self._stages.get(request.label, silent)(stage)
 
 
 def cell_environ(

@@ -20,11 +20,10 @@ from matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from matrix.environments.cache import EnvironmentCache
-    from matrix.events import Emit
+    from matrix.environments.provider import Environments
+    from matrix.events import Show
     from matrix.model import Scenario
     from matrix.plan.matrix_file import MatrixFile
     from matrix.records.store import Records
@@ -84,7 +83,7 @@ class Explainer:
     """Explains tests one after another; with `run` it makes the attempts that it needs."""
 
     evidence: Evidence
-    cache: EnvironmentCache
+    cache: Environments
     options: RunOptions
     request_of: Callable[[dict[str, str], Path | None], Request | None]  # of some axes, or of a user's interpreter
     scope: tuple[Request, ...] = ()  # environments asked about; none: all known
@@ -255,8 +254,8 @@ def _axes_of(one: Observation) -> tuple[str, ...]:
 def answers(
     question: ExplainQuestion,
     suite: Sequence[Scenario],
-    cache: EnvironmentCache,
-    show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+    cache: Environments,
+    show: Show,
 ) -> tuple[Explanation, ...]:
     """Return an explanation for each variant of some scenarios.
 

@@ -6,7 +6,6 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.environments.cache import EnvironmentCache
 from matrix.errors import UsageError
 from matrix.model import Attempt, Build, Cell, Config, Environment, Outcome, Request, digest
 from matrix.plan.planning import RunOptions, plan
@@ -17,23 +16,22 @@ from matrix.suite import selection
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.events import Emit
+    from matrix.environments.provider import Stage
+    from matrix.events import Show
 
 FAMILY = "control/*"
 PATIENCE = 30.0  # seconds for an interpreter to tell its version
 EXPLAINED = {"control/deadlock": "lock cycle", "control/gil_deadlock": "GIL cycle"}  # kinds of hang
 
 
-class Bare(EnvironmentCache):
+class Bare:
     """One Python as the only environment, with or without torch: no probe, no canary."""
 
     def __init__(self, home: Path, interpreter: Path, version: str) -> None:
-        super().__init__(home)
-        self.interpreter, self.version = interpreter, version
+        self.home, self.interpreter, self.version = home, interpreter, version
 
     @property
     def request(self) -> Request:
@@ -59,7 +57,23 @@ class Bare(EnvironmentCache):
             options=request.options,
         )
 
-    def acquire(self, request: Request, cancelled: threading.Event | None = None) -> Environment:  # noqa: ARG002
+    def is_installed(self, request: Request) -> bool:  # noqa: ARG002
+        """Return True: it is there."""
+        return True
+
+    def typical_install(self) -> float:
+        """Return 0: nothing is ever installed."""
+        return 0.0
+
+    def in_the_way(self, request: Request) -> None:
+        """Return None: no index is needed."""
+
+    def acquire(
+        self,
+        request: Request,
+        cancelled: threading.Event | None = None,  # noqa: ARG002
+        stage: Stage | None = None,  # noqa: ARG002
+    ) -> Environment:
         """Return the environment; nothing is installed."""
         return self.known(request)
 
@@ -108,7 +122,7 @@ def run_controls(
     home: Path,
     interpreter: Path,
     jobs: int,
-    show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+    show: Show,
     globs: tuple[str, ...] = (FAMILY,),
 ) -> Iterator[Control]:
     """Run controls with an interpreter, all unless `globs` names some; yield what came of each.

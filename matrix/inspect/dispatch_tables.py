@@ -19,7 +19,7 @@ from matrix.records import store
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
     from matrix.model import Request
     from matrix.plan.matrix_file import MatrixFile
 
@@ -44,7 +44,7 @@ class TableComparison(Model):
     differences: tuple[KernelDifference, ...] = ()
 
 
-def compare(operator: str, names: Sequence[str], file: MatrixFile, cache: EnvironmentCache) -> TableComparison:
+def compare(operator: str, names: Sequence[str], file: MatrixFile, cache: Environments) -> TableComparison:
     """Return the tables of an operator in one or two environments: labels or ids of known ones, or Pythons' paths.
 
     Raises UsageError for a name that means no environment, or an operator that is nowhere; PreventedError
@@ -94,7 +94,7 @@ def _request(name: str, file: MatrixFile, home: Path) -> Request:
     return request
 
 
-def _taken(operator: str, request: Request, cache: EnvironmentCache) -> Taken:
+def _taken(operator: str, request: Request, cache: Environments) -> Taken:
     environment = cache.acquire(request)
     if not environment.is_usable:
         log = f"; log {environment.log}" if environment.log else ""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
     from matrix.events import Emit
     from matrix.plan.planning import PlannedCell
     from matrix.records.store import Records, RunStore
@@ -62,7 +62,7 @@ class MatrixRun:
         self,
         planned: Sequence[PlannedCell],
         *,
-        cache: EnvironmentCache,
+        cache: Environments,
         executor: LocalExecutor,
         records: Records,
         store: RunStore,
@@ -155,7 +155,10 @@ class MatrixRun:
                 self._add_environment(known, group, 0)
         if not rest or self._cancelled.is_set():
             return
-        environment = self._cache.acquire(group.request, self._cancelled)
+        label = group.request.label
+        environment = self._cache.acquire(
+            group.request, self._cancelled, lambda stage: self._emit(EnvironmentStage(label=label, stage=stage))
+        )
         if self._cancelled.is_set():
             self._cache.release(group.request)
             return

@@ -14,12 +14,11 @@ from matrix.run.pipeline import MatrixRun
 from matrix.run.signals import answering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from matrix.environments.cache import EnvironmentCache
-    from matrix.events import Emit
+    from matrix.environments.provider import Environments
+    from matrix.events import Show
     from matrix.model import Cell, Environment
     from matrix.plan.planning import PlannedCell
     from matrix.records.store import Records, RunStore
@@ -30,16 +29,16 @@ class Lab:
 
     def __init__(
         self,
-        cache: EnvironmentCache,
+        cache: Environments,
         records: Records,
         run_store: RunStore,
-        show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+        show: Show,
     ) -> None:
         self._cache, self._records, self._store, self._show = cache, records, run_store, show
 
     def __call__(self, planned: Sequence[PlannedCell], jobs: int = 1) -> tuple[Sequence[Environment], Sequence[Cell]]:
         """Run cells to their end; raises KeyboardInterrupt where the user stopped them, with what is done kept."""
-        with self._show(self._cache, len(planned)) as emit:
+        with self._show(len(planned)) as emit:
             executor = LocalExecutor()
             step = MatrixRun(
                 planned,
@@ -59,9 +58,9 @@ class Lab:
 @contextmanager
 def laboratory(
     home: Path,
-    cache: EnvironmentCache,
+    cache: Environments,
     records: Records,
-    show: Callable[[EnvironmentCache, int], AbstractContextManager[Emit]],
+    show: Show,
 ) -> Iterator[Lab]:
     """Open a run of its own for a lab."""
     with opened_run(home) as run_store:

@@ -130,7 +130,7 @@ class Laboratory:
         before = len(self.cache.installed)
         with new_run(self.home, ()) as store:
             prober = Prober(
-                cache=self.cache,  # type: ignore[arg-type]
+                cache=self.cache,
                 records=records,
                 store=store,
                 emit=self.events.append,
@@ -142,7 +142,7 @@ class Laboratory:
                 variant={},
                 options=planning.RunOptions(),
                 asked=options or SearchOptions(),
-                cache=self.cache,  # type: ignore[arg-type]
+                cache=self.cache,
                 records=records,
                 prober=prober,
                 emit=self.events.append,

@@ -39,7 +39,7 @@ class InlineProber:
 
         made = MatrixRun(
             [planned],
-            cache=self.cache,  # type: ignore[arg-type]
+            cache=self.cache,
             executor=FakeExecutor(run),  # type: ignore[arg-type]
             records=self.records,
             store=self.store,
@@ -59,7 +59,7 @@ class InlineProber:
 def bench_of(prober: InlineProber) -> Workbench:
     """Return a workbench with such a prober."""
     return Workbench(
-        cache=prober.cache,  # type: ignore[arg-type]
+        cache=prober.cache,
         records=prober.records,
         prober=prober,  # type: ignore[arg-type]
         emit=lambda _event: None,

@@ -258,7 +258,5 @@ def test_bounds_and_interpreter_are_checked_before_anything_is_run(
     file = matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE)
     question = SearchQuestion(home=tmp_path, file=file, scenario=scenario, variant={}, **changes)
     with pytest.raises(UsageError, match=message):
-        search_commits(
-            question, Source(checkout=line.folder, command="true"), lambda _cache, _total: nullcontext(print)
-        )
+        search_commits(question, Source(checkout=line.folder, command="true"), lambda _total: nullcontext(print))
     assert line.state == ("main", "")

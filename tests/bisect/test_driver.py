@@ -107,7 +107,7 @@ def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
     with new_run(tmp_path, ()) as store:
         MatrixRun(
             planned,
-            cache=lab.cache,  # type: ignore[arg-type]
+            cache=lab.cache,
             executor=Executor(lab),  # type: ignore[arg-type]
             records=read_records(tmp_path),
             store=store,

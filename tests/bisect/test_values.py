@@ -153,5 +153,5 @@ def test_several_versions_are_refused(comparing: Comparing) -> None:
         tell_apart(comparing.question(file=file), Searched.CONFIG, (), Installed(comparing.home), nothing_shown)  # type: ignore[arg-type]
 
 
-def nothing_shown(_cache: object, _total: int | None) -> Callable[[object], None]:
+def nothing_shown(_total: int | None) -> Callable[[object], None]:
     raise AssertionError("it was begun")

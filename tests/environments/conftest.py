@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.index.sources import Sources
-from matrix.model import Build, Config, Request
+from matrix.environments.provider import Stage, silent
+from matrix.model import Build, Config, Environment, Request
 from tests.wheels import Index, build_companion
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-MakeCache = Callable[..., EnvironmentCache]
+
+
+class WatchedCache(EnvironmentCache):
+    """Environments that keep the stages they told, and pass each to `watch`."""
+
+    def __init__(self, home: Path, watch: Stage = silent, **options: Any) -> None:
+        super().__init__(home, **options)
+        self.stages: list[str] = []
+        self.watch = watch
+
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
+        def told(name: str) -> None:
+            self.stages.append(name)
+            self.watch(name)
+            (stage or silent)(name)
+
+        return super().acquire(request, cancelled, told)
+
+
+MakeCache = Callable[..., WatchedCache]
 
 
 @pytest.fixture
@@ -31,31 +55,24 @@ def wheels(tmp_path: Path) -> Path:
 def make_cache(tmp_path: Path, index: Index) -> MakeCache:
     """Return a function that opens the state folder anew, as another run of the tool would."""
 
-    def make(**options: object) -> EnvironmentCache:
-        stages: list[tuple[str, str]] = []
-        settings: dict[str, object] = {
-            "sources": Sources(index_url=index.url),
-            "unknown_size_mb": 1.0,
-            "progress": lambda label, stage: stages.append((label, stage)),
-        }
-        cache = EnvironmentCache(tmp_path / "home", **(settings | options))  # type: ignore[arg-type]
-        cache.stages = stages  # type: ignore[attr-defined]
-        return cache
+    def make(**options: Any) -> WatchedCache:
+        settings: dict[str, Any] = {"sources": Sources(index_url=index.url), "unknown_size_mb": 1.0}
+        return WatchedCache(tmp_path / "home", **(settings | options))
 
     return make
 
 
-def ask(torch: str, *, config: Config | None = None, build: Build | None = None, **fields: object) -> Request:
+def ask(torch: str, *, config: Config | None = None, build: Build | None = None, **fields: Any) -> Request:
     """Return a request for a stand-in torch."""
     return Request(
         torch=torch,
         python=PYTHON,
         build=build or Build(name="pypi"),
         config=config or Config(name="default"),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
-def stages_of(cache: EnvironmentCache) -> list[str]:
+def stages_of(cache: WatchedCache) -> list[str]:
     """Return the stages a cache of `make_cache` has told."""
-    return [stage for _, stage in cache.stages]  # type: ignore[attr-defined]
+    return cache.stages

@@ -105,7 +105,7 @@ def test_never_evicts_what_is_in_use(padded: Path, tmp_path: Path, make_cache: M
     """An install waits while everything is in use, and goes on when something is released."""
     waits = threading.Event()
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
-    cache.progress = lambda _label, stage: waits.set() if stage == "waiting for disk" else None
+    cache.watch = lambda stage: waits.set() if stage == "waiting for disk" else None
     held = cache.acquire(ask("2.11.0"))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask("2.12.0"))
@@ -124,7 +124,7 @@ def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> No
     for _ in range(2):
         cache.acquire(ask("2.11.0"))
     cache.release(ask("2.11.0"))
-    cache.progress = lambda _label, stage: waits.set() if stage == "waiting for disk" else None
+    cache.watch = lambda stage: waits.set() if stage == "waiting for disk" else None
     cancelled = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask("2.12.0"), cancelled)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from matrix.environments.cache import EnvironmentCache
 from matrix.environments.disk import remove_tree
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.fetch import PARTIAL, lock_of, partial, remove_left_over
@@ -152,7 +152,7 @@ def test_a_download_that_ends_half_way_is_tried_again(
     def die() -> None:
         index.dying, index.at = 1, ".whl"
 
-    environment = make_cache(progress=_once("downloading", die)).acquire(ask(OLD, build=nightly))
+    environment = make_cache(watch=_once("downloading", die)).acquire(ask(OLD, build=nightly))
     assert environment.is_usable, environment.reason
     assert index.dying == 0
     assert kept_in(tmp_path) == [f"torch-{OLD}-py3-none-any.whl"]
@@ -166,7 +166,7 @@ def test_an_interrupt_ends_a_download(index: Index, nightly: Build, tmp_path: Pa
         index.asked.clear()
 
     cancelled = threading.Event()
-    cache = make_cache(progress=_once("downloading", hold))
+    cache = make_cache(watch=_once("downloading", hold))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask(OLD, build=nightly), cancelled)
         # before the download uv asks for wheels, too: for their metadata
@@ -188,7 +188,7 @@ def test_a_download_that_hangs_is_killed(index: Index, nightly: Build, make_cach
     def hold() -> None:
         index.held, index.at = threading.Event(), ".whl"
 
-    cache: EnvironmentCache = make_cache(progress=_once("downloading", hold), install_timeout=5)
+    cache = make_cache(watch=_once("downloading", hold), install_timeout=5)
     environment = cache.acquire(ask(OLD, build=nightly))
     assert index.held is not None
     index.held.set()
@@ -219,13 +219,13 @@ def test_the_kept_wheel_that_fits_best(tmp_path: Path) -> None:
     assert kept_wheel(tmp_path, "torch", NEW, PYTHON) is None
 
 
-def _once(stage: str, action: object) -> object:
+def _once(stage: str, action: Callable[[], None]) -> Callable[[str], None]:
     """Return a listener that acts when a stage is told for the first time."""
     told: list[str] = []
 
-    def listen(_label: str, found: str) -> None:
+    def listen(found: str) -> None:
         if found == stage and not told:
             told.append(found)
-            action()  # type: ignore[operator]
+            action()
 
     return listen

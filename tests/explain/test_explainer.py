@@ -58,7 +58,7 @@ class Bench:
 def explainer(bench: Bench, *pool: Request, here: Request | None = None) -> Explainer:
     return Explainer(
         evidence=Evidence(records=bench.records, environments={}, cells={}),
-        cache=bench.cache,  # type: ignore[arg-type]
+        cache=bench.cache,
         options=RunOptions(),
         request_of=lambda axes, _interpreter: request(axes["torch"], axes["config"]),
         pool=pool,

@@ -65,7 +65,7 @@ def run(
     with new_run(tmp_path, ()) as store:
         matrix_run = MatrixRun(
             planned,
-            cache=cache,  # type: ignore[arg-type]
+            cache=cache,
             executor=executor,  # type: ignore[arg-type]
             records=read_records(tmp_path),
             store=store,

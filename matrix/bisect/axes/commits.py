@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.bisect.bisection import Bisection
-    from matrix.bisect.question import SearchQuestion, Show
+    from matrix.bisect.question import SearchQuestion
+    from matrix.events import Show
 
 BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
 

@@ -14,7 +14,7 @@ from matrix.model import Build, Config, Request
 if TYPE_CHECKING:
     import threading
 
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Resolver
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Days:
     python: str
     build: Build
     config: Config
-    cache: EnvironmentCache
+    cache: Resolver
     _resolved: dict[int, Request] = field(default_factory=dict)
 
     @property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matrix.bisect.bisection import Bisection, Probe
     from matrix.bisect.question import SearchQuestion, Workbench
     from matrix.bisect.strategy import evidence
+    from matrix.environments.provider import Resolver
     from matrix.model import Build, Config, Request
 
 ONCE = {"confirm_runs": 1, "confidence": 0.0}  # enough for a step of the search: its end is confirmed
@@ -42,6 +43,7 @@ class Isolator:
 
     question: SearchQuestion
     bench: Workbench
+    resolver: Resolver
     start: Lock
     end: Lock
     python: str
@@ -134,7 +136,7 @@ class Isolator:
         limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
         problem = None
         try:
-            lock = self.bench.cache.locked(lock, self.build, self.python, constraints=limits)
+            lock = self.resolver.locked(lock, self.build, self.python, constraints=limits)
         except InstallError as error:
             problem = error.reason
         return locked_request(lock, self.python, self.build, self.config, problem=problem)
@@ -148,8 +150,8 @@ class Isolator:
         def is_active(requirement: Requirement) -> bool:
             return requirement.marker is None or requirement.marker.evaluate(markers)
 
-        cache = self.bench.cache
-        return together(changes, cache.requirements_of(first), cache.requirements_of(last), is_active)
+        required = self.resolver.requirements_of
+        return together(changes, required(first), required(last), is_active)
 
     # which it takes
 

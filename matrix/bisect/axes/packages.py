@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
     from matrix.bisect.axes.locks import PackageSet, Pins
     from matrix.bisect.bisection import Bisection
-    from matrix.bisect.question import SearchQuestion, Show
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.bisect.question import SearchQuestion
+    from matrix.environments.provider import Environments, ResolvingEnvironments
+    from matrix.events import Show
 
 # with torch in every environment: it uses both where they are there, and declares neither everywhere
 COMPANIONS = ("numpy", "setuptools")
 
 
 def search_days(
-    question: SearchQuestion, since: date, until: date, extra: tuple[str, ...], cache: EnvironmentCache, show: Show
+    question: SearchQuestion, since: date, until: date, extra: tuple[str, ...], cache: ResolvingEnvironments, show: Show
 ) -> Bisection:
     """Find the day whose releases, of anything, changed the outcome; then which package's it was."""
     if until > datetime.now(UTC).date():
@@ -65,6 +66,7 @@ def search_days(
         isolated = Isolator(
             question=question,
             bench=bench,
+            resolver=cache,
             start=locks[0],
             end=locks[1],
             python=base.python,
@@ -86,7 +88,7 @@ def search_days(
 
 
 def search_locks(
-    question: SearchQuestion, good: PackageSet, bad: PackageSet, cache: EnvironmentCache, show: Show
+    question: SearchQuestion, good: PackageSet, bad: PackageSet, cache: ResolvingEnvironments, show: Show
 ) -> Bisection:
     """Find the smallest set of package changes that turns the outcome with one lock into that with another.
 
@@ -107,6 +109,7 @@ def search_locks(
         found = Isolator(
             question=question,
             bench=bench,
+            resolver=cache,
             start=Lock(label=good.label, pins=pins[0]),
             end=Lock(label=bad.label, pins=pins[1]),
             python=python,
@@ -146,7 +149,7 @@ def _requirements(question: SearchQuestion, extra: tuple[str, ...]) -> tuple[str
     return (*given, *(name for name in COMPANIONS if name not in named))
 
 
-def _pins_of_side(side: PackageSet, question: SearchQuestion, cache: EnvironmentCache, pythons: list[str]) -> Pins:
+def _pins_of_side(side: PackageSet, question: SearchQuestion, cache: Environments, pythons: list[str]) -> Pins:
     if side.lock is not None:
         return read_lock(side.lock)
     assert side.python is not None

@@ -17,13 +17,14 @@ from matrix.plan import matrix_file
 if TYPE_CHECKING:
     from matrix.bisect.axes.axis import Axis
     from matrix.bisect.bisection import Bisection
-    from matrix.bisect.question import SearchQuestion, Show, Workbench
+    from matrix.bisect.question import SearchQuestion, Workbench
     from matrix.bisect.strategy import evidence
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
+    from matrix.events import Show
     from matrix.model import Request
 
 
-def search_versions(question: SearchQuestion, cache: EnvironmentCache, show: Show) -> Bisection:
+def search_versions(question: SearchQuestion, cache: Environments, show: Show) -> Bisection:
     """Search the versions that the question's matrix file names.
 
     Raises UsageError or PreventedError where there is nothing to search; KeyboardInterrupt passes through.

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.bisect.prober import Probed
-    from matrix.bisect.question import SearchQuestion, Show, Workbench
+    from matrix.bisect.question import SearchQuestion, Workbench
     from matrix.bisect.sightings import Failure, Sighting
-    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
+    from matrix.events import Show
     from matrix.model import Request
 
 CONFIGS = ("default", "single-thread", "iomp", "cpp-meta", "no-compile-threads")  # that change what torch does
@@ -36,7 +37,7 @@ PYTHONS = tuple(f"3.{minor}" for minor in range(8, 16))  # that had, have or wil
 
 
 def tell_apart(
-    question: SearchQuestion, axis: Searched, named: Sequence[str], cache: EnvironmentCache, show: Show
+    question: SearchQuestion, axis: Searched, named: Sequence[str], cache: Environments, show: Show
 ) -> Bisection:
     """Try every value of an axis that is named, or the usual ones where none is.
 
