@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from matrix.model import Attempt, Cell, Environment
 
 
@@ -82,6 +81,5 @@ class Asked:
 Event = (
     EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | ProbeChosen | Interrupted | Asked
 )
-if TYPE_CHECKING:
-    Emit = Callable[[Event], None]
-    Show = Callable[[int | None], AbstractContextManager[Emit]]  # of so many cells, where their number is known
+Emit = Callable[[Event], None]
+Show = Callable[[int | None], AbstractContextManager[Emit]]  # of so many cells, where their number is known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from matrix.records.comparison import ChangeKind
+from matrix.compare.comparison import ChangeKind
 from reports.cell_text import log_of
 from reports.lists import some
 from reports.rerun_commands import bisect_between, rerun
@@ -14,8 +14,8 @@ from reports.table import short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from matrix.compare.comparison import CellChange, Comparison, EnvironmentChange, RunSide
     from matrix.model import Cell, Environment, Result, Run
-    from matrix.records.comparison import CellChange, Comparison, EnvironmentChange, RunSide
     from matrix.records.stored_runs import StoredRun
     from reports.rerun_commands import Called
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from matrix.bisect.bisection import Bisection
+from matrix.compare.comparison import compare
+from matrix.compare.nights import nights
 from matrix.records import stored_runs
-from matrix.records.comparison import compare
-from matrix.records.nights import nights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from matrix.records.comparison import Comparison
-    from matrix.records.nights import Night
+    from matrix.compare.comparison import Comparison
+    from matrix.compare.nights import Night
     from matrix.records.stored_runs import Head, StoredRun
 
 NIGHTS = 30  # earlier runs that are looked at

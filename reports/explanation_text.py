@@ -6,17 +6,17 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from matrix.compare.factors import AXES
+from matrix.compare.histories import age
 from matrix.diagnosis.conditions import words
 from matrix.explain.explanation import ExplanationKind, verb
-from matrix.explain.factors import AXES
-from matrix.explain.histories import age
 from matrix.model import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from matrix.compare.histories import History
     from matrix.explain.explanation import Answer, Experiment, Explanation, Observation
-    from matrix.explain.histories import History
 
 EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
 PLACES_NAMED = 3  # environments; more are counted

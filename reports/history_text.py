@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from matrix.records.comparison import ChangeKind, classify, stream
+from matrix.compare.comparison import ChangeKind, classify, stream
 from reports.table import code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from matrix.compare.nights import NightCell
     from matrix.model import Cell
-    from matrix.records.nights import NightCell
 
 _NO_NEWS = {ChangeKind.STILL_PASSING, ChangeKind.STILL_FAILING, ChangeKind.INCONCLUSIVE, ChangeKind.APPEARED}
 

@@ -27,8 +27,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from matrix.compare.comparison import stream
 from matrix.model import Outcome
-from matrix.records.comparison import stream
 from reports import cell_text
 from reports.excerpts import cleaned, cut, ends_of, one_line
 from reports.rerun_commands import rerun

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from matrix.compare.comparison import ChangeKind
 from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
-from matrix.records.comparison import ChangeKind
 from reports import cell_text
 from reports.comparison_text import alike, changes_words, transition
 from reports.excerpts import cut, ends_of, one_line
@@ -20,8 +20,8 @@ from reports.table import code, heads_of, legend_lines, short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from matrix.compare.comparison import CellChange, Comparison, EnvironmentChange
     from matrix.model import Cell, Environment, Result
-    from matrix.records.comparison import CellChange, Comparison, EnvironmentChange
     from matrix.records.stored_runs import StoredRun
 
 LIMIT = 900_000  # bytes of UTF-8: GitHub drops a job's summary of more than 1024 kB whole, and others may add to it

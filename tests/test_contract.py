@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from matrix.bisect.axes.git import MARKER
 from matrix.cli.app import app
 from matrix.cli.exits import Exit
+from matrix.compare.comparison import ChangeKind, classify
 from matrix.environments.cache import environment_id
 from matrix.explain.explainer import Explanations
 from matrix.model import (
@@ -33,7 +34,6 @@ from matrix.model import (
     StoppedBy,
     record_key,
 )
-from matrix.records.comparison import ChangeKind, classify
 from matrix.records.store import CellLine
 from reports.markdown import LIMIT
 from reports.table import LEGEND

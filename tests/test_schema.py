@@ -10,10 +10,10 @@ import pytest
 
 from matrix.bisect.bisection import Bisection, Boundary, Searched
 from matrix.bisect.strategy.evidence import AnswerKind, Find
+from matrix.compare.comparison import Comparison, compare
+from matrix.compare.nights import Histories
 from matrix.explain.explainer import Explanations
 from matrix.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, StoppedBy
-from matrix.records.comparison import Comparison, compare
-from matrix.records.nights import Histories
 from reports.run_list import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -24,7 +24,7 @@ def compare(
     started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
     is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
     """
-    from matrix.records.comparison import compare as compared
+    from matrix.compare.comparison import compare as compared
     from reports.comparison_text import comparison_lines
 
     home = store.state_folder()

@@ -19,7 +19,7 @@ def history(
 
     Exit code: 0; 2 no run has it.
     """
-    from matrix.records import nights
+    from matrix.compare import nights
     from reports.history_text import history_lines
 
     home = store.state_folder()

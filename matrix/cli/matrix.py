@@ -168,7 +168,7 @@ def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | No
 
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
-    from matrix.records.comparison import compare
+    from matrix.compare.comparison import compare
     from reports.comparison_text import comparison_lines
 
     comparison = compare(before.result, stored.result)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from matrix.compare.factors import AXES, Factors, factors_of
+from matrix.compare.histories import History, histories
 from matrix.diagnosis.sameness import different, references
 from matrix.diagnosis.verdict import combine, passes_needed
-from matrix.explain.factors import AXES, Factors, factors_of
-from matrix.explain.histories import History, histories
 from matrix.explain.rules import Rule, smallest_rule
 from matrix.model import Cell, Environment, Model, Outcome, Record, Role
 

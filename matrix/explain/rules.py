@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from matrix.explain.factors import AXES, Factors, Term, rank, term_of
+from matrix.compare.factors import AXES, Factors, Term, rank, term_of
 from matrix.model import Model
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from matrix.compare.comparison import ChangeKind
+from matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from matrix.diagnosis.hang.kinds import Edge
 from matrix.explain.explanation import distance
-from matrix.explain.factors import ABSENT, AXES, Factors, factors_of
 from matrix.model import Attempt, Cell, Condition, Outcome
-from matrix.records.comparison import ChangeKind
 from reports import rerun_commands
 from reports.cell_text import speaker
 from reports.page.cuts import SMALLEST, Excerpt, cost, encoded, excerpts, shares
@@ -26,8 +26,8 @@ from reports.plain import one_line, plain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from matrix.compare.comparison import CellChange
     from matrix.model import Environment
-    from matrix.records.comparison import CellChange
     from matrix.records.stored_runs import StoredRun
 
     Place = tuple[int, int]  # row and column of the grid

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from matrix.compare.histories import age
 from matrix.diagnosis.sameness import different
 from matrix.explain.explanation import verb
-from matrix.explain.histories import age
 from matrix.model import Outcome
 from reports.plain import one_line, plain
 

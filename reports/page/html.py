@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
+from matrix.compare.comparison import ChangeKind
 from matrix.model import Outcome
-from matrix.records.comparison import ChangeKind
 from reports.bisection_text import answer_lines, cost, heading
 from reports.page import pictures, story
 from reports.page.cuts import encoded
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matrix.bisect.bisection import Bisection
+    from matrix.compare.comparison import CellChange, Comparison
+    from matrix.compare.nights import Night
     from matrix.model import Result
-    from matrix.records.comparison import CellChange, Comparison
-    from matrix.records.nights import Night
     from matrix.records.stored_runs import StoredRun
 
 FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from matrix.bisect.bisection import Bisection, Probe
     from matrix.bisect.strategy.evidence import SearchVerdict
-    from matrix.records.nights import Night
+    from matrix.compare.nights import Night
     from reports.page.grid import Grid
 
 WIDTH = 960  # of all pictures, in units of their own

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from matrix.compare.comparison import ChangeKind
 from matrix.explain.explanation import verb
 from matrix.model import Outcome
-from matrix.records.comparison import ChangeKind
 from reports import rerun_commands
 from reports.cell_text import speaker
 from reports.comparison_text import alike, changes_words
@@ -20,8 +20,8 @@ from reports.plain import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from matrix.compare.comparison import CellChange, Comparison
     from matrix.model import Environment, Result
-    from matrix.records.comparison import CellChange, Comparison
     from reports.page.grid import Column, Grid, GridRow, Square
 
 NAMED = 12  # cells of one list that are linked; more are counted

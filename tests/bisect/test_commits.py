@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ from matrix.bisect.bisection import Bisection
 from matrix.bisect.budget import Budget
 from matrix.bisect.question import SearchQuestion
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchOptions
+from matrix.environments.provider import Stage
 from matrix.errors import UsageError
-from matrix.model import Build, Config, Request, Scenario
+from matrix.model import Build, Config, Environment, Request, Scenario
 from matrix.plan import matrix_file
 from matrix.process.supervision import Ending
 from matrix.records import store
@@ -44,9 +46,11 @@ class FakeBuilds(FakeCache):
     def is_installed(self, request: Request) -> bool:
         return request.torch in {self.present, *self.missing}
 
-    def acquire(self, request: Request, cancelled: object) -> object:  # type: ignore[override]
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
         self.present = request.torch
-        return super().acquire(request, cancelled)  # type: ignore[arg-type]
+        return super().acquire(request, cancelled, stage)
 
 
 @dataclass

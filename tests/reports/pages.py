@@ -10,6 +10,8 @@ from zlib import crc32
 
 from matrix.bisect.bisection import Bisection, Boundary, Probe, Searched
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
+from matrix.compare.comparison import Comparison, compare
+from matrix.compare.nights import Night
 from matrix.model import (
     Attempt,
     Cell,
@@ -23,8 +25,6 @@ from matrix.model import (
     StoppedBy,
 )
 from matrix.records import stored_runs
-from matrix.records.comparison import Comparison, compare
-from matrix.records.nights import Night
 from matrix.records.stored_runs import StoredRun
 from reports.page.html import page
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matrix.compare.comparison import compare
 from matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
-from matrix.records.comparison import compare
 from matrix.records.stored_runs import StoredRun
 from reports.markdown import COLUMNS, ISSUE, LIMIT, ROWS, markdown_lines
 from reports.sections import size_of

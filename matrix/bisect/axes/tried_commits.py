@@ -13,7 +13,7 @@ from matrix.bisect.sightings import observations_of, reference_of
 from matrix.bisect.strategy.batches import best_batch
 from matrix.bisect.strategy.evidence import Change, Find, Purpose, Search, SearchOptions, SearchVerdict
 from matrix.bisect.strategy.view import Transition, View
-from matrix.explain.factors import changed_packages
+from matrix.compare.factors import changed_packages
 
 if TYPE_CHECKING:
     from matrix.bisect.axes.git import Checkout, Commit

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matrix.compare import nights
 from matrix.model import Outcome
-from matrix.records import nights, stored_runs
+from matrix.records import stored_runs
 from reports.history_text import history_lines
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from matrix.compare.comparison import stream
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run
 from matrix.records import stored_runs
-from matrix.records.comparison import stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matrix.compare.comparison import ChangeKind, classify, compare, stream
 from matrix.model import UNOBSERVED, Cell, Outcome
-from matrix.records.comparison import ChangeKind, classify, compare, stream
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, flaky, result
 
 HERE = environment()

@@ -1,0 +1,1 @@
+"""What differs: between environments, between versions, between runs and from night to night."""
