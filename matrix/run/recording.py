@@ -1,4 +1,4 @@
-"""Run a few cells at a time, through the same pipeline as `matrix`, and keep them in one run."""
+"""Run cells through the pipeline, in one or several steps, and keep them in one stored run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from matrix.process.executor import LocalExecutor
 from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.records import store
-from matrix.run.executor import LocalExecutor
 from matrix.run.pipeline import MatrixRun
 from matrix.run.signals import answering
+from matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,56 +25,44 @@ if TYPE_CHECKING:
     from matrix.records.store import Records, RunStore
 
 
-class Lab:
-    """One run, made of as many steps as it takes."""
+class RecordedRun:
+    """One stored run, made of as many steps as it takes."""
 
-    def __init__(
-        self,
-        cache: Environments,
-        records: Records,
-        run_store: RunStore,
-        show: Show,
-    ) -> None:
-        self._cache, self._records, self._store, self._show = cache, records, run_store, show
+    def __init__(self, environments: Environments, records: Records, run_store: RunStore, show: Show) -> None:
+        self._environments, self._records, self.store, self._show = environments, records, run_store, show
 
-    def __call__(self, planned: Sequence[PlannedCell], jobs: int = 1) -> tuple[Sequence[Environment], Sequence[Cell]]:
-        """Run cells to their end; raises KeyboardInterrupt where the user stopped them, with what is done kept."""
+    def run(self, planned: Sequence[PlannedCell], jobs: int = 1, waiting: int = 0) -> MatrixRun:
+        """Run cells to their end, or until the user interrupts; what is done is kept."""
         with self._show(len(planned)) as emit:
             executor = LocalExecutor()
-            step = MatrixRun(
-                planned,
-                cache=self._cache,
-                executor=executor,
-                records=self._records,
-                store=self._store,
-                emit=emit,
-            )
-            with answering(lambda: executor.running, emit):
-                step.run(jobs)
-        if step.interrupted:
+            site = LocalSite(self._environments, executor, self._records, self.store, emit, jobs=jobs, waiting=waiting)
+            step = MatrixRun(planned, site, self.store, emit)
+            with answering(lambda: site.running, emit):
+                step.run()
+        return step
+
+    def __call__(self, planned: Sequence[PlannedCell], jobs: int = 1) -> tuple[Sequence[Environment], Sequence[Cell]]:
+        """Run cells to their end; raise KeyboardInterrupt where the user stopped them, with what is done kept."""
+        step = self.run(planned, jobs)
+        if step.is_interrupted:
             raise KeyboardInterrupt
         return step.environments, step.cells
 
 
 @contextmanager
-def laboratory(
-    home: Path,
-    cache: Environments,
-    records: Records,
-    show: Show,
-) -> Iterator[Lab]:
-    """Open a run of its own for a lab."""
-    with opened_run(home) as run_store:
-        yield Lab(cache, records, run_store, show)
+def recorded_run(environments: Environments, records: Records, show: Show, planned: int = 0) -> Iterator[RecordedRun]:
+    """Open a stored run of its own."""
+    with opened_run(environments.home, planned) as run_store:
+        yield RecordedRun(environments, records, run_store, show)
 
 
 @contextmanager
-def opened_run(home: Path) -> Iterator[RunStore]:
-    """Open a run, after ending what a killed tool has left behind; at the end it knows how long it took."""
+def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
+    """Open a stored run, after ending what a killed tool has left behind; at the end it knows how long it took."""
     started = time.monotonic()
     ours = state_id(home)
     sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
-    with store.new_run(home, tuple(sys.argv[1:])) as run_store:
+    with store.new_run(home, tuple(sys.argv[1:]), planned) as run_store:
         interrupted = False
         try:
             yield run_store
@@ -81,5 +70,6 @@ def opened_run(home: Path) -> Iterator[RunStore]:
             interrupted = True
             raise
         finally:
+            run = run_store.run
             seconds = round(time.monotonic() - started, 3)
-            run_store.finish(run_store.run.model_copy(update={"seconds": seconds, "interrupted": interrupted}))
+            run_store.finish(run.model_copy(update={"seconds": seconds, "interrupted": interrupted or run.interrupted}))
