@@ -54,8 +54,6 @@ class NativeModules:
 
     def get(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
-        if not planned.scenario.native:
-            return NativeModule()
         folder = planned.scenario.path.parent
         sources = [folder / name for name in planned.scenario.native]
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
