@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from matrix.process import kernel
-from matrix.process.evidence import runtime, snapshots
+from matrix.process.evidence import snapshots
 from tests.process.running import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_name_with_parentheses() -> None:
     """A process may call itself anything."""
     rest = " ".join(map(str, range(4, 60)))
-    found = kernel.KernelProcess(7, f"7 (a) b (c) S {rest}".encode())
-    assert (found.name, found.state, found.parent, found.threads) == ("a) b (c", "S", 4, 20)
+    process = kernel.KernelProcess(7, f"7 (a) b (c) S {rest}".encode())
+    assert (process.name, process.state, process.parent, process.threads) == ("a) b (c", "S", 4, 20)
 
 
 def test_tree_finds_new_and_forgets_old() -> None:
@@ -37,9 +37,9 @@ def test_tree_finds_new_and_forgets_old() -> None:
 
 def test_own_memory() -> None:
     """Proportional memory is about what the process has."""
-    found = kernel.process(os.getpid())
-    assert found is not None
-    assert 0.2 * found.rss < kernel.proportional_rss([found]) <= 1.1 * found.rss
+    own = kernel.process(os.getpid())
+    assert own is not None
+    assert 0.2 * own.rss < kernel.proportional_rss([own]) <= 1.1 * own.rss
 
 
 def test_gone_process() -> None:
@@ -54,13 +54,13 @@ def test_gone_process() -> None:
 def test_runtime_state_is_found() -> None:
     """The address of _PyRuntime, where the GIL is, is known from outside."""
     own = ctypes.addressof(ctypes.c_byte.in_dll(ctypes.pythonapi, "_PyRuntime"))
-    assert [start for start, end in runtime.runtime_ranges(os.getpid()) if start <= own < end] == [own]
+    assert [start for start, end in snapshots.runtime_ranges(os.getpid()) if start <= own < end] == [own]
 
 
 def test_other_files_have_no_runtime_state() -> None:
     """What is not an interpreter has none."""
     with Path(__file__).open("rb") as file:
-        assert runtime.find_symbol(file.fileno()) is None
+        assert snapshots.find_symbol(file.fileno()) is None
 
 
 @pytest.mark.skipif(not snapshots.CALLS, reason="system calls of this machine are not known")

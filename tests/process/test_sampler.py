@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.process import supervision
+from matrix.process import tools
 from matrix.process.evidence import sampler
 from tests.process.running import begin
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("stacks")  # they share what they start
 needs_py_spy = pytest.mark.skipif(
-    sys.platform != "linux" or supervision.find_py_spy() is None, reason="needs /proc and py-spy"
+    sys.platform != "linux" or tools.find_tool("py-spy") is None, reason="needs /proc and py-spy"
 )
 
 
@@ -36,12 +36,12 @@ def test_lines_within_a_function_are_the_same_spot() -> None:
 
 def test_another_innermost_function_moves() -> None:
     """Another function inside is another spot."""
-    first = sampler.signature([frame("one", 3), frame("main", 9)])
-    second = sampler.signature([frame("two", 3), frame("main", 9)])
+    first = sampler.signature([frame("load", 3), frame("main", 9)])
+    second = sampler.signature([frame("save", 3), frame("main", 9)])
     assert sampler.is_moving([first, second]) is True
 
 
-def test_one_sample_tells_nothing() -> None:
+def test_a_single_sample_leaves_it_open() -> None:
     """Fewer than two samples leave it open."""
     assert sampler.is_moving(["a"]) is None
 
@@ -74,7 +74,7 @@ def test_work_is_moving(endings: dict[str, Ending]) -> None:
 
 @needs_py_spy
 def test_idle_is_not_sampled(endings: dict[str, Ending]) -> None:
-    """What burns no CPU is not asked where it is."""
+    """The stacks of a process that uses no CPU are not read."""
     ending = endings["ignores_sigterm"]
     assert (ending.stopped_by, ending.busy, ending.moving, ending.evidence) == ("timeout", False, None, {})
 
