@@ -1,7 +1,7 @@
 """Start the leader of a task's tree, and wait for it and all other children of the supervisor."""
 
 # The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH100
+# ruff: noqa: PTH100, PTH123
 
 from __future__ import annotations
 
@@ -124,14 +124,14 @@ def _leader_settings() -> Iterator[None]:
     """Take on the core limit and the OOM score that the leader inherits, and give them up again."""
     limits = resource.getrlimit(resource.RLIMIT_CORE)
     score_path = "/proc/self/oom_score_adj"
-    score = ""
+    score = b""
     with contextlib.suppress(OSError, ValueError):
         # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
         piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
         resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
     with contextlib.suppress(OSError):
-        score = kernel.read(score_path).decode()
-        _write(score_path, "1000")  # when the machine is out of memory, a task goes before anything else
+        score = kernel.read(score_path)
+        _write(score_path, b"1000")  # when the machine is out of memory, a task goes before anything else
     try:
         yield
     finally:
@@ -141,12 +141,9 @@ def _leader_settings() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_CORE, limits)
 
 
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+def _write(path: str, text: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(text)
 
 
 def _wakeup_descriptor() -> int:

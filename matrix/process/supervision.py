@@ -33,7 +33,7 @@ class Task:
 
     argv: tuple[str, ...]
     cwd: str
-    env: dict[str, str]  # the whole environment
+    env: dict[str, str]  # the whole environment; `start` adds the mark
     stdout: str  # path of a file; the same path as stderr merges them
     stderr: str
     timeout: float  # seconds, wall clock
@@ -74,7 +74,7 @@ class Supervised:
     """A running task, seen from the tool (thread-safe)."""
 
     def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
-        self._task = task
+        self.task = task  # with its mark and the paths of its tools filled in
         self._program = program
         self._started = time.monotonic()
         self._deadline = self._started + task.timeout + OUTER_GRACE + (capture.LONGEST if task.stacks else 0)
@@ -87,11 +87,6 @@ class Supervised:
     def pid(self) -> int:
         """Process id of the supervisor, whose descendants the task's processes are."""
         return self._program.pid
-
-    @property
-    def task(self) -> Task:
-        """The task with its mark and the paths of its tools filled in."""
-        return self._task
 
     @property
     def elapsed(self) -> float:
@@ -142,7 +137,7 @@ class Supervised:
     def _give_up(self, *, late: bool) -> Ending:
         """End all processes that carry the task's mark, because the supervisor cannot."""
         self._program.kill()
-        mark = self._task.mark
+        mark = self.task.mark
         survivors = marks.sweep(lambda other: other == mark) if mark else []
         interrupted = self._program.stdin is not None and self._program.stdin.closed
         return Ending(

@@ -18,7 +18,7 @@ HEAP = 0x5584AC41830C
 
 
 def thread(tid: int, call: str | None = "futex", *arguments: int, **fields: Any) -> stall.ThreadSnapshot:
-    """Return a sleeping thread; without arguments, one that waits for a lock for ever."""
+    """Return a sleeping thread; without arguments it waits for a lock for ever."""
     padded = (arguments or (HEAP + tid, 0x80, 0, 0)) + (0,) * 6
     base = stall.ThreadSnapshot(tid=tid, name="python", state="S", switches=9, call=call, arguments=padded[:6])
     return replace(base, **fields)
@@ -80,7 +80,7 @@ def test_locks_without_deadline_are_a_deadlock() -> None:
 
 
 def test_gil_deadlock_as_measured() -> None:
-    """One joins (FUTEX_WAIT_BITSET, no timeout), one idles, one asks for the GIL every 5 ms."""
+    """A thread joins (FUTEX_WAIT_BITSET, no timeout), another idles, and a third asks for the GIL every 5 ms."""
     threads = [
         thread(26947, "futex", 0x7F6753D14990, 0x109, 0x6946, 0, 0, 0xFFFFFFFF, switches=1283),
         thread(26949, "futex", 0x7F675DFE5AE0, 0x189, 0, 0, 0, 0xFFFFFFFF),
@@ -110,7 +110,7 @@ def test_fork_after_openmp_as_measured() -> None:
 
 
 def test_gil_waiter_caught_awake_does_not_start_the_window_again() -> None:
-    """On a busy machine the one who waits for the GIL queues for a core now and then."""
+    """On a busy machine a waiter for the GIL queues for a core now and then, and there is still a verdict."""
     waiting = thread(8, "futex", GIL, 0x89, 0, 1)
     kernel = Kernel({7: [thread(7), waiting]})
     watching = stall.Watch(kernel)
@@ -122,7 +122,7 @@ def test_gil_waiter_caught_awake_does_not_start_the_window_again() -> None:
 
 
 def test_gil_passed_round_is_no_deadlock() -> None:
-    """Where all threads of a process wait for the GIL, nobody holds it: they take turns."""
+    """Where all threads of a process wait for the GIL, none holds it: they take turns."""
     waiting = [thread(tid, "futex", GIL, 0x89, 0, 1) for tid in (7, 8)]
     assert watch(Kernel({7: waiting}), [process(7)]) is None
 
@@ -148,8 +148,8 @@ NO_EVIDENCE = {
 
 
 @pytest.mark.parametrize("name", NO_EVIDENCE)
-def test_one_thread_without_evidence_is_enough(name: str) -> None:
-    """A single thread that may go on by itself, or is not understood, forbids a verdict."""
+def test_a_single_thread_without_evidence_is_enough(name: str) -> None:
+    """A single thread that may go on by itself, or whose wait is not known, prevents a verdict."""
     assert watch(Kernel({7: [thread(7), NO_EVIDENCE[name]]}), [process(7)]) is None
 
 
@@ -179,7 +179,7 @@ def test_waits_without_deadline_are_evidence(name: str) -> None:
 
 
 def test_descriptors_that_are_not_known_are_no_evidence() -> None:
-    """Whose poll cannot be read may be waiting for anything."""
+    """A poll that cannot be read may be waiting for anything."""
     kernel = Kernel({7: [EVIDENCE["poll"]]}, fds=None)
     assert watch(kernel, [process(7)]) is None
 
@@ -191,13 +191,13 @@ def test_other_ends_outside_are_no_evidence() -> None:
 
 
 def test_timers_are_no_evidence() -> None:
-    """Who catches SIGALRM may be waiting for it in a lock."""
+    """A process that catches SIGALRM may be waiting for it in a lock."""
     assert watch(Kernel({7: [thread(7)]}, signals=True), [process(7)]) is None
 
 
 @pytest.mark.parametrize("change", ["switches", "arguments", "bytes", "new thread", "new process", "cpu"])
 def test_any_change_starts_the_window_again(change: str) -> None:
-    """Whatever moves within the window forbids the verdict."""
+    """Any change within the window prevents the verdict."""
     kernel = Kernel({7: [thread(7), thread(8)], 9: [thread(9)]})
     watching = stall.Watch(kernel)
     for step in range(9):
@@ -217,16 +217,16 @@ def test_any_change_starts_the_window_again(change: str) -> None:
 
 
 def test_busy_tree_is_not_read_thread_by_thread() -> None:
-    """While CPU time passes, looking at the tree costs nothing more."""
+    """While a tree uses CPU time, its threads are not read again."""
     kernel = Kernel({7: [thread(7)]})
     watching = stall.Watch(kernel)
     for step in range(20):
         watching.observe(step / 2, [process(7, cpu=step / 2)])
-    assert kernel.threads_read == [7]  # once, when nothing was known yet
+    assert kernel.threads_read == [7]  # once, at the first look
 
 
 def test_thread_that_was_no_evidence_is_read_first() -> None:
-    """Of a hundred threads, the one that sleeps decides at once the next time."""
+    """Of a hundred threads, the one that prevented a verdict is read first at the next snapshot."""
     threads = [thread(tid) for tid in range(7, 100)]
     kernel = Kernel({7: [*threads, thread(100, "")]})
     watching = stall.Watch(kernel)
@@ -237,7 +237,7 @@ def test_thread_that_was_no_evidence_is_read_first() -> None:
 
 
 def test_zombies_do_not_count() -> None:
-    """Who has ended cannot go on; a tree of nothing else is no deadlock either."""
+    """Zombies do not prevent a verdict, and a tree of zombies alone is no deadlock."""
     kernel = Kernel({7: [thread(7)]})
     assert watch(kernel, [process(7), process(9, 7, state="Z")]) == stall.WINDOW
     assert watch(kernel, [process(9, 7, state="Z")]) is None
