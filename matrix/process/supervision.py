@@ -6,6 +6,7 @@ killed, and ends the tree then.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -128,9 +129,7 @@ class Supervised:
             ending = self._give_up(late=bool(part))
         self._program.kill()  # it has ended, unless it hangs itself
         self._program.wait()
-        with self._closing:
-            if self._program.stdin is not None and not self._program.stdin.closed:
-                self._program.stdin.close()
+        self.interrupt()  # closes its stdin
         stdout.close()
         return ending
 
@@ -175,9 +174,7 @@ def start(task: Task) -> Supervised:
     )
     assert program.stdin is not None
     text = memoryview(json.dumps(fields).encode() + b"\n")
-    try:
+    with contextlib.suppress(BrokenPipeError):  # it died; `wait` says so
         while text:
             text = text[program.stdin.write(text) or 0 :]
-    except BrokenPipeError:
-        pass  # it died; `wait` says so
     return Supervised(Task(**fields), program)

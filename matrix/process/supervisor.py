@@ -261,20 +261,16 @@ def _signal_name(number: int) -> str:
 
 def main() -> None:
     """Read the Task, run it, write the Ending."""
-    line = b""
-    while not line.endswith(b"\n"):
-        part = os.read(0, 1 << 16)
-        if not part:
-            return  # the tool went away before it wrote the whole task
-        line += part
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return  # the tool went away before it wrote the whole task
     supervisor = Supervisor(json.loads(line))
     try:
         fields = supervisor.run()
     except Exception as error:  # noqa: BLE001 - whatever is wrong here, nothing may be left running
         supervisor.kill()
         fields = {"stopped_by": "exit", "seconds": 0.0, "problem": f"the supervisor failed: {error!r}"}
-    ending = json.dumps(fields).encode() + b"\n"
     with contextlib.suppress(BrokenPipeError):
-        while ending:
-            ending = ending[os.write(1, ending) :]
+        sys.stdout.buffer.write(json.dumps(fields).encode() + b"\n")
+        sys.stdout.buffer.flush()
     os._exit(0)  # taking the interpreter down in order costs every task 5 ms

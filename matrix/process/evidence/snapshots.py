@@ -6,7 +6,7 @@ main interpreter), while the locks of `threading` are on the heap.
 """
 
 # The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH119
+# ruff: noqa: PTH119, PTH123
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class ProcView:
             for pointer in filter(None, arguments[1:4]):
                 mask |= int.from_bytes(_memory(pid, pointer, size), "little")
             return tuple(descriptor for descriptor in range(count) if mask >> descriptor & 1)
-        except (OSError, ValueError, struct.error):
+        except (OSError, ValueError, OverflowError, struct.error):
             return None
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
@@ -158,14 +158,9 @@ def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:
-    """Read a piece of a process's memory; raise OSError or ValueError where it is not all there."""
-    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = os.pread(descriptor, size, address)
-    except OverflowError as error:
-        raise ValueError(address) from error
-    finally:
-        os.close(descriptor)
+    """Read a piece of a process's memory; raise OSError, ValueError or OverflowError where it is not all there."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        content = os.pread(file.fileno(), size, address)
     if len(content) != size:
         raise ValueError(address)
     return content
@@ -191,15 +186,10 @@ def runtime_ranges(pid: int) -> tuple[tuple[int, int], ...]:
 def _symbol(path: str, _inode: bytes, _device: bytes) -> tuple[int, int, bool] | None:
     """Return what `find_symbol` says of the file at `path`, None where it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return find_symbol(descriptor)
+        with open(path, "rb", buffering=0) as file:
+            return find_symbol(file.fileno())
     except (OSError, struct.error, IndexError):
         return None
-    finally:
-        os.close(descriptor)
 
 
 def find_symbol(descriptor: int) -> tuple[int, int, bool] | None:
