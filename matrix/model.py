@@ -11,11 +11,14 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from matrix.privacy.redaction import restored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
@@ -327,6 +330,11 @@ class Record(Model):
     signature: str | None = None
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def judging_records(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return the records of attempts that judge a cell, without those that only observe it."""
+    return tuple(record for record in records if record.attempt.role is Role.JUDGE)
 
 
 def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits) -> str:

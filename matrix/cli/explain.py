@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix.cli import axes, options
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json
-from matrix.cli.session import called, going_on_later, progress_on
+from matrix.cli import options
+from matrix.cli.session import Exit, called, check_folders_of, going_on_later, print_lines, progress_on, write_json
 from matrix.environments.cache import EnvironmentCache
 from matrix.plan import planning
 from matrix.records import store
@@ -22,11 +20,11 @@ def explain(  # one parameter per option
     here: Annotated[Path | None, typer.Option(metavar="PYTHON", help="Why not in the environment of this one?")] = None,
     env: Annotated[str | None, typer.Option(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
     run: Annotated[bool, typer.Option("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
-    matrix_file: axes.MatrixFile = None,
-    torch: axes.OnlyTorch = None,
-    python: axes.OnlyPython = None,
-    build: axes.OnlyBuild = None,
-    config_names: axes.OnlyConfig = None,
+    matrix_file: options.MatrixPath = None,
+    torch: options.OnlyTorch = None,
+    python: options.OnlyPython = None,
+    build: options.OnlyBuild = None,
+    config_names: options.OnlyConfig = None,
     timeout: options.Timeout = None,
     repeat: options.Repeat = 1,
     disk: options.Disk = None,
@@ -46,11 +44,10 @@ def explain(  # one parameter per option
 
     home = store.state_folder()
     check_folders_of(json_file)
-    named = axes.named_axes(torch, python, build, config_names)
     question = explainer.ExplainQuestion(
         home=home,
-        file=axes.read_matrix(matrix_file, named),
-        is_narrowed=bool(named),
+        file=options.read_matrix(matrix_file, torch, python, build, config_names),
+        is_narrowed=any((torch, python, build, config_names)),
         here=here.absolute() if here else None,
         env=env,
         may_run=run,

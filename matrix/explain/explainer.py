@@ -10,8 +10,8 @@ from matrix.errors import PreventedError, UsageError
 from matrix.explain.deltas import minimal_set
 from matrix.explain.explanation import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.model import Cell, Environment, Model, Request, variant_suffix
-from matrix.plan import matrix_file
-from matrix.plan.naming import EXISTING, axes_of, environment_named, request_for
+from matrix.plan.expansion import EXISTING, expand
+from matrix.plan.naming import axes_of, environment_named, request_for
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
@@ -276,7 +276,7 @@ def answers(
         here_id = environment_named(question.env, evidence.environments).id
     pool: tuple[Request, ...] = ()
     if question.is_narrowed or question.may_run:
-        pool = matrix_file.expand(file, cache=home / "cache").requests
+        pool = expand(file, cache=home / "cache").requests
     explainer = Explainer(
         evidence=evidence,
         cache=cache,
