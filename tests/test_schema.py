@@ -13,7 +13,7 @@ from matrix.bisect.strategy.evidence import AnswerKind, Find
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Histories
 from matrix.explain.explainer import Explanations
-from matrix.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, StoppedBy
+from matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
 from reports.run_list import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -37,7 +37,7 @@ RESULT = Result(
             build="pypi",
             config="default",
             packages={"torch": "2.11.0"},
-            fingerprint={"git_version": "abc"},
+            fingerprint=Fingerprint(git_version="abc"),
         ),
     ),
     cells=(

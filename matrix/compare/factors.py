@@ -80,7 +80,7 @@ def factors_of(environment: Environment) -> Factors:
         "build": environment.build,
     }
     found |= {_PACKAGE + name: version for name, version in environment.packages.items() if name != "torch"}
-    for name, value in environment.fingerprint.items():
+    for name, value in environment.fingerprint.model_dump().items():
         if name == _TABLES and isinstance(value, dict):
             found |= dict(_kernels(value))
         elif name not in _SAID_BY_AXES:

@@ -105,8 +105,8 @@ def age(torch: str) -> tuple[bool, Version, str]:
 
 def commit_of(environment: Environment) -> str | None:
     """Return the commit that an environment's torch says it was built from."""
-    commit = str(environment.fingerprint.get("git_version"))
-    return commit if _COMMIT.fullmatch(commit) else None
+    commit = environment.fingerprint.git_version
+    return commit if commit and _COMMIT.fullmatch(commit) else None
 
 
 def compare_link(first: str | None, last: str | None) -> str | None:
