@@ -136,13 +136,13 @@ def test_the_budget_gives_the_best_bracket_with_its_probability() -> None:
 def test_a_second_change_is_not_taken_for_luck() -> None:
     """Where a later version passes far too often for a flaky one, nothing is blamed and the version is named."""
     runs = {0: (20, 0), 9: (20, 0), 10: (2, 9), 20: (30, 0), 31: (1, 9)}
-    runs = [
+    observations = [
         ProbeRun(position=position, verdict=verdict)
         for position, counts in runs.items()
         for verdict, count in zip((SearchVerdict.GOOD, SearchVerdict.BAD), counts, strict=True)
         for _ in range(count)
     ]
-    answer = decide(Search(size=SIZE, observations=tuple(runs), options=FLAKY))
+    answer = decide(Search(size=SIZE, observations=tuple(observations), options=FLAKY))
     assert not isinstance(answer, NextProbe)
     assert answer.kind is AnswerKind.INCONCLUSIVE
     assert answer.reasons == ("not a single change: 20 passed too often for versions that are bad now and then",)
