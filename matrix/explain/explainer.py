@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from matrix.compare.factors import AXES
 from matrix.errors import PreventedError, UsageError
-from matrix.explain.deltas import minimal_set
 from matrix.explain.explanation import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
+from matrix.explain.rules import minimal_set
 from matrix.model import Cell, Environment, Model, Request, variant_suffix
 from matrix.plan import matrix_file
 from matrix.plan.naming import EXISTING, axes_of, environment_named, request_for

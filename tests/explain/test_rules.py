@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.explain.deltas import minimal_set
+from matrix.explain.rules import minimal_set
 
 NAMES = ("config", "torch", "python", "build", "numpy", "mkl")
 
