@@ -9,6 +9,7 @@ the explanation says which cells to run.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ class Observation(Model):
         """True where the test ended well and its conditions were not met."""
         return self.cell.outcome is Outcome.VACUOUS
 
-    @property
+    @cached_property
     def factors(self) -> Factors:
         """What is recorded of the environment, for rules."""
         return factors_of(self.environment)

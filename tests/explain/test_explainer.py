@@ -10,7 +10,7 @@ import pytest
 
 from matrix.environments.configs import BUILTIN
 from matrix.errors import UsageError
-from matrix.explain.explainer import Evidence, Explainer, is_answered
+from matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
 from matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
 from matrix.plan.naming import environment_named
 from matrix.plan.planning import PlannedCell, RunOptions
@@ -57,7 +57,7 @@ class Bench:
 
 def explainer(bench: Bench, *pool: Request, here: Request | None = None) -> Explainer:
     return Explainer(
-        evidence=Evidence(records=bench.records, environments={}, cells={}),
+        evidence=RecordedEvidence(records=bench.records, environments={}, cells={}),
         cache=bench.cache,
         options=RunOptions(),
         request_of=lambda axes, _interpreter: request(axes["torch"], axes["config"]),
@@ -136,7 +136,7 @@ def test_nothing_red_anywhere_is_no_answer(tmp_path: Path) -> None:
     found = explainer(bench, *product(("2.11.0", "2.15.0"), ("default",))).answer(CASE, {})
     assert len(bench.ran) == 2
     assert found.problem == "no failure to explain: it passes in all 2 environments known"
-    assert not is_answered([found])
+    assert not Explanations(explanations=(found,)).is_answered
 
 
 def test_runs_are_read_back(tmp_path: Path) -> None:
