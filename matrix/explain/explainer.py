@@ -17,7 +17,7 @@ from matrix.plan.naming import EXISTING, axes_of, environment_named, request_for
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
-from matrix.run.recording import laboratory
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -278,6 +278,6 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
     tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
     if not request.may_run:
         return Explanations(explanations=tuple(explainer.answer(*test) for test in tests))
-    with laboratory(home, cache, records, show) as run_cells:
+    with recorded_run(cache, records, show) as run_cells:
         explainer.run = run_cells
         return Explanations(explanations=tuple(explainer.answer(*test) for test in tests))
