@@ -149,6 +149,20 @@ def test_result_is_read_back() -> None:
     assert Result.model_validate_json(RESULT.model_dump_json(by_alias=True)).cells[0].outcome is Outcome.FAIL
 
 
+def test_fingerprint_is_written_as_the_probe_gave_it() -> None:
+    """A record may hold fewer facts than the model, unknown ones and failed answers: it is written field for field."""
+    probed = {
+        "torch": "2.11.0",
+        "hip": None,
+        "cpu": {"count": 2, "cache": 3},
+        "gpus": [],
+        "config": "unknown (OSError)",
+    }
+    fields = RESULT.environments[0].model_dump(mode="json") | {"fingerprint": probed | {"new": {"fact": [1, None]}}}
+    written = json.loads(Environment.model_validate(fields).model_dump_json())
+    assert json.dumps(written) == json.dumps(fields)
+
+
 if __name__ == "__main__":
     for model in MODELS:
         (DOCS / f"{model}.schema.json").write_text(generated(model), encoding="utf-8")
