@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from matrix.privacy.redaction import restored
 
@@ -201,6 +201,64 @@ def _folder_name(interpreter: Path) -> str:
     return folder.name or interpreter.name
 
 
+class ProbedFacts(Model):
+    """Base of what the probe writes: a newer probe may add fields, older records hold fewer; only set ones are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @model_serializer(mode="wrap")
+    def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
+
+
+class TorchConfig(ProbedFacts):
+    """What `torch.__config__.show()` says."""
+
+    components: tuple[str, ...] = ()
+    settings: dict[str, str] = {}
+
+
+class Processor(ProbedFacts):
+    """The CPUs of a machine."""
+
+    model: str = ""
+    count: int | None = None
+    usable: int | None = None  # by this process
+
+
+class MetaKernel(ProbedFacts):
+    """Where the Meta kernel of aten::mm is registered; one in Python takes the GIL."""
+
+    registered: str | None = None
+    kind: str | None = None
+    python: bool | None = None
+
+
+class Fingerprint(ProbedFacts):
+    """What tells one torch and its machine from another. A string "unknown (ValueError)" replaces a failed answer."""
+
+    torch: str | None = None
+    git_version: str | None = None  # the commit that torch was built from
+    debug: bool | str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    xpu: str | None = None
+    python: str | None = None
+    machine: str | None = None
+    system: str | None = None
+    glibc: str | None = None
+    numpy: str | None = None
+    config: TorchConfig | str | None = None
+    parallel: dict[str, str] | str | None = None  # of torch.__config__.parallel_info()
+    openmp_loaded: tuple[str, ...] | str | None = None  # file names of shared libraries
+    blas_loaded: tuple[str, ...] | str | None = None
+    cuda_available: bool | str | None = None
+    gpus: tuple[str, ...] | str | None = None
+    cpu: Processor | str | None = None
+    meta_mm: MetaKernel | str | None = None
+    dispatch: dict[str, str] | str | None = None  # dispatch tables as torch writes them, by operator
+
+
 class Environment(Model):
     """What is really there, with a config applied; or why it is not."""
 
@@ -212,7 +270,7 @@ class Environment(Model):
     config: str
     interpreter: StoredPath | None = None
     packages: dict[str, str] = {}
-    fingerprint: dict[str, Any] = {}
+    fingerprint: Fingerprint = Fingerprint()
     outcome: Outcome | None = None  # UNBUILDABLE or BROKEN, else None
     reason: str | None = None  # of `outcome`, one line
     log: StoredPath | None = None  # of `outcome`, where the whole story is

@@ -124,7 +124,7 @@ def _environment(found: Bisection, bad: Probe | None) -> Iterator[str]:
     yield ""
     yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
     yield f"- config {environment.config}"
-    for name, value in environment.fingerprint.items():
+    for name, value in environment.fingerprint.model_dump().items():
         if isinstance(value, str | int | bool) and len(str(value)) <= 120:
             yield f"- {name}: {plain(str(value))}"
     yield ""

@@ -25,6 +25,7 @@ from matrix.model import (
     Cell,
     Config,
     Environment,
+    Fingerprint,
     Model,
     Outcome,
     Record,
@@ -115,7 +116,7 @@ def test_junit_properties() -> None:
         cell(NEW, Outcome.HANG, attempts=attempts, **facts),
         cell(NEW, Outcome.PASS, scenario="b", reason=UNOBSERVED, **facts),
     ]
-    environment = NEW.model_copy(update={"fingerprint": {"git_version": "abc"}})
+    environment = NEW.model_copy(update={"fingerprint": Fingerprint(git_version="abc")})
     (suite,) = read(result([environment], cells))
     sentences = re.search(r"Properties of a suite:(.*?)Properties of a case(.*?)`classname`", contract.TEXT, re.DOTALL)
     assert sentences is not None
@@ -143,7 +144,7 @@ def test_schemas() -> None:
     }
     assert told == {name: model.__name__ for name, model in MODELS.items()}
     assert {f"{name}.schema.json" for name in told} == {path.name for path in DOCS.glob("*.schema.json")}
-    assert "schema_version" in Explanations.model_fields
+    assert Explanations.model_fields["schema_"].alias == "schema_version"
 
 
 def test_identities() -> None:

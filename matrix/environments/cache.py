@@ -312,7 +312,7 @@ class EnvironmentCache:
         if not os.access(request.interpreter, os.X_OK) or request.interpreter.is_dir():
             raise InstallError(f"there is no interpreter {request.interpreter}")
         findings = self._inspect(request, request.interpreter, cancelled)
-        git_version = str(findings.fingerprint.get("git_version"))
+        git_version = str(findings.fingerprint.git_version)
         packages = [
             Package(name=name, version=version, size=0, inode=0, digest=git_version if name == "torch" else "")
             for name, version in findings.packages.items()

@@ -13,7 +13,7 @@ from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.hang.hang_diagnosis import signature_frames
 from matrix.diagnosis.stacks import Thread, native, python
 from matrix.environments.inside import probe
-from matrix.model import Environment
+from matrix.model import Environment, Fingerprint
 from tests.diagnosis.pictures import SAMPLES
 
 TABLE = (SAMPLES / "table.aten_mm.2.11.0.txt").read_text()
@@ -24,7 +24,7 @@ ENVIRONMENT = Environment(
     python="3.11.7",
     build="pypi",
     config="default",
-    fingerprint={"dispatch": {"aten::mm": TABLE}},
+    fingerprint=Fingerprint(dispatch={"aten::mm": TABLE}),
 )
 
 
@@ -57,7 +57,7 @@ def test_a_folder_is_read_into_one_diagnosis(tmp_path: Path) -> None:
 
 def test_without_a_table_the_place_is_less(tmp_path: Path) -> None:
     """An environment probed by an older tool has no table: the frames alone tell."""
-    bare = ENVIRONMENT.model_copy(update={"fingerprint": {"dispatch": "unknown (AttributeError)"}})
+    bare = ENVIRONMENT.model_copy(update={"fingerprint": Fingerprint(dispatch="unknown (AttributeError)")})
     diagnosis = stack_folder.diagnose_folder(filled(tmp_path / "stacks"), stack_folder.tables_of(bare))
     assert diagnosis is not None
     assert diagnosis.operator == "aten::mm"

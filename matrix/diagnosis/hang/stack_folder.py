@@ -44,7 +44,7 @@ def read_folder(folder: Path, stall: Sequence[Mapping[str, Any]] = ()) -> tuple[
 
 def tables_of(environment: Environment) -> dict[str, Table]:
     """Return the dispatch tables that an environment's fingerprint holds, by operator."""
-    texts = environment.fingerprint.get("dispatch")
+    texts = environment.fingerprint.dispatch
     if not isinstance(texts, dict):
         return {}
     return {operator: operator_table.parse(str(text), operator) for operator, text in texts.items()}
