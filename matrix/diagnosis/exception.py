@@ -1,6 +1,6 @@
-"""Read the exception that ended a script from what it wrote to stderr: what was raised, and where.
+"""Read the exception that ended a script from its stderr: what was raised, and where.
 
-The same failure is worded differently from release to release and from layer to layer, so the words are left out:
+Releases and layers of torch word the same failure differently, so the words are left out:
 
     torch._dynamo.exc.BackendCompilerFailed: backend='aot_eager' raised:
     RuntimeError: Unhandled FakeTensor Device Propagation for aten.add.Tensor, found two different devices cpu, meta
@@ -32,7 +32,7 @@ _WRAPPERS = {
     "LoweringException",
     "TorchRuntimeError",
 }
-# raise, or call, for others: their names tell nothing
+# functions that raise, or call, for others: their names tell nothing
 _HELPERS = re.compile(r"<lambda>|_fn|fn|inner|wrapper\w*|wrapped\w*|_wrap\w*|unimplemented\w*|raise_\w+|__call__")
 
 
@@ -56,11 +56,11 @@ class TracebackFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """What ended a script."""
+    """The exception that ended a script."""
 
     type: str  # of the cause, where the traceback shows what a compiler's exception was raised for
     frames: tuple[TracebackFrame, ...]  # innermost first
-    words: str = ""  # what the cause says, its first line: releases wrap it differently more often than they reword it
+    words: str = ""  # the first line of the cause's message: releases wrap it more often than they reword it
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -75,11 +75,14 @@ class Raised:
         return tuple(frame.name for frame in (inner, *rest[:1]))
 
 
-def read_exception(stderr: str) -> Raised | None:
-    """Return the last traceback's exception, None where there is none.
+def read_frame(line: str) -> TracebackFrame | None:
+    """Return the frame that a line of a traceback, or of faulthandler's, names."""
+    match = _FRAME.match(line)
+    return TracebackFrame(file=match["file"], function=match["function"]) if match else None
 
-    A chained cause comes before the last traceback and does not count.
-    """
+
+def read_exception(stderr: str) -> Raised | None:
+    """Return the exception of the last traceback, if any; a chained cause comes before that one and does not count."""
     lines = stderr.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if not starts:
@@ -88,29 +91,29 @@ def read_exception(stderr: str) -> Raised | None:
     raises: str | None = None  # the type that the innermost frame's source line raises
     for number in range(starts[-1] + 1, len(lines)):
         line = lines[number]
-        if frame := _FRAME.match(line):
-            frames.append(TracebackFrame(file=frame["file"], function=frame["function"]))
+        if frame := read_frame(line):
+            frames.append(frame)
             raises = None
         elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
             wrapper = exception["type"].rpartition(".")[2]
             message = [line[exception.end() :].strip(), *lines[number + 1 :]]
             cause, words = _cause(wrapper, message, raises)
             return Raised(type=cause or wrapper, frames=tuple(reversed(frames)), words=words)
-        elif found := _RAISES.match(line):
-            raises = found["type"]
+        elif raised := _RAISES.match(line):
+            raises = raised["type"]
     return None
 
 
 def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> tuple[str | None, str]:
-    """Return the type that a compiler's exception was raised for, None where nothing shows it, and what that says."""
+    """Return type and message of what a compiler's exception was raised for; None for a type that nothing shows."""
     if wrapper not in _WRAPPERS:
         return None, message[0]
     # "backend='inductor' raised:" and "Failed running call_method …:" stand alone on a line, the cause on the next
     stands_alone = len(message) > 1 and message[1].strip() and message[0].endswith(":")
     text = message[1].strip() if stands_alone else message[0]
     shown = None
-    while found := _PREFIX.match(text):
-        shown, text = found["type"], text[found.end() :].strip()
+    while prefix := _PREFIX.match(text):
+        shown, text = prefix["type"], text[prefix.end() :].strip()
         if shown not in _WRAPPERS:
             return shown, text
     for line in message:

@@ -118,7 +118,7 @@ class PlannedCell:
                 results, instead = self._observed(records)
                 outcome = Outcome.PASS if all(result.met for result in results) else Outcome.VACUOUS
                 reason = instead or reason
-            elif outcome is Outcome.HANG and (seen := speaker.evidence.get(conditions.OBSERVED)):
+            elif outcome is Outcome.HANG and (seen := speaker.evidence.observed):
                 results = conditions.check(conditions.declared(self.scenario, self.variant), seen)
         line = self._announced(environment)
         return Cell(
@@ -144,7 +144,7 @@ class PlannedCell:
         if not asked or not observing:
             return (), None
         latest = observing[-1]
-        observation = latest.evidence.get(conditions.OBSERVED)
+        observation = latest.evidence.observed
         problem = conditions.problem_of(asked, observation)
         if latest.outcome is not Outcome.PASS:
             problem = f"the observed script ended in {latest.outcome}"

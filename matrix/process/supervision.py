@@ -47,8 +47,7 @@ class Task:
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
     py_spy: str | None = None  # path of py-spy, which `sample` needs; None: looked for where the tool is installed
     stacks: str | None = None  # folder for the stacks of what is stopped by stall or timeout; None: not taken
-    pystack: str | None = None  # path of pystack, and of gdb, for `stacks`; None: looked for as py-spy is
-    gdb: str | None = None
+    collectors: dict[str, str] = field(default_factory=dict)  # paths for `stacks` by name; others are looked for
     name: str = ""  # what people call it
 
 
@@ -170,8 +169,7 @@ def start(task: Task) -> Supervised:
     if (task.sample or task.stacks) and task.py_spy is None:
         fields["py_spy"] = find_py_spy()
     if task.stacks:
-        fields["pystack"] = task.pystack or capture.find_tool("pystack")
-        fields["gdb"] = task.gdb or capture.find_tool("gdb")
+        fields["collectors"] = capture.find_tools({"py-spy": fields["py_spy"]} | task.collectors)
     program = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pyspy, pystack
 from matrix.diagnosis.stacks import Language, Process
+from matrix.model import ThreadWait
+from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import PARSERS, SAMPLES, Parser, files, parse, picture, thread
 
 HEADERS = [
@@ -43,7 +45,7 @@ def test_every_sample_parses(path: Path) -> None:
     assert not any(frame.function.startswith("0x") for frame in frames)
 
 
-@pytest.mark.parametrize("parser", [*PARSERS.values(), pyspy.parse_json], ids=lambda parser: parser.__module__)
+@pytest.mark.parametrize("parser", [*PARSERS.values(), pyspy.parse], ids=lambda parser: parser.__module__)
 @given(text=st.one_of(st.text(max_size=200), st.lists(st.sampled_from(HEADERS), max_size=8).map("\n".join)))
 def test_no_text_is_too_strange(parser: Parser, text: str) -> None:
     """Whatever a collector writes, also half of it or none, is read as far as it goes and never raises."""
@@ -70,7 +72,7 @@ def test_pyspy_forms_agree() -> None:
 
 def test_pyspy_active_and_gil() -> None:
     """The mark of the holder is read; the text form's missing mark of an idle thread is not a "no"."""
-    (process,) = pyspy.parse_text("Process 1: python a.py\nPython v3.11\n\nThread 1 (active+gil)\n    f (a.py:3)\n")
+    (process,) = pyspy_text.parse("Process 1: python a.py\nPython v3.11\n\nThread 1 (active+gil)\n    f (a.py:3)\n")
     assert (process.threads[0].active, process.threads[0].has_gil) == (True, True)
     assert thread(picture("gil_deadlock", "pyspy-native.json"), 26947).has_gil is True
     assert thread(picture("gil_deadlock", "pyspy-native.txt"), 26947).has_gil is None
@@ -140,10 +142,10 @@ def test_kernel_waits_name_partners() -> None:
 
 def test_stall_rows() -> None:
     """The supervisor's evidence of a stall becomes threads without frames; a broken row is left out."""
-    rows: list[dict[str, object]] = [
-        {"pid": 1, "tid": 2, "name": "python", "state": "S", "wait": "gil", "detail": ""},
-        {"pid": 1, "tid": 1, "name": "python", "state": "S", "wait": "child", "detail": "pid 7"},
-        {"tid": 3},
+    rows = [
+        ThreadWait(pid=1, tid=2, name="python", state="S", wait="gil"),
+        ThreadWait(pid=1, tid=1, name="python", state="S", wait="child", detail="pid 7"),
+        ThreadWait(tid=3),
     ]
     (process,) = kernel_text.from_stall(rows)
     assert [(one.tid, one.wants_gil) for one in process.threads] == [(2, True), (1, None)]

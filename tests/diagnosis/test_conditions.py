@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from matrix.diagnosis import conditions
-from matrix.model import Condition, Scenario
+from matrix.model import Condition, DispatchedCalls, Scenario
 
 META = ["ADInplaceOrView", "AutogradMeta", "Meta"]
 
@@ -32,7 +32,8 @@ WITH_BIAS = [
 
 
 def seen(condition: Condition, rows: list[dict[str, Any]]) -> tuple[bool | None, str]:
-    (result,) = conditions.check([condition], {"operators": rows, "all_threads": True})
+    observation = DispatchedCalls.model_validate({"operators": rows, "all_threads": True})
+    (result,) = conditions.check([condition], observation)
     assert result.condition == condition
     return result.met, result.seen
 
@@ -150,4 +151,5 @@ def test_an_observation_that_tells_nothing_is_no_evidence(
     observation: dict[str, Any] | None, problem: str | None
 ) -> None:
     """What could not be seen is told apart from what did not happen."""
-    assert conditions.problem_of([Condition(op="aten::mm", thread="other")], observation) == problem
+    read = None if observation is None else DispatchedCalls.model_validate(observation)
+    assert conditions.problem_of([Condition(op="aten::mm", thread="other")], read) == problem

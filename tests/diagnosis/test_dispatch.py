@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.collectors import pyspy
 from matrix.diagnosis.dispatch import dispatch_frames, dispatch_trace, operator_table
 from matrix.diagnosis.dispatch.call_path import Caller, Place, Stage, Status, expected, path
 from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
+from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import SAMPLES, files, parse, picture, table, thread
 
 TABLES = {"aten::mm": table()}
@@ -63,7 +63,7 @@ TRACE = """\
 
 def one_thread(text: str) -> Place:
     """Return the place of the only thread in py-spy's text."""
-    (process,) = pyspy.parse_text(text)
+    (process,) = pyspy_text.parse(text)
     place = dispatch_frames.place_of(process.threads[0], TABLES)
     assert place is not None
     return place

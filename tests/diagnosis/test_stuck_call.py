@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from matrix.diagnosis import conditions
-from matrix.diagnosis.collectors.pyspy import parse_text
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.diagnosis.hang.stuck_call import observation_of
 from matrix.model import Condition
+from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import picture, table
 
 TABLES = {"aten::mm": table()}
@@ -28,7 +27,7 @@ Thread 11 (idle): "MainThread"
 
 def seen(condition: Condition, sample: str = "gil_deadlock", *collectors: str) -> tuple[bool | None, str]:
     """Return what became of a condition in the hang that a sample is of."""
-    observation = observation_of(diagnose(picture(sample, *collectors), tables=TABLES))
+    observation = conditions.stuck_calls(diagnose(picture(sample, *collectors), tables=TABLES))
     (result,) = conditions.check([condition], observation)
     return result.met, result.seen
 
@@ -94,7 +93,7 @@ def test_the_python_key_is_seen() -> None:
 
 def test_an_operator_called_by_its_handle_has_no_name() -> None:
     """Nobody knows whether it is the one that was asked for; that the call stood by itself is not claimed."""
-    observation = observation_of(diagnose(parse_text("Process 11: python matmul.py\n" + BY_HANDLE)))
+    observation = conditions.stuck_calls(diagnose(pyspy_text.parse("Process 11: python matmul.py\n" + BY_HANDLE)))
     (result,) = conditions.check([Condition(op="aten::mm", under="aten::matmul")], observation)
     wanted = "aten::mm was dispatched under ??? with CPU, not known whether under aten::matmul"
     assert (result.met, result.seen) == (None, wanted)
