@@ -35,51 +35,35 @@ def _names(pattern: str) -> re.Pattern[str]:
 
 # Functions that name a wait, of CPython 3.8 to 3.14, glibc, libstdc++, pybind11, OpenMP and CUDA. What a wait for a
 # Python lock is really for is told by the Python function that asked for the lock.
-_WAIT_FUNCTIONS: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
-    (
-        Waiting.GIL,
-        _names(
-            r"take_gil|PyEval_AcquireThread|PyEval_RestoreThread|PyEval_AcquireLock|PyGILState_Ensure"
-            r"|_PyThreadState_Attach|pybind11::gil_scoped_acquire::gil_scoped_acquire"
-            r"|pybind11::gil_scoped_release::~gil_scoped_release"
-        ),
+_WAIT_FUNCTIONS: dict[Waiting, re.Pattern[str]] = {
+    Waiting.GIL: _names(
+        r"take_gil|PyEval_AcquireThread|PyEval_RestoreThread|PyEval_AcquireLock|PyGILState_Ensure"
+        r"|_PyThreadState_Attach|pybind11::gil_scoped_acquire::gil_scoped_acquire"
+        r"|pybind11::gil_scoped_release::~gil_scoped_release"
     ),
-    (
-        Waiting.THREAD,
-        _names(
-            r"std::thread::join|_*pthread_(?:join|timedjoin\w*|clockjoin\w*)|std::__1::thread::join"
-            r"|ThreadHandle_join|PyThread_join_thread"
-        ),
+    Waiting.THREAD: _names(
+        r"std::thread::join|_*pthread_(?:join|timedjoin\w*|clockjoin\w*)|std::__1::thread::join"
+        r"|ThreadHandle_join|PyThread_join_thread"
     ),
-    (Waiting.CHILD, _names(r"(?:__)?(?:wait3|wait4|waitpid|waitid)|os_wait\w*")),
-    (Waiting.OPENMP, _names(r"GOMP_\w+|gomp_\w+|__kmpc?_\w+|kmp_\w+")),
-    (
-        Waiting.LOCK,
-        _names(
-            r"PyThread_acquire_lock(?:_timed)?(?:_with_retries)?|lock_PyThread_acquire_lock|rlock_acquire\w*|lock_acquire\w*"
-            r"|_?PyMutex_Lock\w*|_PyRecursiveMutex_Lock\w*"
-            r"|_*pthread_mutex_(?:timed|clock)?lock\w*|_*(?:GI_+)?lll_(?:mutex_)?lock\w*|_*pthread_rwlock_\w*lock\w*"
-            r"|std::mutex::lock|std::recursive_mutex::lock|__cxa_guard_acquire"
-        ),
+    Waiting.CHILD: _names(r"(?:__)?(?:wait3|wait4|waitpid|waitid)|os_wait\w*"),
+    Waiting.OPENMP: _names(r"GOMP_\w+|gomp_\w+|__kmpc?_\w+|kmp_\w+"),
+    Waiting.LOCK: _names(
+        r"PyThread_acquire_lock(?:_timed)?(?:_with_retries)?|lock_PyThread_acquire_lock|rlock_acquire\w*|lock_acquire\w*"
+        r"|_?PyMutex_Lock\w*|_PyRecursiveMutex_Lock\w*"
+        r"|_*pthread_mutex_(?:timed|clock)?lock\w*|_*(?:GI_+)?lll_(?:mutex_)?lock\w*|_*pthread_rwlock_\w*lock\w*"
+        r"|std::mutex::lock|std::recursive_mutex::lock|__cxa_guard_acquire"
     ),
-    (
-        Waiting.CONDITION,
-        _names(r"std::(?:__1::)?condition_variable(?:_any)?::\w*wait\w*|c10::ivalue::Future::wait|std::future.*::wait"),
+    Waiting.CONDITION: _names(
+        r"std::(?:__1::)?condition_variable(?:_any)?::\w*wait\w*|c10::ivalue::Future::wait|std::future.*::wait"
     ),
-    (Waiting.SLEEP, _names(r"(?:__)?(?:clock_nanosleep|nanosleep|usleep|sleep)\w*|time_sleep|pysleep")),
-    (
-        Waiting.DEVICE,
-        _names(r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*"),
+    Waiting.SLEEP: _names(r"(?:__)?(?:clock_nanosleep|nanosleep|usleep|sleep)\w*|time_sleep|pysleep"),
+    Waiting.DEVICE: _names(r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*"),
+    Waiting.IO: _names(
+        r"(?:__|__GI___libc_|__libc_)?(?:read|readv|pread64|write|writev|recv|recvfrom|recvmsg|send|sendto|sendmsg"
+        r"|accept4?|connect|poll|ppoll|select|pselect|epoll_wait|epoll_pwait|fsync|flock|openat?)(?:64)?"
+        r"|os_read|os_write|sock_\w+|select_\w+"
     ),
-    (
-        Waiting.IO,
-        _names(
-            r"(?:__|__GI___libc_|__libc_)?(?:read|readv|pread64|write|writev|recv|recvfrom|recvmsg|send|sendto|sendmsg"
-            r"|accept4?|connect|poll|ppoll|select|pselect|epoll_wait|epoll_pwait|fsync|flock|openat?)(?:64)?"
-            r"|os_read|os_write|sock_\w+|select_\w+"
-        ),
-    ),
-)
+}
 # Functions that are only the means of some wait.
 _MEANS = _names(
     r"\?\?\?|_*(?:GI_+)?(?:lll_)?futex\w*|_*(?:GI_+)?pthread_cond_\w*wait\w*|_*(?:new_)?sem_\w*wait\w*|do_futex_wait\w*"
@@ -173,7 +157,7 @@ def _from_frames(frames: Sequence[Frame]) -> Wait | None:
 
 
 def _named_wait(frame: Frame) -> Waiting | None:
-    return next((waiting for waiting, pattern in _WAIT_FUNCTIONS if pattern.match(frame.function)), None)
+    return next((waiting for waiting, pattern in _WAIT_FUNCTIONS.items() if pattern.match(frame.function)), None)
 
 
 def _is_system(frame: Frame) -> bool:
@@ -251,8 +235,7 @@ def is_means(frame: Frame) -> bool:
 
 def is_lock(frame: Frame) -> bool:
     """Return whether a frame takes the GIL or a lock."""
-    waits = (Waiting.GIL, Waiting.LOCK)
-    return any(pattern.match(frame.function) for waiting, pattern in _WAIT_FUNCTIONS if waiting in waits)
+    return any(_WAIT_FUNCTIONS[waiting].match(frame.function) for waiting in (Waiting.GIL, Waiting.LOCK))
 
 
 def is_openmp(frame: Frame) -> bool:
