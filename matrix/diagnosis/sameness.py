@@ -90,18 +90,18 @@ def is_same_failure(first: str | None, second: str | None, says: str = "", other
     one failure, wherever in torch it comes from: 2.10.0 raises in `_check_with` what 2.11.0 raises in
     `_get_fake_value_impl` (both say "expand: the requested shape has too few dimensions!").
     """
-    one, other = Signature.parse(first).comparable, Signature.parse(second).comparable
-    if one.head == other.head == STUCK:
-        return _is_same_place(one.stuck_frames, other.stuck_frames)
-    if one == other or str(one) in _UNLOCATED or str(other) in _UNLOCATED:
+    signature, other_signature = Signature.parse(first).comparable, Signature.parse(second).comparable
+    if signature.head == other_signature.head == STUCK:
+        return _is_same_place(signature.stuck_frames, other_signature.stuck_frames)
+    if signature == other_signature or str(signature) in _UNLOCATED or str(other_signature) in _UNLOCATED:
         return True
-    if one.head != other.head and _is_builtin(one.head) and _is_builtin(other.head):
+    if signature.head != other_signature.head and _is_builtin(signature.head) and _is_builtin(other_signature.head):
         return False
-    if not (one.is_in_library and other.is_in_library):
+    if not (signature.is_in_library and other_signature.is_in_library):
         return False
-    if one.frames == other.frames:
+    if signature.frames == other_signature.frames:
         return True
-    is_same_line = one.frames[-1] == other.frames[-1]
+    is_same_line = signature.frames[-1] == other_signature.frames[-1]
     return is_same_line and bool(says) and _NUMBER.sub("N", says) == _NUMBER.sub("N", other_says)
 
 

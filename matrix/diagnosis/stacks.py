@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _Value = TypeVar("_Value")
 
 _IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six arguments, and two registers; or -1 and these
-_STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless somebody asks for more or less
+_STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless a program asks for another size
 _NATIVE_FILES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s", ".S", ".cu", ".rs", ".inc"}
 _EVAL = "_PyEval_EvalFrameDefault"  # the interpreter's loop: where Python frames belong in a native stack
 

@@ -40,7 +40,7 @@ def test_every_sample_parses(path: Path) -> None:
     processes = parse(path)
     assert processes
     assert all(process.threads for process in processes if process.pid not in {12036, 12037, 7418})
-    frames = [frame for process in processes for one in process.threads for frame in one.frames]
+    frames = [frame for process in processes for member in process.threads for frame in member.frames]
     assert frames or path.name.endswith("proc.txt")
     assert not any(frame.function.startswith("0x") for frame in frames)
 
@@ -110,7 +110,7 @@ def test_gdb_names_who_is_joined() -> None:
     """The arguments that gdb shows tell which thread a join waits for, and its last line which process it is."""
     (process,) = picture("gil_deadlock", "gdb.txt")
     assert process.pid == 26947
-    assert {one.tid: one.joins for one in process.threads} == {26950: None, 26949: None, 26947: 26950}
+    assert {member.tid: member.joins for member in process.threads} == {26950: None, 26949: None, 26947: 26950}
     frame = thread((process,), 26950).frames[6]
     assert (frame.function, frame.file, frame.line) == ("take_gil", "Python/ceval_gil.h", 231)
     assert thread((process,), 26950).frames[9].library == "ENV/libtorch_python.so"
@@ -128,15 +128,15 @@ def test_faulthandler_last_dump_of_each_thread_counts() -> None:
     first = 'Thread 0x1 [worker] (most recent call first):\n  File "a.py", line 1 in f\n\nsome warning\n'
     last = 'Current thread 0x1 (most recent call first):\n  File "a.py", line ??? in g\n  ...\nmore words\n'
     (process,) = faulthandler_text.parse("noise\n" + first + last + '  File "b.py", line 2 in not_a_frame\n', pid=9)
-    assert [[frame.words for frame in one.frames] for one in process.threads] == [["g (a.py)"]]
+    assert [[frame.words for frame in member.frames] for member in process.threads] == [["g (a.py)"]]
     assert process.threads[0].frames[0].language is Language.PYTHON
 
 
 def test_kernel_waits_name_partners() -> None:
     """A join's futex holds the joined thread's number; other futexes name nobody."""
     found = picture("gil_deadlock", "proc.txt")
-    assert {one.tid: one.joins for one in found[0].threads} == {26947: 26950, 26949: None, 26950: None}
-    assert {one.state for one in found[0].threads} == {"S"}
+    assert {member.tid: member.joins for member in found[0].threads} == {26947: 26950, 26949: None, 26950: None}
+    assert {member.state for member in found[0].threads} == {"S"}
     assert [process.pid for process in picture("fork_openmp", "proc.txt")] == [27049, 27054]
 
 
@@ -148,7 +148,7 @@ def test_stall_rows() -> None:
         ThreadWait(tid=3),
     ]
     (process,) = kernel_text.from_stall(rows)
-    assert [(one.tid, one.wants_gil) for one in process.threads] == [(2, True), (1, None)]
+    assert [(member.tid, member.wants_gil) for member in process.threads] == [(2, True), (1, None)]
 
 
 def test_samples_name_no_machine() -> None:

@@ -105,7 +105,7 @@ def test_what_happened_instead_is_told(condition: Condition, rows: list[dict[str
 
 
 @pytest.mark.parametrize(
-    ("asked", "unknown"),
+    ("declared", "unknown"),
     [
         ({"grad_mode": False}, "with grad mode off"),
         ({"python_key": False}, "without the Python key"),
@@ -113,11 +113,11 @@ def test_what_happened_instead_is_told(condition: Condition, rows: list[dict[str
         ({"thread": "main", "python_key": True}, "in the main thread, with the Python key"),
     ],
 )
-def test_what_nobody_could_see_is_neither_met_nor_unmet(asked: dict[str, Any], unknown: str) -> None:
+def test_what_nobody_could_see_is_neither_met_nor_unmet(declared: dict[str, Any], unknown: str) -> None:
     """A call that may have been as asked leaves it open, whatever other calls were."""
     rows = [row("aten::mm", thread=None, grad_mode=None, python_key=None)]
     wanted = f"aten::mm was dispatched with ADInplaceOrView, AutogradMeta, Meta, not known whether {unknown}"
-    assert seen(Condition(op="aten::mm", **asked), rows) == (None, wanted)
+    assert seen(Condition(op="aten::mm", **declared), rows) == (None, wanted)
     other = row("aten::mm", thread="main", grad_mode=True, python_key=True)
     assert seen(Condition(op="aten::mm", grad_mode=False), [other, *rows])[0] is None
 
