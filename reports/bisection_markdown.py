@@ -89,10 +89,10 @@ def _failure(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
     yield ""
     where = bad.cell.diagnosis
     if where:
-        yield plain(str(where["summary"]))
+        yield plain(where.summary)
         yield ""
-        if where.get("place"):
-            yield f"Stage: {plain(str(where['place']))}"
+        if where.place:
+            yield f"Stage: {plain(where.place)}"
             yield ""
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
     lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []

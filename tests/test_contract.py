@@ -24,6 +24,7 @@ from matrix.model import (
     Build,
     Cell,
     Config,
+    Diagnosis,
     Environment,
     Fingerprint,
     Model,
@@ -108,7 +109,7 @@ def test_junit(outcome: Outcome, is_expected: bool) -> None:
 def test_junit_properties() -> None:
     """The properties of suites and cases are those that are named, and no others."""
     attempts = (
-        Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, diagnosis={"summary": "in take"}),
+        Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, diagnosis=Diagnosis(summary="in take")),
         Attempt(outcome=Outcome.PASS, seconds=1, stopped_by=StoppedBy.EXIT),
     )
     facts: dict[str, Any] = {"expected": False, "known": "x", "signature": "x"}

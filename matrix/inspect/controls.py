@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
-from matrix.model import Attempt, Build, Cell, Config, Environment, Outcome, Request, digest
+from matrix.model import Build, Cell, Config, Environment, Outcome, Request, digest
 from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
@@ -88,7 +88,7 @@ class Control:
     cell: Cell
     own: Outcome
     kind: str | None = None  # of hang, as it was diagnosed
-    is_diagnosed: bool = "diagnosis" in Attempt.model_fields  # stacks of what hangs are taken and read
+    is_diagnosed: bool = True  # stacks of what hangs are taken and read
 
     @property
     def problem(self) -> str | None:
@@ -145,9 +145,8 @@ def run_controls(
 def _kind(cell: Cell) -> str | None:
     """Return the kind of hang that the stacks of an attempt show, None where there were none."""
     for attempt in reversed(cell.attempts):
-        diagnosis: dict[str, object] | None = getattr(attempt, "diagnosis", None)
-        if diagnosis and attempt.outcome is Outcome.HANG:
-            return str(diagnosis.get("kind", ""))
+        if attempt.diagnosis and attempt.outcome is Outcome.HANG:
+            return attempt.diagnosis.kind
     return None
 
 

@@ -19,7 +19,7 @@ from matrix.process.evidence import capture
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.diagnosis.hang.hang_diagnosis import Diagnosis
+    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process
 
 REMEDY = (
@@ -33,7 +33,7 @@ REMEDY = (
 class Examined:
     """What was seen of a process and its descendants."""
 
-    diagnosis: Diagnosis
+    diagnosis: HangDiagnosis
     processes: tuple[Process, ...]
     notes: tuple[str, ...]  # what could not be seen, and why
 
@@ -50,7 +50,7 @@ class Examined:
         return json.dumps(fields, indent=1)
 
 
-def examine(pid: int, tools: capture.Tools | None = None) -> Examined:
+def examine(pid: int, tools: dict[str, str] | None = None) -> Examined:
     """Return what a process and all its descendants are doing; raise WhichtorchError where nobody can tell."""
     if not kernel.HAS_PROC:
         raise PreventedError("stacks can only be taken on Linux", hint=f"run py-spy dump --native --pid {pid}")
@@ -60,7 +60,7 @@ def examine(pid: int, tools: capture.Tools | None = None) -> Examined:
     if pid == os.getpid():
         raise UsageError("a process cannot take its own stacks")
     pids = [pid, *(member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive)]
-    tools = tools or capture.find_tools()
+    tools = capture.find_tools() if tools is None else tools
     with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
         folder = Path(name)
         collection = capture.collect([one for one in pids if one != os.getpid()], folder, tools)
@@ -70,5 +70,5 @@ def examine(pid: int, tools: capture.Tools | None = None) -> Examined:
             raise PreventedError(f"no permission to read the stacks of process {pid}", hint=REMEDY)
         if kernel.process(pid) is None:
             raise UsageError(f"process {pid} has ended")
-    notes = collection.notes if tools.any else ["no collector is installed: py-spy, pystack or gdb"]
+    notes = collection.notes if tools else ["no collector is installed: py-spy, pystack or gdb"]
     return Examined(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))

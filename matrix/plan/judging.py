@@ -43,7 +43,7 @@ def judged_cell(
             results, doubt = _observed(planned, records)
             outcome = Outcome.PASS if all(result.met for result in results) else Outcome.VACUOUS
             reason = doubt or reason
-        elif outcome is Outcome.HANG and (observation := deciding.evidence.get(conditions.OBSERVED)):
+        elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
             results = conditions.check(conditions.declared(planned.scenario, planned.variant), observation)
     line = planned.expectation(environment)
     return Cell(
@@ -70,7 +70,7 @@ def _observed(planned: PlannedCell, records: Sequence[Record]) -> tuple[tuple[Co
     if not declared or not observing:
         return (), None
     latest = observing[-1]
-    observation = latest.evidence.get(conditions.OBSERVED)
+    observation = latest.evidence.observed
     problem = conditions.problem_of(declared, observation)
     if latest.outcome is not Outcome.PASS:
         problem = f"the observed script ended in {latest.outcome}"
