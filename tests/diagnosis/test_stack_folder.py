@@ -14,6 +14,7 @@ from matrix.diagnosis.hang.hang_diagnosis import signature_frames
 from matrix.diagnosis.stacks import Thread, native, python
 from matrix.environments.inside import probe
 from matrix.model import Environment, Fingerprint
+from matrix.process.evidence.capture import COLLECTORS
 from tests.diagnosis.pictures import SAMPLES
 
 TABLE = (SAMPLES / "table.aten_mm.2.11.0.txt").read_text()
@@ -84,6 +85,12 @@ def test_no_frames_no_diagnosis(tmp_path: Path) -> None:
     (tmp_path / "1.pyspy.json").write_text("[{]")
     (tmp_path / "x.gdb.txt").write_bytes(b"\xff\xfe")
     assert stack_folder.diagnose_folder(tmp_path) is None
+
+
+def test_every_collector_names_a_parser_that_exists() -> None:
+    """A row of the table is enough to have a collector's output read."""
+    for collector in COLLECTORS:
+        assert stack_folder.parser(collector)("", 1) == ()
 
 
 def test_signature_leaves_out_how_things_start() -> None:
