@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from matrix.bisect.strategy.evidence import AnswerKind, SearchVerdict
 from matrix.explain.explanation import verb
 from reports.bisection_text import answer_lines, cost, heading, short, word
-from reports.excerpts import ends_of
-from reports.gfm import code_span, fenced, plain, table
+from reports.gfm import code_span, escaped, fenced, table
+from reports.shown_text import ends_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ def bisection_markdown(found: Bisection, file: Callable[[str], Path]) -> Iterato
     """
     yield f"## {_title(found)}"
     yield ""
-    yield from (f"- {plain(line.strip())}" for line in answer_lines(found))
+    yield from (f"- {escaped(line.strip())}" for line in answer_lines(found))
     yield ""
-    yield plain(f"{heading(found)}. {cost(found)}.")
+    yield escaped(f"{heading(found)}. {cost(found)}.")
     yield ""
     yield from _table(found)
     bad = _bad_probe(found)
@@ -40,7 +40,7 @@ def bisection_markdown(found: Bisection, file: Callable[[str], Path]) -> Iterato
     yield from fenced([found.command])
     if found.reasons:
         yield ""
-        yield from (f"- {plain(reason)}" for reason in found.reasons)
+        yield from (f"- {escaped(reason)}" for reason in found.reasons)
 
 
 def _title(found: Bisection) -> str:
@@ -49,16 +49,16 @@ def _title(found: Bisection) -> str:
         ends = ", ".join(
             f"{one.change} between {short(found, one.from_)} and {short(found, one.to)}" for one in found.boundaries
         )
-        return f"{code_span(found.scenario)} {does}: {plain(ends)}"
+        return f"{code_span(found.scenario)} {does}: {escaped(ends)}"
     if found.answer is AnswerKind.BOUNDARY:
-        return f"{code_span(found.scenario)} {does} with {plain(', '.join(found.groups[SearchVerdict.BAD]))}"
+        return f"{code_span(found.scenario)} {does} with {escaped(', '.join(found.groups[SearchVerdict.BAD]))}"
     return f"{code_span(found.scenario)}: {'no change found' if found.answer is AnswerKind.NONE else 'inconclusive'}"
 
 
 def _table(found: Bisection) -> Iterator[str]:
     rows = [
         [
-            plain(f"{short(found, probe.value)} {probe.title}"),
+            escaped(f"{short(found, probe.value)} {probe.title}"),
             word(probe),
             f"{probe.k} of {probe.n}" if probe.n else "-",
             _short(probe),
@@ -74,7 +74,7 @@ def _table(found: Bisection) -> Iterator[str]:
 def _short(probe: Probe) -> str:
     what = probe.signature or ""
     says = probe.message
-    return plain(f"{what}: {says}" if what and says else what or says)
+    return escaped(f"{what}: {says}" if what and says else what or says)
 
 
 def _bad_probe(found: Bisection) -> Probe | None:
@@ -85,14 +85,14 @@ def _bad_probe(found: Bisection) -> Probe | None:
 
 
 def _failure(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
-    yield f"### The failure, in {plain(bad.value)}"
+    yield f"### The failure, in {escaped(bad.value)}"
     yield ""
     where = bad.cell.diagnosis
     if where:
-        yield plain(str(where["summary"]))
+        yield escaped(str(where["summary"]))
         yield ""
         if where.get("place"):
-            yield f"Stage: {plain(str(where['place']))}"
+            yield f"Stage: {escaped(str(where['place']))}"
             yield ""
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
     lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
@@ -107,10 +107,10 @@ def _changes(boundary: Boundary) -> Iterator[str]:
         yield ""
     if not boundary.packages:
         return
-    yield f"### Packages that differ between {plain(boundary.from_)} and {plain(boundary.to)}"
+    yield f"### Packages that differ between {escaped(boundary.from_)} and {escaped(boundary.to)}"
     yield ""
     rows = [[name, old or "none", new or "none"] for name, (old, new) in boundary.packages.items()]
-    headers = ["package", plain(boundary.from_), plain(boundary.to)]
+    headers = ["package", escaped(boundary.from_), escaped(boundary.to)]
     yield from table(headers, rows)
     yield ""
 
@@ -120,11 +120,11 @@ def _environment(found: Bisection, bad: Probe | None) -> Iterator[str]:
     if shown is None:
         return
     environment = shown.environment
-    yield f"### Environment, in {plain(shown.value)}"
+    yield f"### Environment, in {escaped(shown.value)}"
     yield ""
     yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
     yield f"- config {environment.config}"
     for name, value in environment.fingerprint.items():
         if isinstance(value, str | int | bool) and len(str(value)) <= 120:
-            yield f"- {name}: {plain(str(value))}"
+            yield f"- {name}: {escaped(str(value))}"
     yield ""

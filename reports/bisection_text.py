@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matrix.bisect.bisection import Searched
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
 from matrix.explain.explanation import verb
-from reports.lists import some
+from reports.shown_text import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

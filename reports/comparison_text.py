@@ -6,9 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from matrix.compare.comparison import ChangeKind
-from reports.cell_text import log_of
-from reports.lists import some
-from reports.rerun_commands import bisect_between, rerun
+from reports.cell_text import bisect_between, log_of, rerun
+from reports.shown_text import some
 from reports.table import short
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from matrix.compare.comparison import CellChange, Comparison, EnvironmentChange, RunSide
     from matrix.model import Cell, Environment, Result, Run
     from matrix.records.stored_runs import StoredRun
-    from reports.rerun_commands import Called
+    from reports.cell_text import Called
 
 ENVIRONMENTS_NAMED = 3  # that changed alike; more are counted
 PACKAGES_NAMED = 6  # of an environment that changed; more are counted

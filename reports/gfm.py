@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from reports.excerpts import cleaned, one_line
+from reports.shown_text import cleaned, cleaned_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ _BEGINS_BLOCK = re.compile(r"[-+=]+|\d+[.)]|>.*")  # as the first word of a line
 
 def code_span(text: str) -> str:
     """Return text as one line of code; "" for none."""
-    line = one_line(text)
+    line = cleaned_line(text)
     if not line:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
@@ -29,9 +29,9 @@ def code_span(text: str) -> str:
     return f"{fence}{room}{line}{room}{fence}"
 
 
-def plain(text: str) -> str:
+def escaped(text: str) -> str:
     """Return text as one line in which the words that Markdown would read otherwise are code."""
-    words = one_line(text).split(" ")
+    words = cleaned_line(text).split(" ")
     needs_code = [bool(_MARKUP.search(word)) for word in words]
     needs_code[0] = needs_code[0] or bool(_BEGINS_BLOCK.fullmatch(words[0]))
     return " ".join(code_span(word) if is_code else word for word, is_code in zip(words, needs_code, strict=True))

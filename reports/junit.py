@@ -30,8 +30,7 @@ from xml.etree import ElementTree as ET
 from matrix.compare.comparison import stream
 from matrix.model import Outcome
 from reports import cell_text
-from reports.excerpts import cleaned, cut, ends_of, one_line
-from reports.rerun_commands import rerun
+from reports.shown_text import cleaned, cleaned_line, cut, ends_of
 from reports.table import LEGEND, short
 
 if TYPE_CHECKING:
@@ -58,13 +57,13 @@ SCRIPTS = "script"  # family of what is no scenario of the suite
 def junit_xml(stored: StoredRun, command: str) -> bytes:
     """Return the whole report; `command` is how the user calls `matrix`."""
     result = stored.result
-    root = ET.Element("testsuites", name=one_line(f"whichtorch {result.run.name or result.run.id}"))
+    root = ET.Element("testsuites", name=cleaned_line(f"whichtorch {result.run.name or result.run.id}"))
     classes = _classes(result.environments)
     for environment in result.environments:
         own = [cell for cell in result.cells if cell.environment == environment.id]
-        suite = ET.SubElement(root, "testsuite", name=one_line(environment.label))
+        suite = ET.SubElement(root, "testsuite", name=cleaned_line(environment.label))
         suite.set(
-            "timestamp", one_line(result.run.started.removesuffix("+00:00"))
+            "timestamp", cleaned_line(result.run.started.removesuffix("+00:00"))
         )  # the strictest readers want no offset
         _add_properties(suite, _facts(environment, result))
         for cell in own:
@@ -89,11 +88,13 @@ def element_of(cell: Cell) -> str | None:
 
 def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
     family = SCRIPTS if cell.scenario.endswith(".py") else cell.scenario.rpartition("/")[0] or cell.scenario
-    case = ET.Element("testcase", name=one_line(cell.name), classname=one_line(f"{class_}.{family.replace('.', '_')}"))
+    case = ET.Element(
+        "testcase", name=cleaned_line(cell.name), classname=cleaned_line(f"{class_}.{family.replace('.', '_')}")
+    )
     case.set("time", f"{cell.seconds:.3f}")
     _add_properties(case, _remarks(cell))
     if tag := element_of(cell):
-        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(one_line(_what(cell))))
+        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(cleaned_line(_what(cell))))
         element.text = cleaned("\n".join(_story(cell, environment, stored, command)))
     return case
 
@@ -138,8 +139,8 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
 
 def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
     """Yield what happened, the ends of what it wrote, where to read on, and how to run it again."""
-    yield cut(one_line(_what(cell)))
-    yield from (cut(one_line(detail)) for detail in cell_text.details(cell))
+    yield cut(cleaned_line(_what(cell)))
+    yield from (cut(cleaned_line(detail)) for detail in cell_text.details(cell))
     log = cell_text.log_of(stored, cell) or environment.log
     lines = ends_of(log) if log else []
     if lines:
@@ -148,7 +149,7 @@ def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str
         yield f"log: {short(log)}"
     if stacks := cell_text.stacks_of(stored, cell):
         yield f"stacks: {short(stacks)}"
-    yield f"rerun: {rerun(cell, environment, command)}"
+    yield f"rerun: {cell_text.rerun(cell, environment, command)}"
 
 
 def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
@@ -156,7 +157,7 @@ def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
     if known:
         properties = ET.SubElement(parent, "properties")
         for name, value in known.items():
-            ET.SubElement(properties, "property", name=name, value=cut(one_line(value)))
+            ET.SubElement(properties, "property", name=name, value=cut(cleaned_line(value)))
 
 
 def _count(parent: ET.Element, seconds: float) -> None:

@@ -10,11 +10,9 @@ from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
 from reports import cell_text
 from reports.comparison_text import alike, changes_words, transition
-from reports.excerpts import cut, ends_of, one_line
-from reports.gfm import code_span, fenced, plain, table_head, table_row
-from reports.lists import some
-from reports.rerun_commands import rerun
+from reports.gfm import code_span, escaped, fenced, table_head, table_row
 from reports.sections import Interest, Piece, Section, fitted
+from reports.shown_text import cleaned_line, cut, ends_of, some
 from reports.table import code, heads_of, legend_lines, short
 
 if TYPE_CHECKING:
@@ -57,7 +55,11 @@ def markdown_lines(
 def _title(result: Result) -> Section:
     run = result.run
     name = f" {code_span(run.name)}" if run.name else ""
-    lines = [f"# whichtorch run {plain(run.id)}{name}", "", f"Started {plain(run.started)}, took {run.seconds:.0f} s."]
+    lines = [
+        f"# whichtorch run {escaped(run.id)}{name}",
+        "",
+        f"Started {escaped(run.started)}, took {run.seconds:.0f} s.",
+    ]
     if not result.is_complete:
         done = f"{len(result.cells)} of {run.planned} cells are here" if run.planned else "cells may be missing"
         lines += ["", f"**{'Interrupted' if run.interrupted else 'Not finished'}**: {done}."]
@@ -81,9 +83,9 @@ def _counts(result: Result) -> Section:
 def _changes(comparison: Comparison) -> Section:
     counts = Counter(cell.change for cell in comparison.cells)
     said = ", ".join(f"{counts[change]:,} {change}" for change in ChangeKind if counts[change])
-    head = [f"## Changed since run {plain(comparison.old.id)}", "", f"{said or 'no cells to compare'}.", ""]
+    head = [f"## Changed since run {escaped(comparison.old.id)}", "", f"{said or 'no cells to compare'}.", ""]
     for id_ in comparison.incomplete:
-        head += [f"Run {plain(id_)} did not come to its end: what it lacks is no evidence.", ""]
+        head += [f"Run {escaped(id_)} did not come to its end: what it lacks is no evidence.", ""]
     pieces = [_change(one) for one in comparison.cells if one.change not in _SAME]
     pieces += [_environment_changes(group) for group in alike(comparison.environments)]
     return Section(head=tuple(head), pieces=tuple(pieces))
@@ -94,7 +96,7 @@ def _change(one: CellChange) -> Piece:
     assert side is not None
     what = f": {_words(side.signature)}" if side.signature and one.change is not ChangeKind.FIXED else ""
     remarks = [one.why, "the script is not the same as before" if one.script_changed else ""]
-    remarks = [f"; {plain(remark)}" for remark in remarks if remark]
+    remarks = [f"; {escaped(remark)}" for remark in remarks if remark]
     place = f"{code_span(one.name)} in {code_span(side.environment)}"
     line = f"- **{one.change}** ({transition(one)}) {place}{what}{''.join(remarks)}"
     return Piece(interest=Interest.WORSE if one.change in _WORSE else Interest.CHANGES, lines=(line,))
@@ -105,7 +107,7 @@ def _environment_changes(group: Sequence[EnvironmentChange]) -> Piece:
     names = [code_span(one.old if one.old == one.new else f"{one.old} -> {one.new}") for one in group]
     commits = group[0].commits
     link = f"; [commits]({commits})" if commits else ""  # of two hashes: no other text can be in it
-    line = f"- {some(names, NAMED)}: {plain(changes_words(group[0]))}{link}"
+    line = f"- {some(names, NAMED)}: {escaped(changes_words(group[0]))}{link}"
     return Piece(interest=Interest.ENVIRONMENTS, lines=(line,))
 
 
@@ -138,11 +140,11 @@ def _severity(cell: Cell) -> int:
 
 def _bullet(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> str:
     """Return a cell that nobody expects so, with its log and how to run it again."""
-    facts = [_words(cell_text.what(cell)), plain(cell_text.conditions_of(cell))]
+    facts = [_words(cell_text.what(cell)), escaped(cell_text.conditions_of(cell))]
     log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
     facts += [f"log {code_span(short(log))}"] if log else []
     facts += [f"stacks {code_span(short(stacks))}"] if stacks else []
-    facts += [f"rerun {code_span(rerun(cell, environment, command))}"]
+    facts += [f"rerun {code_span(cell_text.rerun(cell, environment, command))}"]
     place = f"{code_span(cell.name)} in {code_span(environment.label)}"
     return f"- **{code(cell)}** {place}: {'; '.join(fact for fact in facts if fact)}"
 
@@ -205,7 +207,7 @@ def _tables(result: Result) -> Iterator[Section]:
     others = different(result.cells)
     shared, heads = heads_of(result.environments)
     title = ["## Table", ""]
-    title += [f"Everywhere: {plain(shared)}", ""] if shared else []
+    title += [f"Everywhere: {escaped(shared)}", ""] if shared else []
     title += [f"*Not shown, for there are many: {len(left_out):,} {Interest.PASSING_ROWS}.*", ""] if left_out else []
     yield Section(head=tuple(title), tail=())
     for first in range(0, len(result.environments), COLUMNS):
@@ -216,7 +218,7 @@ def _tables(result: Result) -> Iterator[Section]:
             if name not in left_out
         ]
         if pieces:
-            headers = ["scenario", *(plain(heads[environment.id]) for environment in block)]
+            headers = ["scenario", *(escaped(heads[environment.id]) for environment in block)]
             yield Section(head=tuple(table_head(headers)), pieces=tuple(pieces))
 
 
@@ -230,7 +232,7 @@ def _interest(row: Iterable[Cell]) -> Interest:
 
 
 def _is_dull(cell: Cell) -> bool:
-    """Return True for a plain pass, a skip, and what its environment, told once above, kept from running."""
+    """Return True for a escaped pass, a skip, and what its environment, told once above, kept from running."""
     if cell.outcome is Outcome.PASS:
         return not (cell.flaky or cell.is_doubted)
     return cell.outcome in {Outcome.SKIP, Outcome.UNBUILDABLE, Outcome.BROKEN}
@@ -273,7 +275,7 @@ def _environments(result: Result) -> Section:
 
 def _words(text: str) -> str:
     """Return somebody's text as one line, however long it is."""
-    return plain(cut(one_line(text)))
+    return escaped(cut(cleaned_line(text)))
 
 
 def _count(number: int, noun: str) -> str:

@@ -20,7 +20,7 @@ def history(
     Exit code: 0; 2 no run has it.
     """
     from matrix.compare import nights
-    from reports.history_text import history_lines
+    from reports.stored_run_text import history_lines
 
     home = store.state_folder()
     check_folders_of(json_file)

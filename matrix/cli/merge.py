@@ -22,7 +22,7 @@ def merge(
     parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
     """
     from matrix.records.merging import merge as merged
-    from reports.merge_text import merge_lines
+    from reports.stored_run_text import merge_lines
 
     home = store.state_folder()
     heads = []

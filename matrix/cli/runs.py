@@ -30,7 +30,7 @@ def list_runs(
     """
     if context.invoked_subcommand is not None:
         return
-    from reports.run_list import Runs, run_lines
+    from reports.stored_run_text import Runs, run_lines
 
     check_folders_of(json_file)
     heads = stored.heads(store.state_folder())
@@ -69,7 +69,7 @@ def prune(
     Runs with a name stay, and what the runs that stay rest on. Exit code: 0; 2 wrong usage.
     """
     from matrix.records import pruning
-    from reports.run_list import prune_lines
+    from reports.stored_run_text import prune_lines
 
     home = store.state_folder()
     heads = stored.heads(home)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.stack_folder import READABLE
 from matrix.process.output import whole_characters
-from reports.excerpts import read_ends
-from reports.plain import plain
+from reports.shown_text import plain, read_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

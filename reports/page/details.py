@@ -17,11 +17,10 @@ from matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from matrix.diagnosis.hang.kinds import Edge
 from matrix.explain.explanation import distance
 from matrix.model import Attempt, Cell, Condition, Outcome
-from reports import rerun_commands
-from reports.cell_text import speaker
+from reports import cell_text
 from reports.page.cuts import SMALLEST, Excerpt, cost, encoded, excerpts, shares
 from reports.page.grid import WHAT, Grid, GridRow, Square
-from reports.plain import one_line, plain
+from reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,7 +173,7 @@ def _row(row: GridRow) -> dict[str, Any]:
 
 
 def _texts(stored: StoredRun, cell: Cell, end: int) -> list[Excerpt]:
-    attempt = speaker(cell)
+    attempt = cell_text.telling_attempt(cell)
     return list(excerpts(stored, attempt, end)) if attempt else []
 
 
@@ -191,7 +190,7 @@ def _facts(cell: Cell, strings: Strings) -> dict[str, Any]:
             [one.met, one_line(condition_words(one.condition), WHAT), one_line(one.seen, WHAT)]
             for one in cell.conditions
         ]
-    attempt = speaker(cell)
+    attempt = cell_text.telling_attempt(cell)
     if attempt and (attempt.outcome is Outcome.HANG or attempt.diagnosis):
         facts["hang"] = _hang(attempt)
     return facts
@@ -264,12 +263,12 @@ def _environment(
     }
     facts: dict[str, Any] = {
         "commands": {
-            "rerun": one_line(rerun_commands.rerun(here["scenario"], environment, called("matrix")), WHAT),
-            "script": one_line(rerun_commands.rerun(here["script"], environment, called("matrix")), WHAT).replace(
+            "rerun": one_line(cell_text.rerun(here["scenario"], environment, called("matrix")), WHAT),
+            "script": one_line(cell_text.rerun(here["script"], environment, called("matrix")), WHAT).replace(
                 f"{NAME_HERE}.py", NAME_HERE
             ),
-            "bisect": one_line(rerun_commands.bisect(here["scenario"], environment, called("bisect")), WHAT),
-            "explain": one_line(rerun_commands.explain(here["scenario"], called("explain")), WHAT),
+            "bisect": one_line(cell_text.bisect(here["scenario"], environment, called("bisect")), WHAT),
+            "explain": one_line(cell_text.explain(here["scenario"], called("explain")), WHAT),
         }
     }
     if environment.outcome:

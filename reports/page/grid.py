@@ -11,7 +11,7 @@ from matrix.compare.histories import age
 from matrix.diagnosis.sameness import different
 from matrix.explain.explanation import verb
 from matrix.model import Outcome
-from reports.plain import one_line, plain
+from reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ from reports.page import pictures, story
 from reports.page.cuts import encoded
 from reports.page.details import Details, details_of
 from reports.page.grid import AXES, LETTERS, NAME, WHAT, Grid, Square, grid_of, is_link
-from reports.plain import one_line, plain
+from reports.shown_text import one_line, plain
 from reports.table import LEGEND
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from matrix.bisect.bisection import Searched
 from matrix.model import Outcome
 from reports.bisection_text import short, word
 from reports.page.grid import LETTERS
-from reports.plain import one_line, plain
+from reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

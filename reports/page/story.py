@@ -11,11 +11,10 @@ from urllib.parse import quote
 from matrix.compare.comparison import ChangeKind
 from matrix.explain.explanation import verb
 from matrix.model import Outcome
-from reports import rerun_commands
-from reports.cell_text import speaker
+from reports import cell_text
 from reports.comparison_text import alike, changes_words
 from reports.page.grid import NAME, WHAT, is_link
-from reports.plain import one_line
+from reports.shown_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -180,7 +179,7 @@ def place_of(square: Square) -> str:
 
 
 def _diagnosis(square: Square) -> dict[str, Any]:
-    attempt = speaker(square.cell)
+    attempt = cell_text.telling_attempt(square.cell)
     return (attempt.diagnosis if attempt else None) or {}
 
 
@@ -234,15 +233,15 @@ def _advice(
 ) -> Advice:
     column = grid.columns[square.column]
     cell, environment = square.cell, column.environment
-    found = [("run it again", rerun_commands.rerun(cell, environment, called("matrix")))]
+    found = [("run it again", cell_text.rerun(cell, environment, called("matrix")))]
     before = _before(environment, change, comparison, result) if change and comparison else None
     if comparison is not None and before is not None:
         days = (comparison.old.started[:10], comparison.new.started[:10])
-        searched = rerun_commands.bisect_between(cell.name, before, environment, days, called("bisect"))
+        searched = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
     else:
-        searched = rerun_commands.bisect(cell, environment, called("bisect"))
+        searched = cell_text.bisect(cell, environment, called("bisect"))
     found += [("find what changed it", searched)] if searched else []
-    found.append(("ask why", rerun_commands.explain(cell, called("explain"))))
+    found.append(("ask why", cell_text.explain(cell, called("explain"))))
     why = str(change.change) if change else "unexpected" if square.is_unexpected else "expected"
     what = stage(square) if cell.outcome is Outcome.HANG else ": ".join(filter(None, (cell.what, cell.message)))
     return Advice(
