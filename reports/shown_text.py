@@ -117,3 +117,8 @@ def some(words: Sequence[str], most: int) -> str:
     """Return the first `most` words as a list in a sentence, and how many more there are."""
     more = len(words) - most
     return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def is_link(text: str) -> bool:
+    """Return whether a text may become a link: no other scheme, because some run code."""
+    return text.startswith(("https://", "http://")) and not any(letter.isspace() for letter in text)

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from matrix.records.stored_runs import StoredRun
     from reports.cell_text import Called
 
-LEGEND = {
-    Outcome.PASS: "ended well",
-    Outcome.VACUOUS: "ended well, but without what it declares",
-    Outcome.FAIL: "exception or exit code",
-    Outcome.HANG: "stuck",
-    Outcome.SLOW: "still moving when its time was over",
-    Outcome.CRASH: "ended by a signal",
-    Outcome.OOM: "out of memory or processes",
-    Outcome.SKIP: "does not apply here",
-    Outcome.UNBUILDABLE: "the environment could not be installed",
-    Outcome.BROKEN: "installed, but cannot run torch",
-    Outcome.ERROR: "the harness or the machine, not torch",
-}
 AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}  # fields, and what they are called
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
 _NO_CELL = "-"
@@ -105,7 +92,7 @@ def legend_lines(result: Result) -> Iterator[str]:
     counts = Counter(cell.outcome for cell in result.cells)
     for outcome in Outcome:
         if counts[outcome]:
-            yield f"{counts[outcome]:5d}  {outcome.word:<11}  {LEGEND[outcome]}"
+            yield f"{counts[outcome]:5d}  {outcome.word:<11}  {outcome.row.meaning}"
     if others := different(result.cells):
         yield f"{len(others):5d}  ~            another failure than the most common one of its row"
     unexpected = sum(not cell.expected for cell in result.cells)
@@ -187,7 +174,7 @@ def summary_lines(result: Result, command: Called) -> Iterator[str]:
 
 def _next_command(result: Result, unexpected: Sequence[Cell], command: Called) -> str:
     """Return the command that says most about a run, with a shell comment that says what for."""
-    worst = min(unexpected, key=lambda cell: list(LEGEND).index(cell.outcome), default=None)
+    worst = max(unexpected, key=lambda cell: cell.outcome.row.severity, default=None)
     if worst is None:
         return f"{command('report').removesuffix(' --')}  # makes a page that shows each cell"
     environment = next(one for one in result.environments if one.id == worst.environment)

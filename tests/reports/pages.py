@@ -27,6 +27,7 @@ from matrix.model import (
 from matrix.records import stored_runs
 from matrix.records.stored_runs import StoredRun
 from reports.page.html import page
+from reports.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,8 @@ def made(
     bisections: Sequence[Bisection] = (),
 ) -> str:
     """Return the page of a run."""
-    return page(stored, comparison=comparison, nights=nights, bisections=bisections, called=called)
+    facts = RunFacts(stored=stored, comparison=comparison, nights=tuple(nights), bisections=tuple(bisections))
+    return page(facts, called)
 
 
 def environment(torch: str, config: str = "default", **fields: Any) -> Environment:

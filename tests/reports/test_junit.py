@@ -12,7 +12,7 @@ import pytest
 from matrix.cli.exits import exit_code
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
 from matrix.records.stored_runs import StoredRun
-from reports.junit import ELEMENTS, element_of, junit_xml
+from reports.junit import element_of, junit_xml
 from tests.reports.test_table import NEW, OLD, cell, environment, result
 
 COMMAND = "whichtorch matrix"
@@ -63,7 +63,7 @@ def test_every_outcome_has_its_element(outcome: Outcome) -> None:
     """What nobody expects is a failure, an error or skipped by its outcome, which is the type; only a pass is none."""
     elements = only(cell(NEW, outcome, expected=outcome is Outcome.PASS)).result
     found = [(type(one).__name__.lower(), one.type) for one in elements]
-    assert found == ([] if outcome is Outcome.PASS else [(ELEMENTS[outcome], str(outcome))])
+    assert found == ([] if outcome is Outcome.PASS else [(outcome.row.junit, str(outcome))])
 
 
 def test_a_hang_says_where_it_is_stuck_and_how_to_go_on(tmp_path: Path) -> None:

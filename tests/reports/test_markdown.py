@@ -7,10 +7,12 @@ from pathlib import Path
 from matrix.compare.comparison import compare
 from matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
 from matrix.records.stored_runs import StoredRun
-from reports.markdown import COLUMNS, ISSUE, LIMIT, ROWS, markdown_lines
+from reports.markdown import COLUMNS, LIMIT, ROWS, markdown_lines
 from reports.sections import size_of
 from tests.reports import reading
 from tests.reports.test_table import COMMAND, MIXED, NEW, OLD, cell, environment, result, stored
+
+ISSUE = 65_000  # bytes: GitHub refuses an issue or a comment of more than 65,536 characters
 
 
 def text_of(report: Result) -> str:
