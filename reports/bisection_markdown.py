@@ -17,70 +17,64 @@ if TYPE_CHECKING:
     from matrix.bisect.bisection import Bisection, Boundary, Probe
 
 
-def bisection_markdown(found: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
+def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
     """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
 
-    `file` finds what an attempt left behind.
+    `file` finds the path of an attempt's file.
     """
-    yield f"## {_title(found)}"
+    yield f"## {_title(search)}"
     yield ""
-    yield from (f"- {escaped(line.strip())}" for line in answer_lines(found))
+    yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
     yield ""
-    yield escaped(f"{heading(found)}. {cost(found)}.")
+    yield escaped(f"{heading(search)}. {cost(search)}.")
     yield ""
-    yield from _table(found)
-    bad = _bad_probe(found)
+    yield from _table(search)
+    bad = _bad_probe(search)
     if bad is not None:
         yield from _failure(bad, file)
-    for boundary in found.boundaries:
+    for boundary in search.boundaries:
         yield from _changes(boundary)
-    yield from _environment(found, bad)
+    yield from _environment(search, bad)
     yield "### To repeat it"
     yield ""
-    yield from fenced([found.command])
-    if found.reasons:
+    yield from fenced([search.command])
+    if search.reasons:
         yield ""
-        yield from (f"- {escaped(reason)}" for reason in found.reasons)
+        yield from (f"- {escaped(reason)}" for reason in search.reasons)
 
 
-def _title(found: Bisection) -> str:
-    does = verb(found.reference[0] if found.reference else None)
-    if found.answer is AnswerKind.BOUNDARY and found.boundaries:
+def _title(search: Bisection) -> str:
+    does = verb(search.reference[0] if search.reference else None)
+    if search.answer is AnswerKind.BOUNDARY and search.boundaries:
         ends = ", ".join(
-            f"{one.change} between {short(found, one.from_)} and {short(found, one.to)}" for one in found.boundaries
+            f"{boundary.change} between {short(search, boundary.from_)} and {short(search, boundary.to)}"
+            for boundary in search.boundaries
         )
-        return f"{code_span(found.scenario)} {does}: {escaped(ends)}"
-    if found.answer is AnswerKind.BOUNDARY:
-        return f"{code_span(found.scenario)} {does} with {escaped(', '.join(found.groups[SearchVerdict.BAD]))}"
-    return f"{code_span(found.scenario)}: {'no change found' if found.answer is AnswerKind.NONE else 'inconclusive'}"
+        return f"{code_span(search.scenario)} {does}: {escaped(ends)}"
+    if search.answer is AnswerKind.BOUNDARY:
+        return f"{code_span(search.scenario)} {does} with {escaped(', '.join(search.groups[SearchVerdict.BAD]))}"
+    return f"{code_span(search.scenario)}: {'no change found' if search.answer is AnswerKind.NONE else 'inconclusive'}"
 
 
-def _table(found: Bisection) -> Iterator[str]:
+def _table(search: Bisection) -> Iterator[str]:
     rows = [
         [
-            escaped(f"{short(found, probe.value)} {probe.title}"),
+            escaped(f"{short(search, probe.value)} {probe.title}"),
             word(probe),
             f"{probe.k} of {probe.n}" if probe.n else "-",
-            _short(probe),
+            escaped(": ".join(filter(None, (probe.signature, probe.message)))),
             f"{probe.seconds:.1f}",
         ]
-        for probe in found.probes
+        for probe in search.probes
     ]
-    headers = [str(found.axis), "outcome", "runs", "what", "seconds"]
-    yield from table(headers, rows)
+    yield from table([str(search.axis), "outcome", "runs", "what", "seconds"], rows)
     yield ""
 
 
-def _short(probe: Probe) -> str:
-    what = probe.signature or ""
-    says = probe.message
-    return escaped(f"{what}: {says}" if what and says else what or says)
-
-
-def _bad_probe(found: Bisection) -> Probe | None:
+def _bad_probe(search: Bisection) -> Probe | None:
     """Return the probe to show: the bad side of the newest boundary, else the newest one that fails."""
-    bad = [probe for probe in found.probes if probe.verdict is SearchVerdict.BAD]
-    ends = {end for boundary in found.boundaries for end in (boundary.from_, boundary.to)}
+    bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
+    ends = {end for boundary in search.boundaries for end in (boundary.from_, boundary.to)}
     return next((probe for probe in reversed(bad) if probe.value in ends), bad[-1] if bad else None)
 
 
@@ -115,8 +109,8 @@ def _changes(boundary: Boundary) -> Iterator[str]:
     yield ""
 
 
-def _environment(found: Bisection, bad: Probe | None) -> Iterator[str]:
-    shown = bad or (found.probes[-1] if found.probes else None)
+def _environment(search: Bisection, bad: Probe | None) -> Iterator[str]:
+    shown = bad or (search.probes[-1] if search.probes else None)
     if shown is None:
         return
     environment = shown.environment

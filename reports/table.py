@@ -177,7 +177,7 @@ def _next_command(result: Result, unexpected: Sequence[Cell], command: Called) -
     worst = max(unexpected, key=lambda cell: cell.outcome.row.severity, default=None)
     if worst is None:
         return f"{command('report').removesuffix(' --')}  # makes a page that shows each cell"
-    environment = next(one for one in result.environments if one.id == worst.environment)
+    environment = next(known for known in result.environments if known.id == worst.environment)
     search = cell_text.bisect(worst, environment, command("bisect")) if worst.outcome.is_red else ""
     if search:
         return f"{search}  # finds the release that changed it"

@@ -22,7 +22,6 @@ from reports.page.grid import WHAT, Grid, GridRow, Square
 from reports.page.page_data import (
     AttemptLine,
     CellDetails,
-    ChangeDetails,
     HangDetails,
     OddAttempt,
     RowDetails,
@@ -196,8 +195,8 @@ def _hang(attempt: Attempt) -> HangDetails:
     return details
 
 
-def _change(change: CellChange) -> ChangeDetails:
-    details = ChangeDetails(kind=str(change.change), was=str(change.old.outcome) if change.old else None)
+def _change(change: CellChange) -> dict[str, str | None]:
+    details = {"kind": str(change.change), "was": str(change.old.outcome) if change.old else None}
     if change.old and change.old.signature and change.change is not ChangeKind.STILL_FAILING:
         details["signature"] = one_line(change.old.signature, WHAT)
     if change.why:

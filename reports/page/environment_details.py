@@ -56,8 +56,6 @@ def environment_details(
             "bisect": one_line(cell_text.bisect(scenario, environment, called("bisect")), WHAT),
             "explain": one_line(cell_text.explain(scenario, called("explain")), WHAT),
         },
-        "packages": [],
-        "fingerprint": [],
     }
     if environment.outcome:
         details["problem"] = f"{environment.outcome}: {one_line(environment.reason or '', WHAT)}"
@@ -66,25 +64,18 @@ def environment_details(
     names = [name for name in factors if name not in AXES and not _is_kernel(name)]
     packages = [f"{name.removeprefix(_PACKAGE)} {factors[name]}" for name in names if name.startswith(_PACKAGE)]
     others = [f"{name}: {factors[name]}" for name in names if not name.startswith(_PACKAGE)]
-    details["packages"], left = _indices(packages, strings, budget)
-    if len(details["packages"]) < len(packages):
-        details["packages left out"] = len(packages) - len(details["packages"])
-    details["fingerprint"], _ = _indices(others, strings, left)
-    if len(details["fingerprint"]) < len(others):
-        details["fingerprint left out"] = len(others) - len(details["fingerprint"])
+    for title, texts in (("packages", packages), ("fingerprint", others)):
+        indices: list[int] = []
+        for text in texts:
+            shown = one_line(text, VALUE)
+            budget -= 5 if shown in strings.texts else cost(shown) + 6
+            if budget < 0:
+                break
+            indices.append(strings.index_of(shown))
+        details[title] = indices
+        if len(indices) < len(texts):
+            details[f"{title} left out"] = len(texts) - len(indices)
     return details
-
-
-def _indices(texts: Sequence[str], strings: Strings, budget: int) -> tuple[list[int], int]:
-    """Return the indices of as many texts as fit, and the bytes that are left."""
-    indices: list[int] = []
-    for text in texts:
-        shown = one_line(text, VALUE)
-        budget -= 5 if shown in strings.texts else cost(shown) + 6
-        if budget < 0:
-            break
-        indices.append(strings.index_of(shown))
-    return indices, budget
 
 
 def _is_kernel(name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from matrix.model import Outcome
 from reports.page.grid import NAME, WHAT
-from reports.page.page_data import FilterColumn, FilterIndex, FilterRow
+from reports.page.page_data import FilterIndex, FilterRow
 from reports.shown_text import one_line
 from reports.table import AXES
 
@@ -59,21 +59,11 @@ def index_of(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> FilterIn
     """Return what filters need to know; `changed_cells` are those that are better or worse than before."""
     texts: dict[str, int] = {}
     rows = [_row(row, grid, changed_cells, texts) for row in grid.rows]
-    columns: list[FilterColumn] = []
+    columns: list[dict[str, str | int]] = []
     group = -1
     for column in grid.columns:
         group += column.opens
-        axes = column.axes
-        columns.append(
-            FilterColumn(
-                label=column.label,
-                group=group,
-                torch=axes["torch"],
-                build=axes["build"],
-                python=axes["python"],
-                config=axes["config"],
-            )
-        )
+        columns.append({"label": column.label, "group": group, **column.axes})
     return FilterIndex(
         columns=columns,
         rows=rows,

@@ -60,11 +60,6 @@ class Square:
         return not self.cell.expected and not self.cell.outcome.is_prevented
 
     @property
-    def marks(self) -> str:
-        """What stands behind letter or word, as in the table of the terminal."""
-        return ("~" if self.is_different else "") + ("!" if self.is_unexpected else "")
-
-    @property
     def flaky(self) -> str:
         """`k/n` where attempts disagree."""
         return (self.cell.flaky or "").replace(" of ", "/")

@@ -13,18 +13,9 @@ TextLine = tuple[str, str, int]  # title, text, 1 where it is folded
 ConditionLine = tuple[bool | None, str, str]  # whether it was met, what was asked, what was seen
 DifferenceLine = tuple[str, str, str]  # name, value here, value there
 Differences = dict[str, list[DifferenceLine] | int]  # axes, packages and facts; "more axes" and so on count others
+# commands, problem, notes; indices of packages and of the fingerprint, and how many were left out
+EnvironmentDetails = dict[str, str | int | list[str] | list[int] | dict[str, str]]
 SharedText = Literal["reason", "message", "signature", "known", "conflict"]
-
-
-class FilterColumn(TypedDict):
-    """An environment."""
-
-    label: str
-    group: int  # number of its version of torch
-    torch: str
-    build: str
-    python: str
-    config: str
 
 
 class FilterRow(TypedDict):
@@ -43,7 +34,7 @@ class FilterRow(TypedDict):
 class FilterIndex(TypedDict):
     """What filters need to know of every cell."""
 
-    columns: list[FilterColumn]
+    columns: list[dict[str, str | int]]  # label, axes, and the number of its version of torch
     rows: list[FilterRow]
     what: list[str]
     outcomes: dict[str, str]  # by letter
@@ -75,16 +66,6 @@ class HangDetails(TypedDict, total=False):
     closed: bool
 
 
-class ChangeDetails(TypedDict, total=False):
-    """What became of a cell since the earlier run."""
-
-    kind: str
-    was: str | None
-    signature: str
-    why: str
-    script: str
-
-
 class CellDetails(TypedDict):
     """A cell."""
 
@@ -97,7 +78,7 @@ class CellDetails(TypedDict):
     conflict: NotRequired[int]
     conditions: NotRequired[list[ConditionLine]]
     hang: NotRequired[HangDetails]
-    change: NotRequired[ChangeDetails]
+    change: NotRequired[dict[str, str | None]]  # kind, was, signature, why, script
     near: NotRequired[int]  # column of the nearest environment in which it passes
     texts: NotRequired[list[TextLine]]
 
@@ -108,29 +89,6 @@ class RowDetails(TypedDict):
     quoted: NotRequired[str]  # the name as a shell wants it, where single quotes are not enough
     turning: NotRequired[str]
     cells: dict[int, CellDetails]
-
-
-class CommandTemplates(TypedDict):
-    """Commands for the cells of an environment, with a placeholder for the cell's name."""
-
-    rerun: str
-    script: str  # as rerun, for a script of the user's
-    bisect: str
-    explain: str
-
-
-EnvironmentDetails = TypedDict(
-    "EnvironmentDetails",
-    {
-        "commands": CommandTemplates,
-        "problem": NotRequired[str],
-        "notes": NotRequired[list[str]],
-        "packages": list[int],
-        "packages left out": NotRequired[int],
-        "fingerprint": list[int],
-        "fingerprint left out": NotRequired[int],
-    },
-)
 
 
 class SharedDetails(TypedDict):

@@ -24,7 +24,7 @@ STEP = 26  # height of one probe
 TICKS = 240  # values up to which each has a tick
 NIGHTS = 60  # the latest, which are drawn
 SHORTEST = 0.01  # seconds: shorter times are drawn as this
-_LEFT, _RIGHT = 300, 40  # margins of the version line: for words, and for the last mark
+LEFT, RIGHT = 300, 920  # x of the first and last value of a version line; words stand before
 _UNORDERED = {Searched.LOCK, Searched.CONFIG, Searched.BUILD}
 
 
@@ -47,10 +47,7 @@ class PathStep:
 class VersionLine:
     """The picture of a bisection: values from left to right, probes from top to bottom."""
 
-    height: int
     base: int  # y of the line of values
-    left: int
-    right: int
     ticks: tuple[float, ...]
     first: str
     last: str
@@ -94,11 +91,10 @@ def version_line(bisection: Bisection) -> VersionLine:
     for probe in bisection.probes:
         positions.setdefault(probe.value, len(positions))
     is_ordered = bisection.axis not in _UNORDERED and not bisection.groups
-    right = WIDTH - _RIGHT
 
     def x_of(position: int) -> float:
         last = len(positions) - 1
-        return round(_LEFT + (right - _LEFT) * position / last, 1) if last > 0 else (_LEFT + right) / 2
+        return round(LEFT + (RIGHT - LEFT) * position / last, 1) if last > 0 else (LEFT + RIGHT) / 2
 
     def name_of(value: str) -> str:
         return one_line(short(bisection, value), 30)
@@ -133,10 +129,7 @@ def version_line(bisection: Bisection) -> VersionLine:
     values = list(positions)
     base = 36 + STEP * len(steps) + 4
     return VersionLine(
-        height=base + 48,
         base=base,
-        left=_LEFT,
-        right=right,
         ticks=tuple(map(x_of, range(len(positions)))) if len(positions) <= TICKS else (),
         first=name_of(values[0]) if values else "",
         last=name_of(values[-1]) if values else "",
@@ -268,7 +261,6 @@ class Bar:
 class NightBars:
     """The picture of hangs, and of other red cells, from run to run."""
 
-    height: int
     base: int
     bars: tuple[Bar, ...]
     top: int  # count at the top of the scale
@@ -305,4 +297,4 @@ def hangs_over_nights(nights: Sequence[Night]) -> NightBars | None:
                 has_label=(len(shown) - 1 - index) % every == 0,
             )
         )
-    return NightBars(height=base + 30, base=base, bars=tuple(bars), top=top, left_out=len(nights) - len(shown))
+    return NightBars(base=base, bars=tuple(bars), top=top, left_out=len(nights) - len(shown))
