@@ -11,7 +11,7 @@ from matrix.model import Attempt, Build, Cell, Config, Environment, Outcome, Req
 from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
-from matrix.run.recording import laboratory
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def run_controls(
     cache = Bare(home, interpreter, _version_of(interpreter))
     suite = selection.select(selection.suite(), globs)
     planned = plan([cache.request], suite, RunOptions(jobs=jobs, fresh=True))
-    with laboratory(home, cache, Records(), show) as lab:
+    with recorded_run(cache, Records(), show) as lab:
         _, cells = lab(planned, jobs)
     for one, cell in zip(planned, cells, strict=True):
         environment = cache.known(one.request)
