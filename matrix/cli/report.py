@@ -1,5 +1,6 @@
 """`whichtorch report`: pages and files about a stored run, for people and for machines."""
 
+from collections.abc import Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated
@@ -55,11 +56,16 @@ def report(
     raise typer.Exit(Exit.GOOD)
 
 
+def offer(formats: Sequence[ReportFormat]) -> None:
+    """Give `report` an option for each format: typer reads the options of a command from its signature."""
+    own = signature(report).parameters.values()
+    given = [parameter for parameter in own if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    report.__dict__["__signature__"] = Signature([*given, *map(_option, formats)])
+
+
 def _option(row: ReportFormat) -> Parameter:
     option = typer.Option(f"--{row.name}", metavar="DIR" if row.in_folder else "FILE", help=row.help)
     return Parameter(row.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[Path | None, option])
 
 
-# typer reads the options of a command from its signature: `paths` becomes one for each format
-_fixed = [parameter for parameter in signature(report).parameters.values() if parameter.name != "paths"]
-report.__dict__["__signature__"] = Signature([*_fixed, *map(_option, FORMATS)])
+offer(FORMATS)

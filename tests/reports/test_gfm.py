@@ -85,7 +85,9 @@ def test_a_code_span_is_one(text: str) -> None:
 @given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), min_size=1, max_size=4))
 def test_a_table_is_one(rows: list[tuple[str, str, str]]) -> None:
     """No text opens or ends a cell; only between a backslash and a pipe a blank is added."""
-    lines = table(["a", "b", "c"], [[code_span(one), escaped(other), code_span(third)] for one, other, third in rows])
+    lines = table(
+        ["a", "b", "c"], [[code_span(first), escaped(other), code_span(third)] for first, other, third in rows]
+    )
     (found,) = reading.tables("\n".join(lines))
     assert found[0] == ["a", "b", "c"]
     assert found[1:] == [[re.sub(r"\\(?=\|)", r"\\ ", cleaned_line(text)) for text in row] for row in rows]

@@ -20,13 +20,14 @@ def environment(torch: str, config: str = "default", **fields: object) -> Enviro
         "config": config,
     }
     given |= {"python": "3.11.7", "build": "pypi", "options": ("--torch", torch, "--build", "pypi")}
-    return Environment(**(given | fields))  # type: ignore[arg-type]
+    return Environment.model_validate(given | fields)
 
 
 def cell(environment: Environment, outcome: Outcome, *, expected: bool = True, **fields: object) -> Cell:
     attempt = Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT, stderr="runs/r/attempts/1/stderr.txt")
-    defaults = {"scenario": "family/case", "variant": {"op": "mm"}, "seconds": 1, "attempts": (attempt,)}
-    return Cell(environment=environment.id, outcome=outcome, expected=expected, **(defaults | fields))  # type: ignore[arg-type]
+    given: dict[str, object] = {"environment": environment.id, "outcome": outcome, "expected": expected}
+    given |= {"scenario": "family/case", "variant": {"op": "mm"}, "seconds": 1, "attempts": (attempt,)}
+    return Cell.model_validate(given | fields)
 
 
 def result(environments: list[Environment], cells: list[Cell]) -> Result:
@@ -66,7 +67,7 @@ def test_table_has_scenarios_down_and_environments_across() -> None:
 def test_table_continues_below_where_the_screen_ends() -> None:
     """Sixty nightlies do not make one line of a thousand columns."""
     environments = [environment(f"2.16.0.dev202611{day:02d}") for day in range(1, 31)]
-    lines = list(matrix_lines(result(environments, [cell(one, Outcome.PASS) for one in environments]), 80))
+    lines = list(matrix_lines(result(environments, [cell(where, Outcome.PASS) for where in environments]), 80))
     assert max(map(len, lines)) <= 80
     assert sum(line.count("dev2026") for line in lines) == 30
 
@@ -95,7 +96,7 @@ def test_another_failure_is_told_from_the_most_common_one() -> None:
     """A cell that fails otherwise than most of its row is marked in the table, its legend, below it and in Markdown."""
     third = environment("2.15.0")
     gone = "AttributeError in <module> (case.py)"
-    cells = [cell(one, Outcome.FAIL, signature="AssertionError in f (x.py)") for one in (OLD, NEW)]
+    cells = [cell(where, Outcome.FAIL, signature="AssertionError in f (x.py)") for where in (OLD, NEW)]
     mixed = result([OLD, NEW, third], [*cells, cell(third, Outcome.FAIL, signature=gone)])
     row = next(line for line in matrix_lines(mixed, 100) if "family/case" in line)
     assert row.split() == ["family/case[op=mm]", "FAIL", "FAIL", "FAIL~"]
