@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from matrix.cli.exits import Exit
+from matrix.cli.output import print_lines
 from matrix.errors import UsageError
 from matrix.records import store, stored_runs
 
@@ -35,8 +36,7 @@ def merge(
     if problems:
         raise UsageError("\n".join(problems), hint="name a folder with a run.json, or one above it")
     with store.new_run(home, tuple(sys.argv[1:])) as run_store:
-        found = merged(heads, run_store)
+        result = merged(heads, run_store)
         run_store.finish(run_store.run)
-    for line in merge_lines(found, run_store.run):
-        print(line)
+    print_lines(merge_lines(result, run_store.run))
     raise typer.Exit(Exit.GOOD)

@@ -51,7 +51,9 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
     head = stored.find(run, home)
     if head.folder.parent != home / "runs":
         raise UsageError(f"{head.folder} is not among the stored runs", hint="`whichtorch merge` takes it in")
-    namesake = next((one.run.id for one in stored.heads(home) if text in {one.run.name, one.run.id}), head.run.id)
+    namesake = next(
+        (other.run.id for other in stored.heads(home) if text in {other.run.name, other.run.id}), head.run.id
+    )
     if namesake != head.run.id:
         raise UsageError(f"{namesake} is called {text}", hint="choose another name")
     store.write_run(head.folder, head.run.model_copy(update={"name": text}), Redactor.of_this_machine())
