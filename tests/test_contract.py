@@ -38,7 +38,6 @@ from matrix.model import (
 )
 from matrix.records.store import CellLine
 from reports.markdown import LIMIT
-from reports.table import LEGEND
 from tests import contract
 from tests.reports.test_junit import properties, read
 from tests.reports.test_table import NEW, cell, result
@@ -84,7 +83,7 @@ def test_outcomes() -> None:
     assert list(told) == [str(outcome) for outcome in Outcome]
     for outcome in Outcome:
         meaning, says = told[outcome]
-        assert meaning.startswith(LEGEND[outcome])
+        assert meaning.startswith(outcome.row.meaning)
         assert (says == "red") is outcome.is_red
         assert (says == "no evidence") is outcome.is_prevented
         assert (says == "good") is (outcome is Outcome.PASS)

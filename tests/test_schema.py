@@ -14,7 +14,7 @@ from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Histories
 from matrix.explain.explainer import Explanations
 from matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
-from reports.run_list import Runs
+from reports.stored_run_text import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
 MODELS: dict[str, type[Model]] = {

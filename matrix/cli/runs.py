@@ -29,7 +29,7 @@ def list_runs(
     """
     if context.invoked_subcommand is not None:
         return
-    from reports.run_list import Runs, run_lines
+    from reports.stored_run_text import Runs, run_lines
 
     check_folders_of(json_file)
     heads = stored.heads(store.state_folder())
@@ -50,7 +50,9 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
     head = stored.find(run, home)
     if head.folder.parent != home / "runs":
         raise UsageError(f"{head.folder} is not among the stored runs", hint="`whichtorch merge` takes it in")
-    namesake = next((one.run.id for one in stored.heads(home) if text in {one.run.name, one.run.id}), head.run.id)
+    namesake = next(
+        (other.run.id for other in stored.heads(home) if text in {other.run.name, other.run.id}), head.run.id
+    )
     if namesake != head.run.id:
         raise UsageError(f"{namesake} is called {text}", hint="choose another name")
     store.write_run(head.folder, head.run.model_copy(update={"name": text}), Redactor.of_this_machine())
@@ -68,7 +70,7 @@ def prune(
     Runs with a name stay, and what the runs that stay rest on. Exit code: 0; 2 wrong usage.
     """
     from matrix.records import pruning
-    from reports.run_list import prune_lines
+    from reports.stored_run_text import prune_lines
 
     home = store.state_folder()
     heads = stored.heads(home)

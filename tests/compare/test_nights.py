@@ -7,7 +7,7 @@ from pathlib import Path
 from matrix.compare import nights
 from matrix.model import Outcome
 from matrix.records import stored_runs
-from reports.history_text import history_lines
+from reports.stored_run_text import history_lines
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
 
 STABLE = environment("2.15.0")
