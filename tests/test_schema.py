@@ -151,14 +151,9 @@ def test_result_is_read_back() -> None:
 
 def test_fingerprint_is_written_as_the_probe_gave_it() -> None:
     """A record may hold fewer facts than the model, unknown ones and failed answers: it is written field for field."""
-    probed: dict[str, object] = {
-        "torch": "2.11.0",
-        "hip": None,
-        "cpu": {"count": 2, "cache": 3},
-        "gpus": [],
-        "config": "unknown (OSError)",
-    }
-    fields = RESULT.environments[0].model_dump(mode="json") | {"fingerprint": probed | {"new": {"fact": [1, None]}}}
+    probed: dict[str, object] = {"torch": "2.11.0", "hip": None, "config": "unknown (OSError)", "gpus": []}
+    probed |= {"cpu": {"count": 2, "cache": 3}, "new": {"fact": [1, None]}}
+    fields = RESULT.environments[0].model_dump(mode="json") | {"fingerprint": probed}
     written = json.loads(Environment.model_validate(fields).model_dump_json())
     assert json.dumps(written) == json.dumps(fields)
 
