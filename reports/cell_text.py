@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import words
-from matrix.model import Outcome
+from matrix.model import Diagnosis, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
