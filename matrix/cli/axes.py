@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from matrix.cli.options import commas
-from matrix.environments.index.releases import split_specs
+from matrix.environments.index.version_specs import split_specs
 from matrix.errors import UsageError
 from matrix.plan import matrix_file
 

@@ -17,8 +17,9 @@ from matrix.cli import axes, options, sources
 from matrix.cli.exits import Exit
 from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
 from matrix.cli.session import called, going_on_later, progress_on
-from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
-from matrix.environments.index.releases import EVERY_RELEASE
+from matrix.environments.cache import EnvironmentCache
+from matrix.environments.commander import INSTALL_TIMEOUT
+from matrix.environments.index.version_specs import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
 from matrix.plan import planning

@@ -15,6 +15,7 @@ from matrix.cli.exits import Exit, exit_code
 from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
 from matrix.cli.session import called, progress_on, terminating_like_interrupt
 from matrix.environments.cache import EnvironmentCache
+from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.model import Scenario
 from matrix.plan import planning
 from matrix.plan.matrix_file import MatrixFile, expand
@@ -62,8 +63,8 @@ def matrix(  # one parameter per option
         typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB. [default: 80 % of what is free]"),
     ] = None,
     install_timeout: Annotated[
-        float, typer.Option(metavar="S", min=1, help="Seconds after which an install is given up.")
-    ] = 1800,
+        float, typer.Option(metavar="S", min=1, help="Seconds after which a step of an install is given up.")
+    ] = INSTALL_TIMEOUT,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
     no_stall: Annotated[
         bool, typer.Option("--no-stall", help="Wait out every timeout, even on evidence of a deadlock.")

@@ -22,7 +22,7 @@ _POINTERS = (".http", ".rev", ".msgpack", ".whl")  # beside the link to an unpac
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpacked:
+class UnpackedWheel:
     """A wheel unpacked in the cache."""
 
     path: Path
@@ -42,13 +42,13 @@ class Unpacked:
             return sum(int(row[2]) for row in csv.reader(file) if len(row) > 2 and row[2].isdigit())
 
 
-def unpacked(cache: Path) -> Iterator[Unpacked]:
+def unpacked(cache: Path) -> Iterator[UnpackedWheel]:
     """Yield the unpacked wheels."""
     for metadata in cache.glob("archive-v*/*/*.dist-info/METADATA"):
         with suppress(OSError):  # another process has just removed it
             name, _, version = metadata.parent.name.removesuffix(".dist-info").rpartition("-")
             status = metadata.stat()
-            yield Unpacked(
+            yield UnpackedWheel(
                 path=metadata.parent.parent,
                 name=canonicalize_name(name),
                 version=version,

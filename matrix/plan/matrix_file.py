@@ -14,10 +14,11 @@ from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from matrix.environments import configs, interpreters
-from matrix.environments.index import builds, releases
+from matrix.environments.index import builds, releases, version_specs
 from matrix.environments.index.sources import configured_sources
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Build, Config, Request
+from matrix.suite.specifiers import in_specifier
 from matrix.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Exclude(_Table):
     def matches(self, request: Request) -> bool:
         """Return True where all that is named applies to `request`."""
         return (
-            (not self.torch or _in_specifier(request.torch, self.torch))
+            in_specifier(request.torch, self.torch, as_final=False)
             and (not self.python or self.python == request.python)
             and (not self.build or self.build == request.build.name)
             and (not self.config or self.config == request.config.name)
@@ -213,7 +214,7 @@ def _wrong_names(text: str, table: Mapping[str, Any]) -> Iterator[tuple[int, str
     own_builds = dict.fromkeys(table.get("build") or (), Build(name=""))
     own_configs = dict.fromkeys(table.get("config") or (), Config(name=""))
     checks: dict[str, Callable[[str], object]] = {
-        "torch": releases.check_spec,
+        "torch": version_specs.check_spec,
         "build": lambda name: name == "auto" or builds.build_named(name, own_builds),
         "config": lambda name: configs.config_named(name, own_configs),
     }
@@ -229,13 +230,6 @@ def _wrong_names(text: str, table: Mapping[str, Any]) -> Iterator[tuple[int, str
                     remedy = f"; {error.hint}" if error.hint else ""
                     name = ".".join(map(str, [*place, key]))
                     yield line_of(text, [*place, key]) + 1, f"{name}: {error.message}{remedy}"
-
-
-def _in_specifier(version: str, specifier: str) -> bool:
-    try:
-        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
-    except ValueError:
-        return False  # a wheel's path
 
 
 class Expansion(BaseModel):
@@ -307,13 +301,13 @@ class _Expander:
         chosen = {name: self._build(name) for name in build_names}
         found: list[tuple[str, str, Build, str | None]] = []  # torch, python, build, problem
         for spec in specs:
-            unknown: list[tuple[str, Build, releases.UnknownVersionError]] = []
+            unknown: list[tuple[str, Build, version_specs.UnknownVersionError]] = []
             known = False
             for python in pythons:
                 for build in chosen.values():
                     try:
                         versions = self._versions(spec, python, build)
-                    except releases.UnknownVersionError as error:
+                    except version_specs.UnknownVersionError as error:
                         unknown.append((python, build, error))
                     except PreventedError as error:
                         found.append((spec, python, build, error.message))
@@ -351,8 +345,9 @@ class _Expander:
         if spec.endswith(".whl"):
             return [str(Path(spec).absolute())]
         listing = releases.list_releases(build, python, self.sources, self.cache)
-        chosen = releases.select(spec, listing)
-        self.notes += [f"torch {version} is yanked, left out: {why}" for version, why in listing.yanked_among(spec)]
+        chosen = version_specs.select(spec, listing)
+        yanked = version_specs.yanked_among(spec, listing)
+        self.notes += [f"torch {version} is yanked, left out: {why}" for version, why in yanked]
         return [release.version for release in chosen]
 
 

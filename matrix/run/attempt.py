@@ -15,7 +15,7 @@ from matrix.diagnosis.conditions import OBSERVED, declared
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.hang.stuck_call import observation_of
 from matrix.diagnosis.verdict import judge
-from matrix.environments.cache import cell_environ
+from matrix.environments.environ import cell_environ
 from matrix.model import Attempt, Environment, Outcome, Record, Role, StoppedBy
 from matrix.process.supervision import Task, find_py_spy, mark_for
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matrix.environments.cache import cell_environ
-from matrix.environments.environ import recorded
+from matrix.environments.environ import cell_environ, recorded
 from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
 from matrix.model import Cell, Environment, Outcome, Record, Request, Role
 from matrix.plan.planning import judging

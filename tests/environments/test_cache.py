@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments import cache as cache_module
-from matrix.environments.cache import cell_environ
+from matrix.environments import canary
+from matrix.environments.environ import cell_environ
 from matrix.environments.index.sources import Sources
 from matrix.environments.installation import installed_packages
 from matrix.model import Build, Config, Outcome, Request
@@ -277,7 +277,7 @@ def test_a_newer_probe_is_asked_again(wheels: Path, make_cache: MakeCache, monke
     """What is installed is probed anew by a tool that asks more; its identity stays."""
     build_wheel(wheels, "2.11.0")
     before = make_cache().acquire(ask("2.11.0"))
-    monkeypatch.setattr(cache_module, "QUESTIONS", "others")
+    monkeypatch.setattr(canary, "QUESTIONS", "others")
     cache = make_cache()
     assert cache.acquire(ask("2.11.0")) == before
     assert stages_of(cache) == ["probing", "ready"]

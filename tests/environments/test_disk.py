@@ -137,8 +137,8 @@ def test_two_users_of_one_environment(padded: Path, make_cache: MakeCache) -> No
 def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     """What a killed run was using can be evicted by the next."""
     code = (
-        "import os, sys; from pathlib import Path; from matrix.environments.disk import Disk\n"
-        "Disk(Path(sys.argv[1]), None, 1).mark(sys.argv[2], 10**12)\n"
+        "import os, sys; from pathlib import Path; from matrix.environments.use_marks import UseMarks\n"
+        "UseMarks(Path(sys.argv[1])).add(sys.argv[2], 10**12)\n"
         "os._exit(1)"
     )
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
@@ -189,9 +189,9 @@ def test_reserved_bytes_are_taken(tmp_path: Path) -> None:
     with pytest.raises(CancelledError):
         disk.reserve("bb", 6_000_000, cancelled, stage)
     assert stages == ["waiting for disk"]
-    disk.unmark("aa")
+    disk.marks.remove("aa")
     disk.reserve("bb", 6_000_000, None, print)
-    assert disk.marks() == {"bb": 6_000_000}
+    assert disk.marks.reserved() == {"bb": 6_000_000}
 
 
 def test_more_than_the_budget_is_refused_at_once(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.disk import remove_tree
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.fetch import PARTIAL, lock_of, partial, remove_left_over
 from matrix.environments.index.releases import list_releases
 from matrix.environments.index.sources import Sources
 from matrix.environments.kept_wheels import kept_wheel
+from matrix.environments.whole_files import remove_tree
 from matrix.model import Build, Outcome
 from tests.cli.shell import wait_for
 from tests.environments.conftest import PYTHON, MakeCache, ask, stages_of

@@ -29,7 +29,7 @@ from tests.environments.conftest import ask
 )
 def test_needs(torch: str, expected: list[str]) -> None:
     """The table says what a release needs, at most one line per package, each with its reason."""
-    needs = needs_of(torch, "3.11")
+    needs = needs_of(torch)
     assert [need.requirement for need in needs] == expected
     assert all(need.reason for need in needs)
 
