@@ -24,7 +24,7 @@ from matrix.environments.commander import (
     condensed,
 )
 from matrix.environments.disk import Disk
-from matrix.environments.installing import side_packages
+from matrix.environments.installation import side_packages
 from matrix.environments.provider import silent
 from matrix.environments.whole_files import write_whole
 from matrix.model import Build, Config, Environment, Outcome, Request, digest

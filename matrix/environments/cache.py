@@ -18,13 +18,14 @@ from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
 from matrix.environments.installation import (
     Installation,
+    check_installed,
     config_key,
+    create,
     installed_packages,
     is_unchanged,
     python_version_of,
     stamps_of,
 )
-from matrix.environments.installing import check_installed, create
 from matrix.environments.interpreters import find_interpreter
 from matrix.environments.kept_wheels import keep
 from matrix.environments.provider import silent
@@ -184,7 +185,7 @@ class EnvironmentCache:
     def _unmark_if_idle(self, key: str) -> None:
         with self._guard:
             if not any(count for (held, _), count in self._held.items() if held == key):
-                self._disk.marks.remove(key)
+                self._disk.unmark(key)
 
     def _install(self, request: Request, commander: Commander) -> None:
         """Make sure that the installation is there, whole, and marked as in use."""
@@ -196,7 +197,7 @@ class EnvironmentCache:
             installation = None
         with self._disk.locked(cancelled=commander.cancelled):
             if installation is not None and folder.complete.exists() and folder.python.exists():
-                self._disk.marks.add(key)
+                self._disk.mark(key)
                 return
             folder.complete.unlink(missing_ok=True)
         remove_tree(folder.venv)  # half-made: the tool was killed, or it was evicted half-way
@@ -231,10 +232,10 @@ class EnvironmentCache:
                 )
             )
             folder.complete.touch()
-            self._disk.marks.add(key)  # what was reserved is now counted as used
+            self._disk.mark(key)  # what was reserved is now counted as used
         except BaseException:
             remove_tree(folder.venv)
-            self._disk.marks.remove(key)
+            self._disk.unmark(key)
             self._disk.clear_left_over()
             raise
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.environments.commander import Commander, InstallError
 from matrix.environments.environ import beside_folder, cell_environ_of
-from matrix.environments.installation import Package, ProbedEnvironment, environment_id, is_unchanged, stamps_of
-from matrix.environments.installing import side_packages
+from matrix.environments.installation import (
+    Package,
+    ProbedEnvironment,
+    environment_id,
+    is_unchanged,
+    side_packages,
+    stamps_of,
+)
 from matrix.model import Environment, Outcome, digest
 
 if TYPE_CHECKING:

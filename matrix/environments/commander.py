@@ -159,12 +159,7 @@ def uv_path() -> str:
 
 
 def uv_environ(
-    sources: Sources,
-    build: Build | None,
-    home: Path,
-    *,
-    lock_timeout: float,
-    environ: Mapping[str, str] = os.environ,
+    sources: Sources, build: Build | None, home: Path, *, lock_timeout: float, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the whole environment that uv runs with: of the user's settings only `sources` are in it.
 

@@ -1,4 +1,4 @@
-"""How much disk all environments take together, and making room.
+"""Who uses which environment, how much disk they take together, and making usage.
 
 Environments share files with uv's cache and with each other through hard links, so what they take is
 the sum over different files, and evicting one frees only what nobody else links to.
@@ -6,7 +6,10 @@ the sum over different files, and evicting one frees only what nobody else links
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,12 +20,11 @@ from filelock import FileLock, Timeout
 from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.installation import InstallFolder
 from matrix.environments.resolution import locked_versions
-from matrix.environments.use_marks import UseMarks
 from matrix.environments.uv_cache import UnpackedWheel, forget, partial_downloads, unpacked
-from matrix.environments.whole_files import Trash
+from matrix.environments.whole_files import Trash, write_whole
+from matrix.process.supervision import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Container, Iterator
     from pathlib import Path
 
@@ -45,7 +47,7 @@ class NoRoomError(InstallError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class DiskUsage:
     """Bytes taken and left."""
 
     used: int  # by the environments that are there
@@ -63,11 +65,12 @@ class Room:
 
 
 class Disk:
-    """Usage and eviction of the environments below `home`/envs, safe between threads and processes."""
+    """Marks, usage and eviction of the environments below `home`/envs, safe between threads and processes."""
 
     def __init__(self, home: Path, budget_mb: float | None = None, unknown_size_mb: float = UNKNOWN_SIZE_MB) -> None:
+        self._home = home
         self.folder = home / "envs"
-        self.marks = UseMarks(home)
+        self._marks = self.folder / ".marks"
         self._uv_cache = home / "cache" / "uv"
         self._trash = Trash(self.folder / ".trash")
         self._budget_mb = budget_mb
@@ -79,22 +82,44 @@ class Disk:
 
     @contextmanager
     def locked(self, name: str = "all", cancelled: threading.Event | None = None) -> Iterator[None]:
-        """Hold a lock between threads and processes; the kernel drops it with the process that held it.
-
-        Raises CancelledError.
-        """
+        """Hold a lock between threads and processes, at most until this process dies. Raises CancelledError."""
         file = self.folder / ".locks" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(file, timeout=0, thread_local=False)
-        while not _is_acquired(lock):
-            if cancelled is None:
-                time.sleep(LOCK_CHECK)
-            elif cancelled.wait(LOCK_CHECK):
-                raise CancelledError
+        while True:
+            try:
+                lock.acquire()
+                break
+            except Timeout:
+                _pause(LOCK_CHECK, cancelled)
         try:
             yield
         finally:
             lock.release()
+
+    # marks: who uses what
+
+    def mark(self, key: str, reserved: int = 0) -> None:
+        """Note that this process uses an environment, or installs it with so many bytes set aside."""
+        owner = mark_for(self._home, key)
+        write_whole(self._marks / f"{key}.{os.getpid()}", json.dumps({"owner": owner, "reserved": reserved}))
+
+    def unmark(self, key: str) -> None:
+        """Note that this process uses an environment no more."""
+        (self._marks / f"{key}.{os.getpid()}").unlink(missing_ok=True)
+
+    def marks(self) -> dict[str, int]:
+        """Return the environments in use by living processes, with the bytes reserved for each."""
+        reserved: dict[str, int] = {}
+        for file in self._marks.glob("[!.]*.[0-9]*"):
+            with suppress(OSError, ValueError, KeyError):
+                mark = json.loads(file.read_text(encoding="utf-8"))
+                if owner_is_dead(mark["owner"]):
+                    file.unlink(missing_ok=True)
+                else:
+                    key = file.name.rpartition(".")[0]
+                    reserved[key] = reserved.get(key, 0) + int(mark["reserved"])
+        return reserved
 
     # usage
 
@@ -108,7 +133,7 @@ class Disk:
         """Return whether the environment is there, whole."""
         return self.install_folder(key).complete.exists()
 
-    def room(self) -> Room:
+    def usage(self) -> DiskUsage:
         """Return what is taken and left."""
         sizes: dict[object, int] = {}  # of each different package, however many environments share it
         for key, installation in self.installations().items():
@@ -118,13 +143,13 @@ class Disk:
         used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over())
         free = shutil.disk_usage(self.folder).free
         budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
-        return Room(used=used, reserved=sum(self.marks.reserved().values()), budget=int(budget), free=free)
+        return DiskUsage(used=used, reserved=sum(self.marks().values()), budget=int(budget), free=free)
 
     def estimate(self, lock: str, build: str, wheel: int | None) -> int:
         """Return the bytes that installing a lock will take; `wheel` is the size of torch's own, if known.
 
-        Packages that are installed already are shared and take nothing. Sizes of others are those of
-        earlier installs, of that version or else of that name; torch's of the same build.
+        Installed packages are shared and take nothing. The size of another package is that of an earlier install
+        of this version, or else of this name; for torch, of the same build.
         """
         by_pin: dict[tuple[str, str], int] = {}
         by_name: dict[str, int] = {}
@@ -163,21 +188,20 @@ class Disk:
         freed: set[str] = set()
         with self.locked("room", cancelled):
             while True:
-                removals = self.marks.removals
                 with self.locked():
-                    room = self.room()
-                    if room.fits(need):
-                        self.marks.add(key, reserved=need)
+                    usage = self.usage()
+                    if usage.fits(need):
+                        self.mark(key, reserved=need)
                         return
-                    in_use = self.marks.reserved().keys() - {key}
+                    in_use = self.marks().keys() - {key}
                     if self._discard_left_over():
                         continue
                     # a share of what is free is only known when all is freed
                     unfreed = self._trash.names() - freed
-                    is_freeing = unfreed and (self._budget_mb is None or room.within_budget(need))
+                    is_freeing = unfreed and (self._budget_mb is None or usage.within_budget(need))
                     if not is_freeing:
-                        if need > room.budget:
-                            raise NoRoomError(self._figures(need, room))  # evicting all would not help
+                        if need > usage.budget:
+                            raise NoRoomError(self._figures(need, usage))  # evicting all would not help
                         victim = self._least_recently_used(in_use | {key})
                         if victim is not None:
                             stage("evicting")
@@ -188,19 +212,15 @@ class Disk:
                     freed |= unfreed  # what could not be removed is not waited for again
                     continue
                 if not in_use:
-                    raise NoRoomError(self._figures(need, room))
+                    raise NoRoomError(self._figures(need, usage))
                 if not is_announced:
                     stage("waiting for disk")
                     is_announced = True
-                self.marks.wait(removals, RELEASE_CHECK)
-                if cancelled is not None and cancelled.is_set():
-                    raise CancelledError
+                _pause(RELEASE_CHECK, cancelled)
 
-    def _figures(self, need: int, room: Room) -> str:
-        needed, used, budget, free = (
-            f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
-            for size in (need, room.used, room.budget, room.free)
-        )
+    def _figures(self, need: int, usage: DiskUsage) -> str:
+        sizes = (need, usage.used, usage.budget, usage.free)
+        needed, used, budget, free = (f"{n / 1e9:.1f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB" for n in sizes)
         return (
             f"no disk: about {needed} needed, the budget is {budget} of which {used} are in use, "
             f"and {free} are free in {self.folder}"
@@ -214,7 +234,7 @@ class Disk:
     def discard(self, key: str) -> None:
         """Evict an environment whose wheel has changed. Call it with the environment's own lock held."""
         with self.locked():
-            if key in self.marks.reserved():
+            if key in self.marks():
                 raise InstallError("its wheel has changed, but another run still uses the earlier one")
             self._evict(key)
 
@@ -243,14 +263,14 @@ class Disk:
         return bool(left_over)
 
     def _left_over(self, evicted: Container[int] = ()) -> list[UnpackedWheel]:
-        """Return the unpacked wheels in uv's cache that no environment links to, but for evicted inodes.
+        """Return the unpacked wheels in uv's cache that no environment links to; links of `evicted` do not count.
 
-        Wheels in the lock of an install in progress are left out. Where such an install has no lock, like that
-        of side packages, so are all that are young enough to be part of it.
+        Wheels in the lock of an install in progress are left out. If such an install has no lock, like that of
+        side packages, all wheels that are young enough to be part of it are left out, too.
         """
         awaited: set[tuple[str, str]] = set()
         is_certain = True
-        for key, reserved in self.marks.reserved().items():
+        for key, reserved in self.marks().items():
             if reserved:
                 try:
                     lock = self.install_folder(key).lock.read_text(encoding="utf-8")
@@ -267,11 +287,10 @@ class Disk:
         ]
 
 
-def _is_acquired(lock: FileLock) -> bool:
-    with suppress(Timeout):
-        lock.acquire()
-        return True
-    return False
+def _pause(seconds: float, cancelled: threading.Event | None) -> None:
+    """Wait; raise CancelledError as soon as the user interrupts."""
+    if (cancelled or threading.Event()).wait(seconds):
+        raise CancelledError
 
 
 def _time_of(path: Path) -> float:

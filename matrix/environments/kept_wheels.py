@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from matrix.environments.commander import Commander, InstallError, condensed
 from matrix.environments.index.builds import kept_folder
-from matrix.environments.index.wheel_tags import best_fit
+from matrix.environments.index.releases import best_fit
 from matrix.environments.resolution import index_pins
 
 if TYPE_CHECKING:

@@ -1,16 +1,18 @@
-"""One resolution per environment: a request becomes an exact lock."""
+"""One resolution per environment: a request becomes an exact lock, with what torch needs and does not declare."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from matrix.environments.commander import Commander, InstallError
-from matrix.environments.needs import needs_of, requirement_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,28 @@ if TYPE_CHECKING:
 
 SUBSTITUTES = 5  # local versions of one release that are refused before giving up
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A requirement that some releases of torch are installed with."""
+
+    torch: str  # specifier of those releases
+    requirement: str
+    reason: str
+
+
+_NEEDS = (  # of each package, the first row that applies is taken
+    Need("<2.3", "numpy<2", "torch before 2.3 was compiled against numpy 1 and cannot use numpy 2"),
+    Need("", "numpy", "torch uses numpy where it is there, warns where it is not, and does not declare it"),
+    Need(
+        "<2.2",
+        "setuptools<80",
+        "torch.compile and cpp_extension before 2.2 import pkg_resources, which newer ones lack",
+    ),
+    # 2.2.2, 2.3.1 and 2.9.1 fail without one on Python 3.11; below 80 worked in all that were tried
+    Need("<2.11", "setuptools<80", "inductor before 2.11 imports setuptools, which not every wheel declares"),
+)
 
 
 def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[str, tuple[str, ...]]:
@@ -85,6 +109,25 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     pins = [need for need in needs if need.requirement != requirement_name(need.requirement)]
     notes = tuple(f"{need.requirement}: {need.reason}" for need in pins)
     return [torch, *given, *(need.requirement for need in needs)], notes
+
+
+def needs_of(torch_version: str) -> list[Need]:
+    """Return what a torch release needs beyond what its wheel declares, at most one row per package."""
+    try:
+        version = Version(torch_version)
+    except InvalidVersion:
+        return []
+    release = Version(version.base_version)  # a nightly of 2.3 has 2.3's needs
+    needs: dict[str, Need] = {}
+    for need in _NEEDS:
+        if SpecifierSet(need.torch).contains(release):
+            needs.setdefault(requirement_name(need.requirement), need)
+    return list(needs.values())
+
+
+def requirement_name(requirement: str) -> str:
+    """Return the normalised name of the package that a requirement is about."""
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def locked_versions(lock: str) -> dict[str, str]:

@@ -8,8 +8,7 @@ import pytest
 
 from matrix.environments.commander import condensed, uv_environ
 from matrix.environments.index.sources import Sources
-from matrix.environments.needs import needs_of
-from matrix.environments.resolution import is_same_version, locked_versions, requirements_of
+from matrix.environments.resolution import is_same_version, locked_versions, needs_of, requirements_of
 from matrix.model import Build
 from tests.environments.conftest import ask
 

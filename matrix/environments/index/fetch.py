@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from pypi_simple import DigestMismatchError, PyPISimple
 
 from matrix.environments.index import pages
-from matrix.environments.index.wheel_tags import best_fit
+from matrix.environments.index.releases import best_fit
 from matrix.environments.kept_wheels import ORDER, FetchOrder
 
 if TYPE_CHECKING:

@@ -6,12 +6,14 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
+from packaging import tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter, ValidationError
 
-from matrix.environments.index import wheel_tags
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.sources import FIRST_INDEX, PROJECT, Sources, local_folder, without_credentials
 from matrix.environments.whole_files import write_whole
@@ -74,12 +76,7 @@ _LISTING = TypeAdapter(Listing)
 
 
 def list_releases(
-    build: Build,
-    python: str,
-    sources: Sources,
-    cache: Path | None,
-    *,
-    pause: Callable[[float], None] = time.sleep,
+    build: Build, python: str, sources: Sources, cache: Path | None, *, pause: Callable[[float], None] = time.sleep
 ) -> Listing:
     """Return the torch releases of a build that fit this platform and a Python such as "3.11" or "3.13t".
 
@@ -93,7 +90,7 @@ def list_releases(
         links = (build.find_links,) if build.find_links else ()
         strategy = ""
     shown = [without_credentials(url) for url in (*indexes, "", *links)]
-    key = json.dumps([SCHEMA, python, wheel_tags.machine(), is_own, strategy, shown])
+    key = json.dumps([SCHEMA, python, _machine(), is_own, strategy, shown])
     # a folder is read in no time, and may have changed a second ago
     is_remote = any(local_folder(url) is None for url in (*indexes, *links))
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -123,7 +120,7 @@ def _with_wheels_of(folder: Path | None, listing: Listing) -> Listing:
     listed = {Version(release.version): release for release in (*listing.releases, *listing.yanked)}
     dropped: dict[Version, Release] = {}
     for path in sorted(folder.glob(f"{PROJECT}-*.whl")):
-        fit = wheel_tags.fit(path.name, PROJECT, listing.python)
+        fit = wheel_fit(path.name, PROJECT, listing.python)
         if fit is not None and fit[0] not in listed:
             release = Release(version=str(fit[0]), filename=path.name, url=str(path), source=str(folder))
             dropped[fit[0]] = replace(release, size=path.stat().st_size)
@@ -156,7 +153,7 @@ def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...
     yanked: dict[Version, tuple[int, Release]] = {}
     aside: dict[Version, tuple[int, Release]] = {}
     for source, is_users_link, package in rows:
-        fit = wheel_tags.fit(package.filename, PROJECT, python)
+        fit = wheel_fit(package.filename, PROJECT, python)
         if fit is None:
             continue
         version, rank = fit
@@ -200,3 +197,39 @@ def _kept_listing(file: Path) -> Listing | None:
         return _LISTING.validate_json(file.read_bytes())
     except (OSError, ValidationError):  # gone, cut short, or of another version of the tool
         return None
+
+
+@lru_cache(maxsize=16)
+def _ranks(python: str) -> dict[tags.Tag, int]:
+    """Return the wheel tags that fit, best first: those of the asked Python, not of the running one."""
+    major, minor = (int(part) for part in python.rstrip("t").split(".")[:2])
+    abi = f"cp{major}{minor}" + ("t" if python.endswith("t") else "m" if (major, minor) < (3, 8) else "")
+    platforms = list(tags.platform_tags())
+    fitting = [
+        *tags.cpython_tags((major, minor), abis=[abi], platforms=platforms),
+        *tags.compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms),
+    ]
+    return {tag: rank for rank, tag in reversed(list(enumerate(fitting)))}
+
+
+def wheel_fit(filename: str, project: str, python: str) -> tuple[Version, int] | None:
+    """Return version and rank of a wheel of a project, the lower the better; None for one that does not fit."""
+    try:
+        name, version, _, wheel_tags = parse_wheel_filename(filename)
+    except (InvalidWheelFilename, InvalidVersion):  # an sdist, or not a wheel at all
+        return None
+    ranks = _ranks(python)
+    best = min((ranks[tag] for tag in wheel_tags if tag in ranks), default=None)
+    return None if name != project or best is None else (version, best)
+
+
+def best_fit(filenames: Iterable[str], project: str, version: str, python: str) -> str | None:
+    """Return the wheel of a version that fits a Python best, the first of equals; None where none fits."""
+    fits = ((filename, wheel_fit(filename, project, python)) for filename in filenames)
+    ranks = {filename: found[1] for filename, found in fits if found is not None and found[0] == Version(version)}
+    return min(ranks, key=lambda filename: ranks[filename], default=None)
+
+
+def _machine() -> str:
+    """Return what makes tags differ between machines that share a home folder."""
+    return next(iter(tags.platform_tags()), "")

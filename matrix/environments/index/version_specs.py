@@ -10,8 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from matrix.environments.index import wheel_tags
-from matrix.environments.index.releases import Listing, Release
+from matrix.environments.index.releases import Listing, Release, wheel_fit
 from matrix.environments.index.sources import PROJECT
 from matrix.errors import UsageError
 
@@ -111,7 +110,7 @@ def _wheel_at(path: Path, listing: Listing) -> Release:
         raise UsageError(f"{path} is a wheel of {name}, not of torch")
     if not path.is_file():
         raise UnknownVersionError(f"there is no wheel {path}")
-    if listing.python and wheel_tags.fit(path.name, PROJECT, listing.python) is None:
+    if listing.python and wheel_fit(path.name, PROJECT, listing.python) is None:
         raise UnknownVersionError(
             f"the wheel {path.name} does not fit Python {listing.python} on this machine",
             hint="name a Python it was built for with --python",
