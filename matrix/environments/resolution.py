@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from matrix.model import Build, Request
 
-SUBSTITUTES = 5  # local versions of one release that are refused before giving up
+SUBSTITUTES = 5  # local versions of a release that are excluded before giving up
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
 
@@ -89,8 +89,8 @@ def _excluding(lock: str, excluded: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _substitute(asked: str, version: str, commander: Commander) -> InstallError:
-    reason = f"asked for torch {asked}, but {version} would be installed in its place"
+def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
+    reason = f"asked for torch {wanted}, but {version} would be installed in its place"
     return InstallError(reason, commander.logs / "resolve.log")
 
 
@@ -146,14 +146,14 @@ def index_pins(lock: str) -> dict[str, str]:
     return {canonicalize_name(pin["name"]): pin["version"] for pin in matches if pin and pin["version"]}
 
 
-def is_same_version(asked: str, version: str) -> bool:
-    """Return whether `version` is the one asked for, by number or by a wheel's path, local part included."""
-    if asked.endswith(".whl"):
-        asked = _version_of_wheel(Path(asked).name)
+def is_same_version(wanted: str, version: str) -> bool:
+    """Return whether `version` is the wanted one, a number or a wheel's path, local part included."""
+    if wanted.endswith(".whl"):
+        wanted = _version_of_wheel(Path(wanted).name)
     try:
-        return Version(asked) == Version(version)
+        return Version(wanted) == Version(version)
     except InvalidVersion:
-        return asked == version
+        return wanted == version
 
 
 def _version_of_wheel(filename: str) -> str:

@@ -18,7 +18,7 @@ from matrix.environments.commander import CancelledError
 from matrix.environments.disk import Disk, NoRoomError
 from matrix.environments.index.sources import Sources
 from matrix.model import Build, Outcome
-from tests.environments.conftest import MakeCache, ask, stages_of
+from tests.environments.conftest import MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel, serve
 
 SIZE = 2_000_000  # bytes of a padded stand-in: two fit a budget of 5 MB, three do not
@@ -59,7 +59,7 @@ def test_evicts_in_waves(padded: Path, tmp_path: Path, make_cache: MakeCache) ->
         cache.release(ask(version))
         assert bytes_below(tmp_path / "home") < 5_000_000
     assert installed(tmp_path) == {"2.13.0", "2.14.0"}
-    assert stages_of(cache).count("evicting") == 2
+    assert cache.stages.count("evicting") == 2
 
 
 def test_least_recently_used_goes_first(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
@@ -84,7 +84,7 @@ def test_identity_survives_eviction(padded: Path, tmp_path: Path, make_cache: Ma
     with serve(padded) as index:
         again = make_cache(sources=Sources(index_url=index.url), disk_budget_mb=3, unknown_size_mb=2.1)
         assert again.acquire(ask("2.11.0")) == first
-    assert stages_of(again) == ["evicting", "installing", "ready"]
+    assert again.stages == ["evicting", "installing", "ready"]
 
 
 def test_what_is_shared_stays(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:

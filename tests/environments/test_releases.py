@@ -1,4 +1,4 @@
-"""Which releases exist."""
+"""Releases that exist for a build, a Python and this machine."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_lists_what_fits(tmp_path: Path) -> None:
     build_wheel(tmp_path, "2.4.0", tag="cp311-cp311-manylinux_2_99_x86_64.manylinux_2_99_aarch64")
     build_wheel(tmp_path, "2.5.0", tag="cp313-cp313t-manylinux_2_17_x86_64.manylinux_2_17_aarch64")
     with serve(tmp_path) as index:
-        found = {
+        versions = {
             python: [release.version for release in listed(index, python).releases]
             for python in ("3.11", "3.12", "3.13", "3.13t")
         }
-    assert found == {"3.11": ["2.1.0"], "3.12": ["2.2.0"], "3.13": [], "3.13t": ["2.5.0"]}
+    assert versions == {"3.11": ["2.1.0"], "3.12": ["2.2.0"], "3.13": [], "3.13t": ["2.5.0"]}
 
 
 def test_lists_oldest_first_by_version(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_locked_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "same"),
+    ("wanted", "version", "same"),
     [
         ("2.13.0", "2.13.0", True),
         ("2.13", "2.13.0", True),
@@ -66,9 +66,9 @@ def test_locked_versions() -> None:
         ("/w/torch-2.13.0+cpu-py3-none-any.whl", "2.13.0+cpu", True),
     ],
 )
-def test_is_same_version(asked: str, found: str, same: bool) -> None:
+def test_is_same_version(wanted: str, version: str, same: bool) -> None:
     """A local part makes another version."""
-    assert is_same_version(asked, found) == same
+    assert is_same_version(wanted, version) == same
 
 
 def test_uv_sees_only_the_sources(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urljoin
 import requests
 from pypi_simple import (
     ACCEPT_ANY,
+    DigestMismatchError,
     NoSuchProjectError,
     ProjectPage,
     PyPISimple,
@@ -77,9 +78,21 @@ def fetch(
     except NoSuchProjectError:
         return []
     except requests.RequestException as error:
-        raise page_error(error) from error
+        raise _page_error(error) from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
         raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
+
+
+def download(package: DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
+    """Download a wheel, and check its length and its digest. Raises PageError."""
+    try:
+        with session_of(certificates) as session, PyPISimple(index, session=session) as client:
+            # an index need not publish digests; the length is checked in any case
+            client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
+    except requests.RequestException as error:
+        raise _page_error(error) from error
+    except DigestMismatchError as error:
+        raise PageError("its digest is not the one that the index names", may_pass=False) from error
 
 
 def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.sleep) -> Result:
@@ -104,7 +117,7 @@ def _parse(html: bytes, base: str | None) -> list[DistributionPackage]:
     return packages
 
 
-def page_error(error: requests.RequestException) -> PageError:
+def _page_error(error: requests.RequestException) -> PageError:
     """Return why a request failed, in words without the URL and its credentials."""
     if isinstance(error, requests.HTTPError):
         status = 0 if error.response is None else error.response.status_code

@@ -226,7 +226,7 @@ def wheel_fit(filename: str, project: str, python: str) -> tuple[Version, int] |
 def best_fit(filenames: Iterable[str], project: str, version: str, python: str) -> str | None:
     """Return the wheel of a version that fits a Python best, the first of equals; None where none fits."""
     fits = ((filename, wheel_fit(filename, project, python)) for filename in filenames)
-    ranks = {filename: found[1] for filename, found in fits if found is not None and found[0] == Version(version)}
+    ranks = {filename: fit[1] for filename, fit in fits if fit is not None and fit[0] == Version(version)}
     return min(ranks, key=lambda filename: ranks[filename], default=None)
 
 
