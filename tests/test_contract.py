@@ -16,7 +16,7 @@ from matrix.bisect.axes.git import MARKER
 from matrix.cli.app import app
 from matrix.cli.session import Exit
 from matrix.compare.comparison import ChangeKind, classify
-from matrix.environments.cache import environment_id
+from matrix.environments.installation import environment_id
 from matrix.explain.explainer import Explanations
 from matrix.model import (
     UNOBSERVED,
@@ -153,7 +153,7 @@ def test_identities() -> None:
     assert told["record's key"] == list(signature(record_key).parameters)
     made_of: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("matrix.environments.cache.digest", made_of.append)
+        patch.setattr("matrix.environments.installation.digest", made_of.append)
         request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
         environment_id(request, "3.11.7", [], [])
     (parts,) = made_of

@@ -24,8 +24,9 @@ from matrix.cli.session import (
     write_json,
     write_lines,
 )
-from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
-from matrix.environments.index.releases import EVERY_RELEASE
+from matrix.environments.cache import EnvironmentCache
+from matrix.environments.commander import INSTALL_TIMEOUT
+from matrix.environments.index.version_specs import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
 from matrix.plan import planning

@@ -22,6 +22,7 @@ from matrix.cli.session import (
     write_lines,
 )
 from matrix.environments.cache import EnvironmentCache
+from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.model import Scenario
 from matrix.plan.matrix_file import MatrixFile
 from matrix.plan.planning import MatrixRequest, PlannedCell, RunOptions, plan_matrix
@@ -47,7 +48,7 @@ def matrix(  # one parameter per option
     disk: options.Disk = None,
     install_timeout: Annotated[
         float, EnvironmentOption(metavar="S", min=1, help="Seconds after which an install is given up.")
-    ] = 1800,
+    ] = INSTALL_TIMEOUT,
     scenario: Annotated[
         list[str] | None,
         ScenarioOption(metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from matrix.environments.index.releases import split_specs
+from matrix.environments.index.version_specs import split_specs
 from matrix.errors import UsageError
 from matrix.model import Scenario
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ Interpreter = Annotated[
 ]
 InstallTimeout = Annotated[
     float | None,
-    typer.Option(metavar="S", min=1, help="Seconds for a step of an install, or a build. [default: 900; 14400]"),
+    typer.Option(
+        metavar="S",
+        min=1,
+        help=f"Seconds for a step of an install, or a build. [default: {INSTALL_TIMEOUT:g}; 14400]",
+    ),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.version import Version
 
 from matrix.environments import configs, interpreters
-from matrix.environments.index import builds, releases
+from matrix.environments.index import builds, releases, version_specs
 from matrix.environments.index.sources import configured_sources
 from matrix.errors import PreventedError
 from matrix.model import Build, Config, Request
@@ -122,11 +122,11 @@ class _Expander:
         """Return what a spec means for each Python and build; raises UnknownVersionError where none of them has it."""
         choices: list[_Choice] = []
         unknown: list[_Choice] = []
-        first_error: releases.UnknownVersionError | None = None
+        first_error: version_specs.UnknownVersionError | None = None
         for python, build in itertools.product(pythons, chosen_builds):
             try:
                 choices += [_Choice(version, python, build) for version in self._versions(spec, python, build)]
-            except releases.UnknownVersionError as error:
+            except version_specs.UnknownVersionError as error:
                 first_error = first_error or error
                 unknown.append(_Choice(spec, python, build, error.message))
             except PreventedError as error:
@@ -146,6 +146,8 @@ class _Expander:
         if spec.endswith(".whl"):
             return [str(Path(spec).absolute())]
         listing = releases.list_releases(build, python, self.sources, self.cache)
-        chosen = releases.select(spec, listing)
-        self.notes += [f"torch {version} is yanked, left out: {why}" for version, why in listing.yanked_among(spec)]
+        chosen = version_specs.select(spec, listing)
+        self.notes += [
+            f"torch {version} is yanked, left out: {why}" for version, why in version_specs.yanked_among(spec, listing)
+        ]
         return [release.version for release in chosen]

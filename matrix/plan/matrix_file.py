@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from matrix.environments import configs
-from matrix.environments.index import builds, releases
+from matrix.environments.index import builds, version_specs
 from matrix.errors import UsageError
 from matrix.model import Build, Config, Request
+from matrix.suite.specifiers import in_specifier
 from matrix.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _specifier(value: str) -> str:
     return value
 
 
-_TorchSpec = Annotated[str, _named(lambda spec, _own: releases.check_spec(spec))]
+_TorchSpec = Annotated[str, _named(lambda spec, _own: version_specs.check_spec(spec))]
 _BuildName = Annotated[str, _named(lambda name, own: name == "auto" or builds.build_named(name, own.builds))]
 _ConfigName = Annotated[str, _named(lambda name, own: configs.config_named(name, own.configs))]
 
@@ -99,7 +99,7 @@ class Exclude(_Table):
     def matches(self, request: Request) -> bool:
         """Return whether every value named here applies to `request`."""
         return (
-            (not self.torch or _in_specifier(request.torch, self.torch))
+            in_specifier(request.torch, self.torch, as_final=False)
             and self.python in {"", request.python}
             and self.build in {"", request.build.name}
             and self.config in {"", request.config.name}
@@ -254,10 +254,3 @@ def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
     }
     model = tables[keys[0]] if len(keys) > 1 else MatrixFile
     return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _in_specifier(version: str, specifier: str) -> bool:
-    try:
-        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
-    except ValueError:
-        return False  # a wheel's path

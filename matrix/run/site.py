@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.environments.cache import cell_environ
-from matrix.environments.environ import recorded
+from matrix.environments.environ import cell_environ, recorded
 from matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt

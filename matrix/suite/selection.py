@@ -12,12 +12,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 from matrix.errors import UsageError
 from matrix.model import Expectation, Outcome, Scenario
 from matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
+from matrix.suite.specifiers import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -209,8 +207,8 @@ def expected(
     """
     for line in scenario.expect:
         applies = (
-            _in_specifier(torch, line.torch)
-            and _in_specifier(python, line.python)
+            in_specifier(torch, line.torch, as_final=True)
+            and in_specifier(python, line.python, as_final=True)
             and fnmatchcase(build, line.build or "*")
             and fnmatchcase(config, line.config or "*")
             and line.variant.items() <= variant.items()
@@ -226,17 +224,3 @@ def agrees(outcome: Outcome, line: Expectation | None) -> bool:
     A skip never contradicts a header: the script says that the question does not arise here.
     """
     return outcome in {line.outcome if line else Outcome.PASS, Outcome.SKIP}
-
-
-def _in_specifier(version: str, specifier: str) -> bool:
-    """Return True where `specifier` is empty or holds `version`. What is no version is in none."""
-    if not specifier:
-        return True
-    try:
-        parsed = Version(version)
-    except InvalidVersion:
-        return False
-    specifiers = SpecifierSet(specifier)
-    # a line that names a pre-release wants them told apart
-    whole = parsed if specifiers.prereleases else Version(parsed.base_version)
-    return specifiers.contains(whole, prereleases=True)

@@ -15,7 +15,7 @@ from matrix.bisect.axes.tried_commits import TriedCommits
 from matrix.bisect.question import workbench
 from matrix.bisect.strategy.evidence import Change, Find
 from matrix.environments import configs
-from matrix.environments.built_commits import BuiltCommits
+from matrix.environments.built_commits import BuiltCommits, CommitBuild
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,16 +46,14 @@ def search_commits(question: SearchQuestion, source: Source, show: Show) -> Bise
     """
     checkout = Checkout.at(source.checkout)
     bounds, change = _bounds(question, checkout)
-    cache = BuiltCommits(
-        question.home,
+    build = CommitBuild(
         folder=checkout.folder,
         command=source.command,
         interpreter=_interpreter(source, checkout),
-        config=configs.config_named(question.file.axes.config[0], question.file.configs),
-        go_to=checkout.go_to,
         timeout=source.timeout,
-        fresh=question.fresh,
     )
+    config = configs.config_named(question.file.axes.config[0], question.file.configs)
+    cache = BuiltCommits(question.home, build, config, checkout.go_to, fresh=question.fresh)
     refuse(checkout)
     with workbench(question, cache, show) as bench, borrowed(checkout, question.home):
         tried = TriedCommits(

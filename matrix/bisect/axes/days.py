@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
-from matrix.environments.commander import CancelledError, InstallError
+from matrix.environments.commander import InstallError
 from matrix.environments.resolution import locked_versions
 from matrix.errors import UsageError
 from matrix.model import Build, Config, Request
@@ -51,8 +51,6 @@ class Days:
             before = f"{self.since + timedelta(days=position + 1)}T00:00:00Z"
             try:
                 lock = self.cache.locked(self.requirements, self.build, self.python, before=before, cancelled=cancelled)
-            except CancelledError:
-                raise
             except InstallError as error:
                 return self._request(problem=f"as of {self.values[position]}, {error.reason}")
             self._resolved[position] = self._request(lock)

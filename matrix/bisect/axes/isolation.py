@@ -11,7 +11,7 @@ from matrix.bisect.axes.days import locked_request
 from matrix.bisect.axes.locks import PackageChange, combined, differences, together
 from matrix.bisect.driver import Bisector
 from matrix.bisect.strategy.evidence import AnswerKind, Find
-from matrix.environments.commander import InstallError
+from matrix.environments.commander import CancelledError, InstallError
 from matrix.explain.rules import minimal_set
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class Isolator:
         problem = None
         try:
             lock = self.resolver.locked(lock, self.build, self.python, constraints=limits)
-        except InstallError as error:
-            problem = error.reason
+        except (InstallError, CancelledError) as error:
+            problem = str(error)
         return locked_request(lock, self.python, self.build, self.config, problem=problem)
 
     def _needs(

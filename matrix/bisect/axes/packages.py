@@ -15,7 +15,7 @@ from matrix.bisect.axes.releases_axis import bisector, common
 from matrix.bisect.question import workbench
 from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.environments.configs import config_named
-from matrix.environments.index.releases import EVERY_RELEASE, is_exact_version
+from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Build, Request
 from matrix.plan import matrix_file
