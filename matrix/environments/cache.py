@@ -202,7 +202,7 @@ class EnvironmentCache:
                 self._disk.unmark(key)
 
     def _install(self, request: Request, commander: Commander) -> None:
-        """Make sure that the installation is there, whole, and marked as in use."""
+        """Install what is not whole yet, and mark the installation as in use."""
         key, folder = request.install_key, self._folder(request)
         installation = folder.installation()
         if installation is not None and not is_unchanged(installation.watched):

@@ -33,7 +33,7 @@ PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the probe says; where `problem` is set the canary failed, and much may be missing."""
+    """The probe's answer. Where `problem` is set, the canary failed and much of the rest may be missing."""
 
     problem: str | None
     log: Path
@@ -122,7 +122,7 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
 
 
 def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, commander: Commander) -> Environment:
-    """Return an environment of the user's, as it is; probed anew where its files have changed."""
+    """Return an environment of the user's as it is. It is probed again when its files have changed."""
     if (known := known_environment(request, folder)) is not None:
         return known
     interpreter = request.interpreter

@@ -1,12 +1,12 @@
-"""Keep the wheels of nightlies: their index drops them after some weeks, and a search may go on later than that.
+"""Keep the wheels of nightlies: their index drops them after some weeks, while a search may need them later.
 
-Of a build of nightlies from an index over the network, every wheel that only this index has (torch itself, and what
-was built with it) is fetched once, into wheels/<build> of the state folder, and installed from there, whatever the
-index does meanwhile.
+For a build of nightlies from a network index, every wheel that only this index has (torch itself, and what was built
+with it) is fetched once into wheels/<build> of the state folder, and installed from there.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -109,13 +109,13 @@ def main() -> None:
     remove_left_over(folder)
     for project, version in order.wanted.items():
         try:
-            pages.retried(lambda project=project, version=version: _fetch_wheel(order, project, version))  # type: ignore[misc]
+            pages.retried(functools.partial(_fetch_wheel, order, project, version))
         except pages.PageError as error:
             sys.exit(f"error: {project} {version}: {error.problem}")
 
 
 def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
-    """Fetch the wheel of a version that fits best; one that the index does not have is left out. Raises PageError."""
+    """Fetch the best wheel of a version, if the index has one. Raises PageError."""
     from matrix.environments.index import pages
 
     listed = pages.fetch(order.index, is_index=True, certificates=order.certificates, project=project)
@@ -129,7 +129,7 @@ def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
 
 @contextmanager
 def partial(folder: Path, filename: str) -> Iterator[Path]:
-    """Give a name for a file until it is whole, locked for as long as this process lives; remove it in the end."""
+    """Give a name for a file until it is whole, locked while this process lives; remove what is left in the end."""
     path = folder / f"{PARTIAL}{os.getpid()}-{filename}"
     with FileLock(lock_of(path)):
         try:

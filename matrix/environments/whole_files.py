@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file under another, hidden name and rename it: nobody reads a half."""
+    """Write a file under a hidden name, then rename it, so that no reader sees a half."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Where packages come from: what the user's uv and pip settings name.
 
-uv ignores pip's configuration and pip ignores uv's, so both are read here, once, and then told to uv
-explicitly. The files are small and parsed directly: `pip config list` costs 0.3 s.
+uv ignores pip's configuration and pip ignores uv's, so both are read here, once, and passed to uv explicitly.
+The files are small and parsed directly: `pip config list` costs 0.3 s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.request import url2pathname
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-PROJECT = "torch"  # what is looked for in indexes
+PROJECT = "torch"  # searched for in indexes
 DEFAULT_INDEX = "https://pypi.org/simple"  # of pip and of uv
 BEST_MATCH = "unsafe-best-match"  # pip's way: the best version that any index holds
 FIRST_INDEX = "first-index"  # uv's way: only the first index that knows the project
