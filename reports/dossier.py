@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from matrix.compare.comparison import Comparison
     from matrix.compare.nights import Night
-    from matrix.records.stored_runs import Head, StoredRun
+    from matrix.records.stored_runs import RunFolder, StoredRun
 
 NIGHTS = 30  # earlier runs that are looked at
 SHARED = 0.5  # of a run's cells, that an earlier one must have for the two to be compared unasked
@@ -34,10 +34,10 @@ class Story:
     bisections: tuple[Bisection, ...]  # of tests that it has, the latest of each
 
 
-def told(head: Head, home: Path, baseline: Head | None = None) -> Story:
+def told(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Story:
     """Return what is known of a run in a state folder, or from elsewhere; `baseline` is the run to compare it with."""
     stored = stored_runs.read(head)
-    known = stored_runs.heads(home)
+    known = stored_runs.all_runs(home)
     earlier = [one for one in known if one.run.kind in stored_runs.COMPARABLE and _is_before(one, head)][-NIGHTS:]
     found = nights(stored.result, earlier)
     if baseline is None:
@@ -51,11 +51,11 @@ def told(head: Head, home: Path, baseline: Head | None = None) -> Story:
     )
 
 
-def _is_before(one: Head, other: Head) -> bool:
+def _is_before(one: RunFolder, other: RunFolder) -> bool:
     return (one.run.started, one.run.id) < (other.run.started, other.run.id) and one.run.id not in other.run.parts
 
 
-def _bisections(stored: StoredRun, head: Head, known: Sequence[Head]) -> Iterator[Bisection]:
+def _bisections(stored: StoredRun, head: RunFolder, known: Sequence[RunFolder]) -> Iterator[Bisection]:
     """Yield the answer of the run itself, if it was a search; else the latest for each of its tests."""
     if head.run.kind == "bisect":
         known = [head]

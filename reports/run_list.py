@@ -13,7 +13,7 @@ from matrix.model import Model, Run
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.records.pruning import Pruned
+    from matrix.records.stored_runs import Pruned
 
 SCHEMA = 1
 COMMAND_SHOWN = 60  # columns; who needs more finds it in run.json

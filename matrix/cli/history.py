@@ -25,7 +25,7 @@ def history(
     home = store.state_folder()
     check_folders_of(json_file)
     found = nights.history(
-        scenario, [head for head in stored_runs.heads(home) if head.run.kind in stored_runs.COMPARABLE]
+        scenario, [head for head in stored_runs.all_runs(home) if head.run.kind in stored_runs.COMPARABLE]
     )
     if not found:
         raise UsageError(f"no stored run has a cell {scenario}", hint="`whichtorch runs` lists the runs")

@@ -153,7 +153,7 @@ def _run(
         seconds = round(time.monotonic() - started, 3)
         ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}
         run_store.finish(run_store.run.model_copy(update=ended))
-    return stored_runs.read(stored_runs.Head(folder=run_store.folder, run=run_store.run))
+    return stored_runs.read(stored_runs.RunFolder(folder=run_store.folder, run=run_store.run))
 
 
 def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:

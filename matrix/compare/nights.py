@@ -15,7 +15,7 @@ from matrix.records import stored_runs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.records.stored_runs import Head
+    from matrix.records.stored_runs import RunFolder
 
 
 SCHEMA = 1
@@ -44,7 +44,7 @@ class Histories(Model):
     histories: dict[str, list[NightCell]]
 
 
-def nights(result: Result, before: Sequence[Head]) -> tuple[Night, ...]:
+def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:
     """Return what earlier runs and this one, the last, made of this one's cells; runs without any are left out.
 
     A nightly stands for that of the other nights.
@@ -61,7 +61,7 @@ def _night(result: Result, asked: set[tuple[str, str]]) -> Night:
     return Night(run=result.run, cells=len(mine), outcomes=dict(Counter(cell.outcome for cell in mine)))
 
 
-def history(name: str, heads: Sequence[Head]) -> dict[str, list[NightCell]]:
+def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]:
     """Return what runs, oldest first, made of the cells that a scenario's name or a glob means, by their names."""
     found: dict[str, list[NightCell]] = {}
     for head in heads:

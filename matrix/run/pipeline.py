@@ -266,7 +266,7 @@ class MatrixRun:
         if not _is_slow(last):
             return None
         enough = SLOW_RERUN * last[0].attempt.limit
-        return self._records.looked_at_for(ready.environment.id, ready.planned.scenario, ready.planned.variant, enough)
+        return self._records.decisive(ready.environment.id, ready.planned.scenario, ready.planned.variant, enough)
 
     def _try(self, ready: _Ready, last: list[Record], native: Path | None, role: Role = Role.JUDGE) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted.
