@@ -8,6 +8,7 @@ import typer
 from matrix.errors import UsageError
 from matrix.model import Scenario
 from matrix.suite import selection
+from matrix.suite.headers import SUITE_ROOT
 
 Test = Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")]
 Timeout = Annotated[float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt.")]
@@ -23,7 +24,7 @@ def commas(values: list[str] | None) -> tuple[str, ...]:
 def scenarios_of(test: str) -> list[Scenario]:
     """Return what a Test names: a scenario of the suite, by name or path, or a script of the user's."""
     path = Path(test.partition("[")[0])
-    if path.suffix == ".py" and not path.resolve().is_relative_to(selection.SUITE_ROOT):
+    if path.suffix == ".py" and not path.resolve().is_relative_to(SUITE_ROOT):
         return [selection.script(test)]
     return selection.select(selection.suite(), (test,))
 

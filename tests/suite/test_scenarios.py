@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from matrix.errors import UsageError
 from matrix.model import Condition, Expectation, Outcome, Scenario
 from matrix.suite import selection
-from matrix.suite.selection import ScenarioError, agrees, expected, read_scenario, select, variant_environ, variants_of
+from matrix.suite.headers import ScenarioError, read_scenario
+from matrix.suite.selection import agrees, expected, select, variant_environ, variants_of
+from tests import contract
 
 SUITE = selection.suite()
 WHERE = {"python": "3.11.7", "build": "pypi", "config": "default"}
@@ -269,7 +271,7 @@ threads = [1, 2]
         ("[variants]\nGrad = ['on']", "3: variants.Grad: names are lower-case letters, digits and _"),
         (
             "[variants]\nhooks = ['on']",
-            "3: variants.hooks: taken, as are attempt, home, hooks, ",
+            "3: variants.hooks: taken, as are attempt, command, fetch, home, hooks, native, ",
         ),
         ("native = ['none.cpp']", "2: native: there is no file 'none.cpp' beside the script"),
         ("native = 'none.cpp'", "2: native: must be a list, in [brackets]"),
@@ -302,6 +304,15 @@ def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, header: str, mistake
     assert found[0].startswith(mistake)
 
 
+def test_no_variant_may_take_the_name_of_a_variable(tmp_path: Path) -> None:
+    """A variant `stacks` would be WHICHTORCH_STACKS: every variable that the contract promises is taken."""
+    names = [name.removeprefix("WHICHTORCH_").lower() for name in contract.words("variable", "set by", "meaning")]
+    assert {"stacks", "fetch", "command", "pytorch_index"} < set(names)
+    header = "[variants]\n" + "\n".join(f"{name} = ['on']" for name in names)
+    expected_starts = [f"{line}: variants.{name}: taken, as are " for line, name in enumerate(names, 3)]
+    assert [mistake.partition("attempt, ")[0] for mistake in mistakes_of(script(tmp_path, header))] == expected_starts
+
+
 @pytest.mark.parametrize(
     ("source", "mistake"),
     [
@@ -330,15 +341,15 @@ def test_a_header_marked_wrongly_is_not_passed_over(tmp_path: Path, source: str,
 
 def test_all_files_of_a_suite_are_told_at_once(tmp_path: Path) -> None:
     """One message names the mistakes of every header, by file and line."""
-    one = script(tmp_path, "timeout = 0", "b/one.py")
-    two = script(tmp_path, "tags = 1\nsumary = ''", "a/two.py")
+    second = script(tmp_path, "timeout = 0", "b/one.py")
+    first = script(tmp_path, "tags = 1\nsumary = ''", "a/two.py")
     with pytest.raises(ScenarioError) as caught:
         selection.suite(tmp_path)
     assert caught.value.message.splitlines() == [
         "3 mistakes in scenario headers:",
-        f"  {two}:2: tags: must be a list, in [brackets]",
-        f"  {two}:3: sumary: unknown key; did you mean 'summary'?",
-        f"  {one}:2: timeout: must be more than 0",
+        f"  {first}:2: tags: must be a list, in [brackets]",
+        f"  {first}:3: sumary: unknown key; did you mean 'summary'?",
+        f"  {second}:2: timeout: must be more than 0",
     ]
     assert "timeout" in caught.value.hint
 
