@@ -20,7 +20,7 @@ class PlanError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class ListedEnvironment:
     """An environment of the matrix file, as nox lists it."""
 
     session: str  # "env(torch-2.15.0-cpu)"
@@ -40,12 +40,12 @@ class Environment:
         return "-".join(["wheels", *(value for name, value in chosen.items() if name != "--config")])
 
 
-def read(text: str) -> list[Environment]:
+def read(text: str) -> list[ListedEnvironment]:
     """Return the environments that nox listed in its last line. Raises PlanError where there are none."""
     try:
         listed = json.loads(text.strip().rpartition("\n")[2])  # without uv, pip's words come before it
         found = [
-            Environment(session=one["session"], options=tuple(one["call_spec"]["options"]))
+            ListedEnvironment(session=one["session"], options=tuple(one["call_spec"]["options"]))
             for one in listed
             if one["name"] == "env"
         ]
@@ -56,13 +56,13 @@ def read(text: str) -> list[Environment]:
     return found
 
 
-def shares(environments: list[Environment], jobs: int) -> list[list[Environment]]:
+def shares(environments: list[ListedEnvironment], jobs: int) -> list[list[ListedEnvironment]]:
     """Return the environments of each job: none without any, their numbers alike, neighbours together."""
     number, jobs = len(environments), min(jobs, len(environments))
     return [environments[job * number // jobs : (job + 1) * number // jobs] for job in range(jobs)]
 
 
-def job_matrix(environments: list[Environment]) -> dict[str, list[dict[str, str]]]:
+def job_matrix(environments: list[ListedEnvironment]) -> dict[str, list[dict[str, str]]]:
     """Return the matrix of a GitHub job: what each is called, its sessions by line, and which cache it uses."""
     is_cached = len({one.cache for one in environments}) <= CACHES
     rows = []
@@ -74,7 +74,7 @@ def job_matrix(environments: list[Environment]) -> dict[str, list[dict[str, str]
     return {"include": rows}
 
 
-def sessions_of(environments: list[Environment], share: str) -> list[str]:
+def sessions_of(environments: list[ListedEnvironment], share: str) -> list[str]:
     """Return the sessions of one job of several, "3/8"; none where there are more jobs than environments."""
     job, jobs = (int(number) for number in share.split("/"))
     given = shares(environments, jobs)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
-from matrix.inspect.controls import Bare
+from matrix.inspect.controls import BareInterpreter
 from matrix.model import Outcome
 from matrix.plan import planning
 from matrix.records.store import Records
-from matrix.run.recording import laboratory
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 from tests.process.running import PROGRAMS
 from tests.process.test_capture import KINDS
@@ -44,9 +44,9 @@ def _cells(
     folder: Path, suite: Sequence[Scenario], times: int, at_once: int, timeout: float | None = None
 ) -> list[Cell]:
     """Run every variant of some scenarios so many times, as cells of this Python; return them all."""
-    cache = Bare(folder, Path(sys.executable), platform.python_version())
+    cache = BareInterpreter(folder, Path(sys.executable), platform.python_version())
     planned = planning.plan([cache.request], suite, planning.RunOptions(timeout=timeout, fresh=True))
-    with laboratory(folder, cache, Records(), _quiet) as lab:
+    with recorded_run(cache, Records(), _quiet) as lab:
         return list(lab([cell for cell in planned for _ in range(times)], at_once)[1])
 
 

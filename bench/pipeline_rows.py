@@ -13,6 +13,7 @@ from matrix.model import Build, Config, Request, Scenario
 from matrix.plan import planning
 from matrix.records.store import new_run, read_records
 from matrix.run.pipeline import MatrixRun
+from matrix.run.site import LocalSite
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.wheels import build_companion, build_wheel
 
@@ -49,15 +50,9 @@ def _run(home: Path, planned: list[planning.PlannedCell], *, store_again: bool =
     """Run planned cells with a fake executor; `store_again` appends every record on disk to the new run, too."""
     records = read_records(home)
     with new_run(home, ()) as store:
-        run = MatrixRun(
-            planned,
-            cache=FakeCache(home),  # type: ignore[arg-type]
-            executor=FakeExecutor(lambda _: PASSED),  # type: ignore[arg-type]
-            records=records,
-            store=store,
-            emit=lambda _: None,
-        )
-        run.run(2)
+        site = LocalSite(FakeCache(home), FakeExecutor(lambda _: PASSED), records, store, lambda _: None, jobs=2)
+        run = MatrixRun(planned, site, store, lambda _: None)
+        run.run()
         if store_again:
             for cell in planned:
                 for record in records.of(cell.key(FakeCache(home).environment(cell.request))):

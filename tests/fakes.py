@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.environments.provider import Stage
-    from matrix.process.supervision import Task
+    from matrix.process.supervision import Supervised, Task
 
 PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
 MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0, cpu_seconds=60, moving=True)
@@ -83,6 +83,10 @@ class FakeExecutor:
         with self._lock:
             self.tasks.append(task)
         return self.behave(task)
+
+    @property
+    def running(self) -> tuple[Supervised, ...]:
+        return ()
 
     def interrupt(self) -> None:
         pass

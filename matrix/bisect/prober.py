@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from matrix.events import AttemptEnded
 from matrix.model import Role
-from matrix.run.executor import LocalExecutor
-from matrix.run.pipeline import SIGNAL_CHECK, MatrixRun
+from matrix.process.executor import LocalExecutor
+from matrix.run.pipeline import MatrixRun
+from matrix.run.site import SIGNAL_CHECK, LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from matrix.events import Emit, Event
     from matrix.model import Cell, Environment
     from matrix.plan.planning import PlannedCell
+    from matrix.process.executor import Executor
     from matrix.process.supervision import Supervised
     from matrix.records.store import Records, RunStore
+    from matrix.run.site import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,7 @@ class Probed:
 @dataclass(slots=True, kw_only=True)
 class _Running:
     run: MatrixRun
-    executor: LocalExecutor
+    site: Site
     thread: threading.Thread
 
 
@@ -48,7 +51,7 @@ class Prober:
         records: Records,
         store: RunStore,
         emit: Emit,
-        make_executor: Callable[[], LocalExecutor] = LocalExecutor,
+        make_executor: Callable[[], Executor] = LocalExecutor,
     ) -> None:
         self._cache, self._records, self._store, self._tell = cache, records, store, emit
         self._make_executor = make_executor  # one for each probe, so that one can be stopped alone
@@ -72,22 +75,15 @@ class Prober:
     def attempts(self) -> tuple[Supervised, ...]:
         """Return the attempts that run now."""
         with self._changed:
-            return tuple(one for running in self._running.values() for one in running.executor.running)
+            return tuple(attempt for probe in self._running.values() for attempt in probe.site.running)
 
     def start(self, position: int, planned: PlannedCell) -> None:
         """Begin a probe; `wait` tells what came of it."""
-        executor = self._make_executor()
-        run = MatrixRun(
-            [planned],
-            cache=self._cache,
-            executor=executor,
-            records=self._records,
-            store=self._store,
-            emit=self._emit,
-        )
+        site = LocalSite(self._cache, self._make_executor(), self._records, self._store, self._emit)
+        run = MatrixRun([planned], site, self._store, self._emit)
         thread = threading.Thread(target=self._probe, args=(position, run), name=f"probe {position}", daemon=True)
         with self._changed:
-            self._running[position] = _Running(run=run, executor=executor, thread=thread)
+            self._running[position] = _Running(run=run, site=site, thread=thread)
         thread.start()
 
     def cancel(self, position: int) -> None:
@@ -131,7 +127,7 @@ class Prober:
     def _probe(self, position: int, run: MatrixRun) -> None:
         failure: BaseException | None = None
         try:
-            run.run(jobs=1)
+            run.run()
         except BaseException as error:  # noqa: BLE001  raised again in `wait`
             failure = error
         environment = run.environments[0] if run.environments else None

@@ -13,7 +13,7 @@ from matrix.bisect.strategy import evidence
 from matrix.events import EnvironmentStage, Show
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.records import store
-from matrix.run.recording import opened_run
+from matrix.run.pipeline import opened_run
 from matrix.run.signals import answering
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from matrix.cli.exits import Exit
 from matrix.cli.output import print_lines
 from matrix.cli.session import progress_on, terminating_like_interrupt
 from matrix.plan.naming import environment_named
+from matrix.process.executor import default_jobs
 from matrix.records import store
-from matrix.run.executor import default_jobs
 
 
 def doctor(

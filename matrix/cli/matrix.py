@@ -1,8 +1,6 @@
 """`whichtorch matrix`: scenarios in every environment of a matrix."""
 
 import shutil
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +16,10 @@ from matrix.environments.cache import EnvironmentCache
 from matrix.model import Scenario
 from matrix.plan import planning
 from matrix.plan.matrix_file import MatrixFile, expand
-from matrix.process.marks import owner_is_dead, state_id, sweep
+from matrix.process.executor import default_jobs
 from matrix.records import store, stored_runs
 from matrix.records.stored_runs import StoredRun
-from matrix.run.executor import LocalExecutor, default_jobs
-from matrix.run.pipeline import MatrixRun
-from matrix.run.signals import answering
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 from reports import markdown, table
 
@@ -87,7 +83,6 @@ def matrix(  # one parameter per option
     130 interrupted. With --baseline: 1 something that passed in the other run does not in this one; 3 cells that
     had an outcome there were kept from running.
     """
-    started = time.monotonic()
     home = store.state_folder()
     console = Console()
     file = axes.read_matrix(matrix_file, axes.named_axes(torch, python, build, config_names))
@@ -113,7 +108,7 @@ def matrix(  # one parameter per option
     if list_only:
         print_lines(table.plan_lines(planned, cache, records))
         return
-    stored = _run(planned, cache, records, console, started=started, jobs=how.jobs, waiting=0 if jobs else how.jobs)
+    stored = _run(planned, cache, records, console, jobs=how.jobs, waiting=0 if jobs else how.jobs)
     print_lines(_report_lines(stored, console))
     for path in _written(stored, json_file, markdown_file):
         print(f"wrote {table.short(path)}")
@@ -136,24 +131,16 @@ def _run(
     records: store.Records,
     console: Console,
     *,
-    started: float,  # by the monotonic clock
     jobs: int,
     waiting: int,
 ) -> StoredRun:
-    """Run what is not known yet, after sweeping away what a killed run left; return the run as it was stored."""
-    ours = state_id(cache.home)
-    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
-    with store.new_run(cache.home, tuple(sys.argv[1:]), len(planned)) as run_store:
-        with terminating_like_interrupt(), progress_on(console)(len(planned)) as progress:
-            executor = LocalExecutor()
-            run = MatrixRun(planned, cache=cache, executor=executor, records=records, store=run_store, emit=progress)
-            with answering(lambda: executor.running, progress):
-                run.run(jobs, waiting=waiting)
-        code = Exit.INTERRUPTED if run.interrupted else exit_code(run.cells)
-        seconds = round(time.monotonic() - started, 3)
-        ended = {"seconds": seconds, "interrupted": run.interrupted, "exit_code": int(code)}
-        run_store.finish(run_store.run.model_copy(update=ended))
-    return stored_runs.read(stored_runs.RunFolder(folder=run_store.folder, run=run_store.run))
+    """Run what is not known yet; return the run as it was stored."""
+    with terminating_like_interrupt(), recorded_run(cache, records, progress_on(console), len(planned)) as recorded:
+        run = recorded.run(planned, jobs, waiting)
+        code = Exit.INTERRUPTED if run.is_interrupted else exit_code(run.cells)
+        ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
+        recorded.store.run = recorded.store.run.model_copy(update=ended)
+    return stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
 
 
 def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:

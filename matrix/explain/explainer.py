@@ -15,7 +15,7 @@ from matrix.plan.naming import EXISTING, axes_of, environment_named, request_for
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
-from matrix.run.recording import laboratory
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ def answers(
     tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
     if not question.may_run:
         return tuple(explainer.answer(*test) for test in tests)
-    with laboratory(home, cache, records, show) as lab:
+    with recorded_run(cache, records, show) as lab:
         explainer.run = lab
         return tuple(explainer.answer(*test) for test in tests)
 

@@ -18,8 +18,8 @@ from matrix.environments.commander import InstallError, uv_path
 from matrix.environments.index.builds import answers, build_named
 from matrix.environments.index.sources import configured_sources, without_credentials
 from matrix.inspect.processes import REMEDY
+from matrix.process.executor import MEMORY_PER_JOB_MB
 from matrix.process.supervision import find_py_spy, is_complete
-from matrix.run.executor import MEMORY_PER_JOB_MB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from matrix.model import Build, Cell, Config, Environment, Outcome, Request, dig
 from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
-from matrix.run.recording import laboratory
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def run_controls(
     """
     bare = BareInterpreter(home, interpreter, _version_of(interpreter))
     planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(jobs=jobs, fresh=True))
-    with laboratory(home, bare, Records(), show) as lab:
-        _, cells = lab(planned, jobs)
+    with recorded_run(bare, Records(), show) as run:
+        _, cells = run(planned, jobs)
     environment = bare.known(bare.request)
     axes = {"torch": "0", "python": environment.python, "build": environment.build, "config": environment.config}
     for control, cell in zip(planned, cells, strict=True):

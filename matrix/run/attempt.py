@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matrix.diagnosis.hang.hang_diagnosis import Diagnosis
     from matrix.diagnosis.verdict import Verdict
     from matrix.plan.planning import PlannedCell
-    from matrix.privacy.redaction import Redactor
+    from matrix.process.executor import Executor
     from matrix.process.supervision import Ending
-    from matrix.run.executor import LocalExecutor
+    from matrix.records.store import RunStore
 
 STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
@@ -37,78 +37,85 @@ SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest 
 STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOrder:
+    """How one attempt is to be made."""
+
+    limit: float  # seconds
+    role: Role = Role.JUDGE
+    rerun_because: str = ""  # of a longer look at what was slow: why it is made
+    native: Path | None = None  # the module that was built from the scenario's native sources
+
+
 def run_attempt(
     planned: PlannedCell,
     environment: Environment,
-    *,
-    limit: float,
-    is_rerun: bool,
-    executor: LocalExecutor,
+    order: AttemptOrder,
+    executor: Executor,
     home: Path,
-    folder: Path,
-    redactor: Redactor,
-    role: Role = Role.JUDGE,
-    native: Path | None = None,
+    store: RunStore,
 ) -> Record | None:
-    """Run a script once, with what it writes in `folder`; None where it was interrupted.
+    """Run a script once, in a folder of its own in the run's store; return None where it was interrupted.
 
-    An observing attempt has the start-up hook `observe` note what it dispatches. `native` is the module
-    built from the scenario's native sources. A rerun is the longer look at what was slow. What the script and
-    the collectors wrote is redacted before anything is read from it, so that the record shows no more than they do.
+    Redact what the script and the collectors wrote before anything is read from it, so that the record shows no
+    more than the files do.
     """
-    started = datetime.now(UTC)
-    task = _task(planned, environment, limit, home, folder)
-    task.env.update({NATIVE_VARIABLE: str(native)} if native else {})
-    if role is Role.OBSERVE:
-        task.env.update(_observing(task.env, folder))
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    folder = store.attempt_folder()
+    task = _task(planned, environment, order, home, folder)
+    redactor = store.redactor.knowing(planned.request.config.env)
     try:
         ending = executor.run(task)
     finally:
         _remove(folder / "tmp")
-        redactor = redactor.knowing(planned.request.config.env)
         redactor.tree(folder)
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
     stderr = _end_of(Path(task.stderr))
-    verdict = judge(ending, stderr, planned.limits.memory_mb, is_rerun=is_rerun)
+    verdict = judge(ending, stderr, planned.limits.memory_mb, is_rerun=bool(order.rerun_because))
     verdict, diagnosis = _diagnosed(verdict, ending, environment, folder / STACKS, stderr)
     evidence = ending.evidence
-    if role is Role.OBSERVE:
+    if order.role is Role.OBSERVE:
         evidence = evidence | {OBSERVED: _observation(folder)}
     elif diagnosis and verdict.outcome is Outcome.HANG and declared(planned.scenario, planned.variant):
         evidence = evidence | {OBSERVED: observation_of(diagnosis)}
-    record = Record(
+    attempt = Attempt(
+        role=order.role,
+        outcome=verdict.outcome,
+        seconds=round(ending.seconds, 3),
+        stopped_by=StoppedBy(ending.stopped_by),
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        peak_rss_mb=round(ending.peak_rss_mb, 1),
+        survivors=tuple(redactor.text(survivor)[:SURVIVOR_LENGTH] for survivor in ending.survivors),
+        stdout=str(Path(task.stdout).relative_to(home)),
+        stderr=str(Path(task.stderr).relative_to(home)),
+        limit=order.limit,
+        cpu_seconds=round(ending.cpu_seconds, 2),
+        started=started,
+        stdout_bytes=ending.stdout_bytes,
+        stderr_bytes=ending.stderr_bytes,
+        stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
+        diagnosis=stack_folder.fields_of(diagnosis, ending.diagnosis_seconds) if diagnosis else None,
+        note=verdict.note,
+        message=verdict.message,
+        evidence=evidence,
+    )
+    record = _record(planned, environment, attempt, verdict.signature)
+    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+
+
+def _record(planned: PlannedCell, environment: Environment, attempt: Attempt, signature: str | None) -> Record:
+    return Record(
         key=planned.key(environment),
         environment=environment.id,
         scenario=planned.scenario.name,
         source_hash=planned.scenario.source_hash,
         variant=planned.variant,
         limits=planned.limits,
-        attempt=Attempt(
-            role=role,
-            outcome=verdict.outcome,
-            seconds=round(ending.seconds, 3),
-            stopped_by=StoppedBy(ending.stopped_by),
-            exit_code=ending.exit_code,
-            signal=ending.signal,
-            peak_rss_mb=round(ending.peak_rss_mb, 1),
-            survivors=tuple(redactor.text(one)[:SURVIVOR_LENGTH] for one in ending.survivors),
-            stdout=str(Path(task.stdout).relative_to(home)),
-            stderr=str(Path(task.stderr).relative_to(home)),
-            limit=limit,
-            cpu_seconds=round(ending.cpu_seconds, 2),
-            started=started.isoformat(timespec="seconds"),
-            stdout_bytes=ending.stdout_bytes,
-            stderr_bytes=ending.stderr_bytes,
-            stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
-            diagnosis=stack_folder.fields_of(diagnosis, ending.diagnosis_seconds) if diagnosis else None,
-            note=verdict.note,
-            message=verdict.message,
-            evidence=evidence,
-        ),
-        signature=verdict.signature,
+        attempt=attempt,
+        signature=signature,
     )
-    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
 
 
 def _diagnosed(
@@ -133,7 +140,7 @@ def _diagnosed(
     return replace(verdict, signature=signature or verdict.signature), diagnosis
 
 
-def _task(planned: PlannedCell, environment: Environment, limit: float, home: Path, folder: Path) -> Task:
+def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, home: Path, folder: Path) -> Task:
     scratch = folder / "tmp"
     scratch.mkdir()
     stacks = folder / STACKS
@@ -146,13 +153,16 @@ def _task(planned: PlannedCell, environment: Environment, limit: float, home: Pa
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "WHICHTORCH_STACKS": str(stacks),
     }
+    environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
+    if order.role is Role.OBSERVE:
+        environ |= _observing(environ, folder)
     return Task(
         argv=(str(environment.interpreter), str(planned.scenario.path)),
         cwd=str(scratch if planned.scenario.in_suite else Path.cwd()),
         env=environ,
         stdout=str(folder / "stdout.txt"),
         stderr=str(folder / "stderr.txt"),
-        timeout=limit,
+        timeout=order.limit,
         memory_mb=planned.limits.memory_mb,
         stall=planned.limits.stall and sys.platform == "linux",
         sample=True,

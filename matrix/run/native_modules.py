@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from matrix.model import Environment
     from matrix.plan.planning import PlannedCell
-    from matrix.run.executor import LocalExecutor
+    from matrix.process.executor import Executor
 
 BUILDER = Path(__file__).parents[1] / "environments" / "inside" / "build_native.py"
 BUILD_TIMEOUT = 600.0  # seconds: a source with all of torch's headers takes 30 s, ten at once much longer
@@ -36,26 +36,24 @@ VARIABLE = "WHICHTORCH_NATIVE"  # tells a script where its module is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class NativeModule:
     """A module, or why there is none; neither for a scenario without native sources."""
 
-    module: Path | None = None
+    path: Path | None = None
     problem: str = ""  # one line, with remedy and log: never evidence about torch
 
 
-class NativeBuilds:
+class NativeModules:
     """The modules of one state folder. Safe between threads, and between processes."""
 
-    def __init__(self, home: Path, executor: LocalExecutor, stage: Callable[[str, str], None]) -> None:
+    def __init__(self, home: Path, executor: Executor, stage: Callable[[str, str], None]) -> None:
         self._home, self._executor, self._stage = home, executor, stage
         self._guard = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
-        self._failed: dict[str, Built] = {}  # not tried again in this run
+        self._failed: dict[str, NativeModule] = {}  # not tried again in this run
 
-    def get(self, planned: PlannedCell, environment: Environment) -> Built | None:
+    def get(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
-        if not planned.scenario.native:
-            return Built()
         folder = planned.scenario.path.parent
         sources = [folder / name for name in planned.scenario.native]
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
@@ -64,17 +62,19 @@ class NativeBuilds:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             if module.exists():
-                return Built(module=module)
+                return NativeModule(path=module)
             if key not in self._failed:
                 built = self._build(planned, environment, sources, module)
-                if built is None or built.module is not None:
+                if built is None or built.path is not None:
                     return built
                 self._failed[key] = built
             return self._failed[key]
 
     # below: with the lock of the module held
 
-    def _build(self, planned: PlannedCell, environment: Environment, sources: list[Path], module: Path) -> Built | None:
+    def _build(
+        self, planned: PlannedCell, environment: Environment, sources: list[Path], module: Path
+    ) -> NativeModule | None:
         """Build a module; another process that builds the same one at the same time only wastes its time."""
         interpreter = environment.interpreter
         assert interpreter is not None
@@ -101,7 +101,7 @@ class NativeBuilds:
                 return None
             if ending.exit_code == 0 and partial.exists():
                 partial.replace(module)
-                return Built(module=module)
+                return NativeModule(path=module)
         finally:
             Redactor.of_this_machine().file(log)
             shutil.rmtree(partial.parent, ignore_errors=True)
@@ -112,7 +112,7 @@ class NativeBuilds:
             why = f"stopped by {ending.stopped_by} after {ending.seconds:.0f} s"
         else:
             why = ending.problem or _first_error(log) or condensed(log, ending)
-        return Built(problem=f"{names} could not be built: {why}; log {log}")
+        return NativeModule(problem=f"{names} could not be built: {why}; log {log}")
 
 
 def _first_error(log: Path) -> str | None:

@@ -1,331 +1,176 @@
-"""The pipeline: reuse what is known, get environments, run the rest, tell what happens."""
+"""The pipeline: take what records answer, hand the rest to a site, keep and tell what comes of every cell.
+
+`MatrixRun` is one step; `RecordedRun` is a stored run, made of as many steps as it takes.
+"""
 
 from __future__ import annotations
 
-import heapq
+import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from matrix.environments.cache import cell_environ
-from matrix.environments.environ import recorded
-from matrix.events import AttemptEnded, AttemptStarted, CellDone, EnvironmentReady, EnvironmentStage, Interrupted
-from matrix.model import Cell, Environment, Outcome, Record, Request, Role
+from matrix.events import CellDone, EnvironmentReady, Interrupted
 from matrix.plan.planning import judging
-from matrix.run.attempt import run_attempt
-from matrix.run.native_modules import NativeBuilds
+from matrix.process.executor import LocalExecutor
+from matrix.process.marks import owner_is_dead, state_id, sweep
+from matrix.records.store import new_run
+from matrix.run.signals import answering
+from matrix.run.site import CellEnd, EnvironmentWork, LocalSite
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from matrix.environments.provider import Environments
-    from matrix.events import Emit
+    from matrix.events import Emit, Show
+    from matrix.model import Cell, Environment
     from matrix.plan.planning import PlannedCell
     from matrix.records.store import Records, RunStore
-    from matrix.run.executor import LocalExecutor
-
-INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
-PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
-SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
-SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
-SLOW_RERUN = 4  # times the limit, for what was still moving when the clock ended
-
-
-@dataclass(slots=True, kw_only=True)
-class _Group:
-    """The cells of one environment: they hold it until the last of them is done."""
-
-    request: Request
-    planned: list[tuple[int, PlannedCell]]  # with their place in the plan
-    left: int = 0
-    held: bool = False
-
-
-@dataclass(order=True, slots=True)
-class _Ready:
-    """A cell whose environment is there, in the order in which workers take them."""
-
-    expects_hang: bool  # last: by then passes elsewhere have shortened their limit
-    shortness: float  # the longest first, so that none is left over at the end
-    place: int
-    planned: PlannedCell = field(compare=False)
-    environment: Environment = field(compare=False)
-    group: _Group = field(compare=False)
+    from matrix.run.site import Site
 
 
 class MatrixRun:
     """One run of planned cells. Call `run` once, then read `environments` and `cells`."""
 
-    def __init__(
-        self,
-        planned: Sequence[PlannedCell],
-        *,
-        cache: Environments,
-        executor: LocalExecutor,
-        records: Records,
-        store: RunStore,
-        emit: Emit,
-    ) -> None:
-        self._cache, self._executor, self._records, self._store = cache, executor, records, store
-        self._emit = emit
-        self._native = NativeBuilds(
-            cache.home, executor, lambda label, stage: emit(EnvironmentStage(label=label, stage=stage))
-        )
-        self._groups: dict[tuple[str, str], _Group] = {}
-        for place, cell in enumerate(planned):
+    def __init__(self, planned: Sequence[PlannedCell], site: Site, store: RunStore, emit: Emit) -> None:
+        self._site, self._store, self._emit = site, store, emit
+        self._work: dict[tuple[str, str], EnvironmentWork] = {}
+        for position, cell in enumerate(planned):
             store.add_scenario(cell.scenario)
             key = (cell.request.install_key, cell.request.config.name)
-            group = self._groups.setdefault(key, _Group(request=cell.request, planned=[]))
-            group.planned.append((place, cell))
-            group.left += 1
-        self._environments: list[tuple[int, Environment]] = []
-        self._cells: list[tuple[int, Cell]] = []
-        self._changed = threading.Condition()  # guards all below and all above
-        self._ready: list[_Ready] = []
-        self._undone = len(planned)
-        self._cancelled = threading.Event()
-        self._failure: BaseException | None = None
-        self.interrupted = False
+            work = self._work.setdefault(key, EnvironmentWork(request=cell.request, cells={}))
+            work.cells[position] = cell
+        self._first_positions = {key: min(work.cells) for key, work in self._work.items()}
+        self._guard = threading.Lock()  # of all below
+        self._environments: dict[int, Environment] = {}  # by the position of their first cell
+        self._cells: dict[int, Cell] = {}
+        self.is_interrupted = False
 
     @property
     def environments(self) -> tuple[Environment, ...]:
         """The environments in the order of the plan."""
-        return tuple(environment for _, environment in sorted(self._environments, key=lambda pair: pair[0]))
+        return tuple(self._environments[position] for position in sorted(self._environments))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells that are done, in the order of the plan."""
-        return tuple(cell for _, cell in sorted(self._cells, key=lambda pair: pair[0]))
+        return tuple(self._cells[position] for position in sorted(self._cells))
 
-    def run(self, jobs: int, waiting: int = 0) -> None:
-        """Run to the end, `jobs` attempts at once, and `waiting` more of those that are expected to hang.
-
-        Most of these wait rather than work, so they leave the cores to others.
-        KeyboardInterrupt stops what runs and keeps what is done; a second one passes through.
-        """
-        installers = ThreadPoolExecutor(INSTALLS_AT_ONCE, thread_name_prefix="install")
-        kinds = [False] * jobs + [True] * waiting
-        workers = [threading.Thread(target=self._work, args=(only_hangs,), daemon=True) for only_hangs in kinds]
+    def run(self) -> None:
+        """Run to the end. An interrupt stops what runs and keeps what is done; a second one is raised."""
         try:
-            for group in self._groups.values():
-                installers.submit(self._guarded, self._prepare, group)
-            for worker in workers:
-                worker.start()
-            with self._changed:
-                while self._undone and not self._is_over():
-                    self._changed.wait(SIGNAL_CHECK)
+            rest = [work for work in map(self._unanswered, self._work.values()) if work.cells]
         except KeyboardInterrupt:
-            self.interrupted = True
-            self._emit(Interrupted())
-        finally:
-            self.cancel()
-            installers.shutdown(wait=True, cancel_futures=True)
-            for worker in workers:
-                worker.join()
-        if self._failure is not None:
-            raise self._failure
+            self.interrupted()
+            return
+        self._site.run(rest, self)
 
     def cancel(self) -> None:
         """Have `run`, in another thread, stop what runs and return; what is done is kept."""
-        self._cancelled.set()
-        self._executor.interrupt()
-        with self._changed:
-            self._changed.notify_all()
+        self._site.cancel()
 
-    def _guarded(self, action: object, *arguments: object) -> None:
-        """Call `action` in a thread; its error ends the run, and is raised there."""
-        try:
-            action(*arguments)  # type: ignore[operator]
-        except BaseException as error:  # noqa: BLE001
-            with self._changed:
-                self._failure = self._failure or error
-                self._changed.notify_all()
+    def _unanswered(self, work: EnvironmentWork) -> EnvironmentWork:
+        """End the cells that records answer without an install; return the others."""
+        environment = self._site.known(work.request)
+        if environment is None:
+            return work
+        cells = self._settled(environment, work.cells)
+        if not cells:
+            self._add_environment(environment, work, to_run=0)
+        return EnvironmentWork(request=work.request, cells=cells)
 
-    # environments
-
-    def _prepare(self, group: _Group) -> None:
-        """Settle what is known of an environment's cells, get it if need be, and queue the rest."""
-        known = self._cache.known(group.request)
-        rest = group.planned
-        if known is not None:
-            rest = self._settle_known(known, group, rest)
-            if not rest:
-                self._add_environment(known, group, 0)
-        if not rest or self._cancelled.is_set():
-            return
-        label = group.request.label
-        environment = self._cache.acquire(
-            group.request, self._cancelled, lambda stage: self._emit(EnvironmentStage(label=label, stage=stage))
-        )
-        if self._cancelled.is_set():
-            self._cache.release(group.request)
-            return
-        group.held = True
-        if environment.is_usable and (known is None or known.id != environment.id):
-            rest = self._settle_known(environment, group, rest)
-        self._add_environment(environment, group, len(rest) if environment.is_usable else 0)
-        if environment.is_usable:
-            self._queue(environment, group, rest)
-        else:
-            for place, planned in rest:
-                self._finish(place, planned, environment, group, [])
-        self._release_if_done(group)
-
-    def _add_environment(self, environment: Environment, group: _Group, cells: int) -> None:
-        if environment.is_usable:
-            env = cell_environ(group.request, environment, self._cache.home)
-            environment = environment.model_copy(update={"variables": recorded(env, group.request.config)})
-        with self._changed:
-            self._environments.append((group.planned[0][0], environment))
-            self._store.add_environment(environment)
-        self._emit(EnvironmentReady(environment=environment, cells=cells))
-
-    def _settle_known(
-        self, environment: Environment, group: _Group, planned: list[tuple[int, PlannedCell]]
-    ) -> list[tuple[int, PlannedCell]]:
-        """Finish the cells that earlier runs have answered; return the others."""
-        rest = []
-        for place, cell in planned:
-            known = self._known_records(cell, environment)
-            if cell.is_settled(known):
-                self._finish(place, cell, environment, group, known, reused=len(judging(known)))
+    def _settled(self, environment: Environment, cells: dict[int, PlannedCell]) -> dict[int, PlannedCell]:
+        """End the cells that records answer; return the others."""
+        rest = {}
+        for position, cell in cells.items():
+            records = self._site.known_records(cell, environment)
+            if cell.is_settled(records):
+                reused = len(judging(records))
+                self.ended(
+                    CellEnd(position=position, planned=cell, environment=environment, records=records, reused=reused)
+                )
             else:
-                rest.append((place, cell))
+                rest[position] = cell
         return rest
 
-    def _known_records(self, planned: PlannedCell, environment: Environment) -> list[Record]:
-        """Return what earlier runs have of a cell. Seen afresh or not, it dispatches what it was seen to."""
-        known = self._records.of(planned.key(environment))
-        return [one for one in known if one.attempt.role is Role.OBSERVE] if planned.options.fresh else known
+    def _add_environment(self, environment: Environment, work: EnvironmentWork, to_run: int) -> None:
+        with self._guard:
+            self._environments[self._first_positions[work.request.install_key, work.request.config.name]] = environment
+        self._store.add_environment(environment)
+        self._emit(EnvironmentReady(environment=environment, cells=to_run))
 
-    def _queue(self, environment: Environment, group: _Group, rest: list[tuple[int, PlannedCell]]) -> None:
-        with self._changed:
-            for place, planned in rest:
-                hangs, shortness = planned.expects_hang(environment), -planned.scenario.timeout
-                heapq.heappush(self._ready, _Ready(hangs, shortness, place, planned, environment, group))
-            self._changed.notify_all()
+    # what the site tells, from any thread
 
-    def _release_if_done(self, group: _Group) -> None:
-        with self._changed:
-            release = group.held and group.left == 0
-            group.held = group.held and not release
-        if release:
-            self._cache.release(group.request)
+    def acquired(self, work: EnvironmentWork, environment: Environment) -> dict[int, PlannedCell]:
+        """Keep an environment; end its cells that records answer, or all of them if it cannot be used."""
+        rest = self._settled(environment, work.cells) if environment.is_usable else {}
+        self._add_environment(environment, work, to_run=len(rest))
+        if not environment.is_usable:
+            for position, cell in work.cells.items():
+                self.ended(CellEnd(position=position, planned=cell, environment=environment, records=()))
+        return rest
 
-    # cells
+    def ended(self, end: CellEnd) -> None:
+        """Judge, store and tell a cell."""
+        cell = end.planned.judged(end.environment, end.records, reused=end.reused, problem=end.problem)
+        with self._guard:
+            self._cells[end.position] = cell
+        self._store.add_cell(cell, [record.key for record in end.records], end.position)
+        self._emit(CellDone(environment=end.environment, cell=cell))
 
-    def _work(self, only_hangs: bool) -> None:
-        while (ready := self._next(only_hangs)) is not None:
-            self._guarded(self._run_cell, ready)
-
-    def _next(self, only_hangs: bool) -> _Ready | None:
-        """Return the next cell to run; None when there will be none.
-
-        Expected hangs are the last in the queue: who takes only these begins when nothing else is left in it.
-        """
-        with self._changed:
-            while self._undone and not self._is_over():
-                if self._ready and (not only_hangs or self._ready[0].expects_hang):
-                    self._changed.notify_all()  # what is first now may be for others
-                    return heapq.heappop(self._ready)
-                self._changed.wait()
-            return None
-
-    def _is_over(self) -> bool:
-        return self._cancelled.is_set() or self._failure is not None
-
-    def _run_cell(self, ready: _Ready) -> None:
-        """Make the attempts that are still missing, then finish the cell."""
-        planned, environment = ready.planned, ready.environment
-        known = self._known_records(planned, environment)
-        done = judging(known)
-        observed = [record for record in known if record.attempt.role is Role.OBSERVE]
-        reused = len(done)
-        built = self._native.get(planned, environment)
-        if built is None:
-            return  # interrupted: the cell stays undone
-        while not built.problem and planned.wants_attempt(done[:reused], done[reused:]):
-            last = [] if planned.options.provisional else done[-1:]
-            record = self._longer_look(ready, last) or self._try(ready, last, built.module)
-            if record is None:
-                return
-            done.append(record)
-        if not built.problem and planned.wants_observation([*done, *observed]):
-            record = self._try(ready, [], built.module, Role.OBSERVE)
-            if record is None:
-                return
-            observed.append(record)
-        records = [*done, *observed]
-        self._finish(ready.place, planned, environment, ready.group, records, reused=reused, problem=built.problem)
-        self._release_if_done(ready.group)
-
-    def _longer_look(self, ready: _Ready, last: list[Record]) -> Record | None:
-        """Return a record that decides a slow attempt: the same test, given long enough once before."""
-        if not _is_slow(last):
-            return None
-        enough = SLOW_RERUN * last[0].attempt.limit
-        return self._records.decisive(ready.environment.id, ready.planned.scenario, ready.planned.variant, enough)
-
-    def _try(self, ready: _Ready, last: list[Record], native: Path | None, role: Role = Role.JUDGE) -> Record | None:
-        """Make one attempt and store its record; None where it was interrupted.
-
-        An observed one is slower, so it gets all of the timeout.
-        """
-        planned, environment = ready.planned, ready.environment
-        is_rerun = _is_slow(last)
-        limit = SLOW_RERUN * last[0].attempt.limit if is_rerun else self._limit(planned)
-        limit = planned.limits.timeout if role is Role.OBSERVE else limit
-        name, label = planned.name, environment.label
-        why = f"still moving after {last[0].attempt.seconds:.0f} s" if is_rerun else ""
-        self._emit(AttemptStarted(environment=label, cell=name, limit=limit, why=why))
-        record = run_attempt(
-            planned,
-            environment,
-            limit=limit,
-            is_rerun=is_rerun,
-            executor=self._executor,
-            home=self._cache.home,
-            folder=self._store.attempt_folder(),
-            redactor=self._store.redactor,
-            role=role,
-            native=native,
-        )
-        if record is not None:
-            self._store.add_record(record)
-            self._records.add(record)
-            self._emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
-        return record
-
-    def _limit(self, planned: PlannedCell) -> float:
-        """Return the seconds an attempt gets: its timeout, or less once the test has passed elsewhere."""
-        slowest = self._records.slowest_pass(planned.scenario, planned.variant)
-        if slowest is None:
-            return planned.limits.timeout
-        return min(planned.limits.timeout, max(SHORTEST_LIMIT, PASS_MARGIN * slowest))
-
-    def _finish(
-        self,
-        place: int,
-        planned: PlannedCell,
-        environment: Environment,
-        group: _Group,
-        records: list[Record],
-        *,
-        reused: int = 0,
-        problem: str = "",
-    ) -> None:
-        """Store and tell what came of a cell."""
-        cell = planned.judged(environment, records, reused=reused, problem=problem)
-        with self._changed:
-            self._cells.append((place, cell))
-            self._store.add_cell(cell, [record.key for record in records], place)
-            self._undone -= 1
-            group.left -= 1
-            self._changed.notify_all()
-        self._emit(CellDone(environment=environment, cell=cell))
+    def interrupted(self) -> None:
+        """Tell that the user wants to stop."""
+        self.is_interrupted = True
+        self._emit(Interrupted())
 
 
-def _is_slow(last: list[Record]) -> bool:
-    return bool(last) and last[0].attempt.outcome is Outcome.SLOW
+class RecordedRun:
+    """One stored run, made of as many steps as it takes."""
+
+    def __init__(self, environments: Environments, records: Records, run_store: RunStore, show: Show) -> None:
+        self._environments, self._records, self.store, self._show = environments, records, run_store, show
+
+    def run(self, planned: Sequence[PlannedCell], jobs: int = 1, waiting: int = 0) -> MatrixRun:
+        """Run cells to their end, or until the user interrupts; what is done is kept."""
+        with self._show(len(planned)) as emit:
+            executor = LocalExecutor()
+            site = LocalSite(self._environments, executor, self._records, self.store, emit, jobs=jobs, waiting=waiting)
+            step = MatrixRun(planned, site, self.store, emit)
+            with answering(lambda: site.running, emit):
+                step.run()
+        return step
+
+    def __call__(self, planned: Sequence[PlannedCell], jobs: int = 1) -> tuple[Sequence[Environment], Sequence[Cell]]:
+        """Run cells to their end; raise KeyboardInterrupt where the user stopped them, with what is done kept."""
+        step = self.run(planned, jobs)
+        if step.is_interrupted:
+            raise KeyboardInterrupt
+        return step.environments, step.cells
+
+
+@contextmanager
+def recorded_run(environments: Environments, records: Records, show: Show, planned: int = 0) -> Iterator[RecordedRun]:
+    """Open a stored run of its own."""
+    with opened_run(environments.home, planned) as run_store:
+        yield RecordedRun(environments, records, run_store, show)
+
+
+@contextmanager
+def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
+    """Open a stored run, after ending what a killed tool has left behind; at the end it knows how long it took."""
+    started = time.monotonic()
+    ours = state_id(home)
+    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
+    with new_run(home, tuple(sys.argv[1:]), planned) as run_store:
+        interrupted = False
+        try:
+            yield run_store
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
+        finally:
+            run = run_store.run
+            seconds = round(time.monotonic() - started, 3)
+            run_store.finish(run.model_copy(update={"seconds": seconds, "interrupted": interrupted or run.interrupted}))

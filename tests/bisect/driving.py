@@ -134,7 +134,7 @@ class Laboratory:
                 records=records,
                 store=store,
                 emit=self.events.append,
-                make_executor=lambda: Executor(self),  # type: ignore[arg-type, return-value]
+                make_executor=lambda: Executor(self),
             )
             return Bisector(
                 axis=Versions(self.requests),

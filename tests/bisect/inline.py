@@ -12,6 +12,7 @@ from matrix.process.supervision import Ending, Task
 from matrix.records import store
 from matrix.records.store import Records
 from matrix.run.pipeline import MatrixRun
+from matrix.run.site import LocalSite
 from tests.fakes import FakeCache, FakeExecutor
 
 FAILED = Ending(stopped_by="exit", exit_code=1, signal=None, seconds=1.0)
@@ -37,15 +38,9 @@ class InlineProber:
         def run(_task: Task) -> Ending:
             return self.behave(planned.request)
 
-        made = MatrixRun(
-            [planned],
-            cache=self.cache,
-            executor=FakeExecutor(run),  # type: ignore[arg-type]
-            records=self.records,
-            store=self.store,
-            emit=lambda _event: None,
-        )
-        made.run(jobs=1)
+        site = LocalSite(self.cache, FakeExecutor(run), self.records, self.store, lambda _event: None)
+        made = MatrixRun([planned], site, self.store, lambda _event: None)
+        made.run()
         self._ended[position] = Probed(position=position, environment=made.environments[0], cell=made.cells[0])
 
     def wait(self, _seconds: float | None = None) -> list[Probed]:

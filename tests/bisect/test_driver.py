@@ -18,6 +18,7 @@ from matrix.plan import planning
 from matrix.process.supervision import Ending, Task
 from matrix.records.store import new_run, read_records
 from matrix.run.pipeline import MatrixRun
+from matrix.run.site import LocalSite
 from tests.bisect.driving import (
     CRASHED,
     NOT_APPLICABLE,
@@ -105,14 +106,8 @@ def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
     lab = Laboratory(tmp_path, failing(OLD, STUCK))
     planned = planning.plan(lab.requests, [lab.scenario], planning.RunOptions())
     with new_run(tmp_path, ()) as store:
-        MatrixRun(
-            planned,
-            cache=lab.cache,
-            executor=Executor(lab),  # type: ignore[arg-type]
-            records=read_records(tmp_path),
-            store=store,
-            emit=lab.events.append,
-        ).run(jobs=1)
+        site = LocalSite(lab.cache, Executor(lab), read_records(tmp_path), store, lab.events.append)
+        MatrixRun(planned, site, store, lab.events.append).run()
     found = lab.search()
     assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
     assert found.runs == 4  # two more of the bad bound, one more of each of the final pair

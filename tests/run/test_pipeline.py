@@ -16,6 +16,7 @@ from matrix.plan import planning
 from matrix.process.supervision import Ending
 from matrix.records.store import new_run, read_records
 from matrix.run.pipeline import MatrixRun
+from matrix.run.site import LocalSite
 from tests.fakes import MOVING, PASSED, FakeCache, FakeExecutor
 
 if TYPE_CHECKING:
@@ -63,15 +64,9 @@ def run(
 ) -> Outcomes:
     cache, executor, events = FakeCache(tmp_path, missing, knows), FakeExecutor(behave), list[Event]()
     with new_run(tmp_path, ()) as store:
-        matrix_run = MatrixRun(
-            planned,
-            cache=cache,
-            executor=executor,  # type: ignore[arg-type]
-            records=read_records(tmp_path),
-            store=store,
-            emit=events.append,
-        )
-        matrix_run.run(jobs, waiting)
+        site = LocalSite(cache, executor, read_records(tmp_path), store, events.append, jobs=jobs, waiting=waiting)
+        matrix_run = MatrixRun(planned, site, store, events.append)
+        matrix_run.run()
     return Outcomes(matrix_run, cache, executor, events)
 
 
@@ -231,7 +226,7 @@ def test_interrupted_attempt_is_no_record(tmp_path: Path) -> None:
         return PASSED
 
     ended = run(tmp_path, planned, behave, jobs=1)
-    assert ended.run.interrupted
+    assert ended.run.is_interrupted
     assert [cell.scenario for cell in ended.run.cells] == ["one"]
     again = run(tmp_path, planned)
     assert [task.argv[1].rpartition("/")[2] for task in again.executor.tasks] == ["two.py"]

@@ -1,10 +1,10 @@
-"""Run attempts on this machine: a bounded number at once, memory permitting."""
+"""Run tasks on this machine: a bounded number at once, memory permitting."""
 
 from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import psutil
 
@@ -14,8 +14,22 @@ if TYPE_CHECKING:
     from matrix.process.supervision import Ending, Task
 
 MEMORY_PER_JOB_MB = 3000  # what a compiling torch process and its workers take, measured up to 2.6 GB
-HEADROOM_MB = 1000  # left to the machine: no attempt starts below it while another runs
-MEMORY_RECHECK = 0.5  # seconds between looks at the memory while an attempt waits for it
+HEADROOM_MB = 1000  # left to the machine: no task starts below it while another runs
+MEMORY_RECHECK = 0.5  # seconds between looks at the memory while a task waits for it
+
+
+class Executor(Protocol):
+    """Something that runs tasks. Its methods may be called from several threads."""
+
+    @property
+    def running(self) -> tuple[Supervised, ...]:
+        """The tasks that run now."""
+
+    def run(self, task: Task) -> Ending | None:
+        """Run a task to its end; None if it was interrupted before it could start."""
+
+    def interrupt(self) -> None:
+        """Stop all tasks that run, and start no other."""
 
 
 def default_jobs() -> int:
@@ -29,12 +43,18 @@ def _available_mb() -> float:
 
 
 class LocalExecutor:
-    """Starts tasks, waits for them, and stops them all at once when told to."""
+    """Runs tasks on this machine, each under its own supervisor."""
 
     def __init__(self) -> None:
         self._running: set[Supervised] = set()
         self._changed = threading.Condition()
         self._interrupted = False
+
+    @property
+    def running(self) -> tuple[Supervised, ...]:
+        """The tasks that run now."""
+        with self._changed:
+            return tuple(self._running)
 
     def run(self, task: Task) -> Ending | None:
         """Run a task to its end; None if it was interrupted before it could start."""
@@ -52,14 +72,8 @@ class LocalExecutor:
                 self._running.discard(supervised)
                 self._changed.notify_all()
 
-    @property
-    def running(self) -> tuple[Supervised, ...]:
-        """What runs now."""
-        with self._changed:
-            return tuple(self._running)
-
     def interrupt(self) -> None:
-        """Stop all that runs and start nothing more."""
+        """Stop all tasks that run, and start no other."""
         with self._changed:
             self._interrupted = True
             running = tuple(self._running)

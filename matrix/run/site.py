@@ -1,0 +1,340 @@
+"""Somewhere that runs the cells of environments: the interface, and this machine as its first implementation.
+
+A run hands whole environments with their cells to a site and takes what comes of them, so that another machine can
+be one, too.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol
+
+from matrix.environments.cache import cell_environ
+from matrix.environments.environ import recorded
+from matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
+from matrix.model import Environment, Outcome, Record, Request, Role
+from matrix.run.attempt import AttemptOrder, run_attempt
+from matrix.run.native_modules import NativeModule, NativeModules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matrix.environments.provider import Environments
+    from matrix.events import Emit
+    from matrix.plan.planning import PlannedCell
+    from matrix.process.executor import Executor
+    from matrix.process.supervision import Supervised
+    from matrix.records.store import Records, RunStore
+
+INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
+PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
+SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
+SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
+SLOW_RERUN = 4  # times the limit, for what was still moving when the clock ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentWork:
+    """The cells of one environment that are to be run, by their positions in the plan."""
+
+    request: Request
+    cells: dict[int, PlannedCell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnd:
+    """What a cell rests on when nothing is left to run of it."""
+
+    position: int  # in the plan
+    planned: PlannedCell
+    environment: Environment
+    records: Sequence[Record]
+    reused: int = 0  # of the records that judge: those that an earlier run made
+    problem: str = ""  # what kept it from being run
+
+
+class CellSink(Protocol):
+    """Takes what comes of cells, from any thread."""
+
+    def acquired(self, work: EnvironmentWork, environment: Environment) -> dict[int, PlannedCell]:
+        """Take in that an environment is there, or cannot be; return those of its cells that are to be run."""
+
+    def ended(self, end: CellEnd) -> None:
+        """Take in a cell of which nothing is left to run."""
+
+    def interrupted(self) -> None:
+        """Take in that the user wants to stop: nothing new is started."""
+
+
+class Site(Protocol):
+    """Somewhere that runs the cells of environments. `run` is called once."""
+
+    @property
+    def running(self) -> tuple[Supervised, ...]:
+        """The attempts that run now."""
+
+    def known(self, request: Request) -> Environment | None:
+        """Return what an earlier install of a request was; None where there was none."""
+
+    def known_records(self, planned: PlannedCell, environment: Environment) -> list[Record]:
+        """Return the records that count for a cell."""
+
+    def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
+        """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
+
+    def cancel(self) -> None:
+        """Have `run`, in another thread, stop what runs and return; what is done is kept."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tenancy:
+    """An environment that is held until the last of its cells has ended."""
+
+    request: Request
+    environment: Environment
+    left: int
+
+
+@dataclass(order=True, slots=True)
+class _Ready:
+    """A cell whose environment is there, in the order in which workers take them."""
+
+    expects_hang: bool  # last: by then passes elsewhere have shortened their limit
+    shortness: float  # the longest first, so that none is left over at the end
+    position: int
+    planned: PlannedCell = field(compare=False)
+    tenancy: _Tenancy = field(compare=False)
+
+
+class LocalSite:
+    """The machine it runs on: `jobs` attempts at once, and `waiting` more of those that are expected to hang.
+
+    Most of these wait rather than work, so they leave the cores to others.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        executor: Executor,
+        records: Records,
+        store: RunStore,
+        emit: Emit,
+        *,
+        jobs: int = 1,
+        waiting: int = 0,
+    ) -> None:
+        self._environments, self._executor = environments, executor
+        self._records, self._store, self._emit = records, store, emit
+        self._only_hangs = [False] * jobs + [True] * waiting  # by worker
+        self._changed = threading.Condition()  # guards all below
+        self._ready: list[_Ready] = []
+        self._preparing = 0  # environments that may still bring cells
+        self._busy = 0  # workers that run a cell
+        self._cancelled = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def running(self) -> tuple[Supervised, ...]:
+        """The attempts that run now."""
+        return self._executor.running
+
+    def known(self, request: Request) -> Environment | None:
+        """Return what an earlier install of a request was; None where there was none."""
+        known = self._environments.known(request)
+        return known and self._with_variables(request, known)
+
+    def known_records(self, planned: PlannedCell, environment: Environment) -> list[Record]:
+        """Return the records that count for a cell. Seen afresh or not, it dispatches what it was seen to."""
+        known = self._records.of(planned.key(environment))
+        return [record for record in known if record.attempt.role is Role.OBSERVE] if planned.options.fresh else known
+
+    def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
+        """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
+        self._preparing = len(work)
+        installers = ThreadPoolExecutor(INSTALLS_AT_ONCE, thread_name_prefix="install")
+        workers = [threading.Thread(target=self._work, args=(only, sink), daemon=True) for only in self._only_hangs]
+        try:
+            for environment_work in work:
+                installers.submit(self._prepare, environment_work, sink)
+            for worker in workers:
+                worker.start()
+            with self._changed:
+                while not self._is_over:
+                    self._changed.wait(SIGNAL_CHECK)
+        except KeyboardInterrupt:
+            sink.interrupted()
+        finally:
+            self.cancel()
+            installers.shutdown(wait=True, cancel_futures=True)
+            for worker in workers:
+                worker.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def cancel(self) -> None:
+        """Have `run`, in another thread, stop what runs and return; what is done is kept."""
+        self._cancelled.set()
+        self._executor.interrupt()
+        with self._changed:
+            self._changed.notify_all()
+
+    @cached_property
+    def _native(self) -> NativeModules:
+        return NativeModules(self._environments.home, self._executor, self._stage)
+
+    @property
+    def _is_over(self) -> bool:
+        idle = not (self._preparing or self._ready or self._busy)
+        return idle or self._cancelled.is_set() or self._failure is not None
+
+    def _stage(self, label: str, stage: str) -> None:
+        self._emit(EnvironmentStage(label=label, stage=stage))
+
+    def _fail(self, error: BaseException) -> None:
+        """End the run: `run` raises the first error of any thread."""
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    # environments
+
+    def _prepare(self, work: EnvironmentWork, sink: CellSink) -> None:
+        try:
+            if not self._cancelled.is_set():
+                self._acquire(work, sink)
+        except BaseException as error:  # noqa: BLE001  raised again by `run`
+            self._fail(error)
+        finally:
+            with self._changed:
+                self._preparing -= 1
+                self._changed.notify_all()
+
+    def _with_variables(self, request: Request, environment: Environment) -> Environment:
+        """Return an environment that tells the variables its cells run with."""
+        environ = cell_environ(request, environment, self._environments.home)
+        return environment.model_copy(update={"variables": recorded(environ, request.config)})
+
+    def _acquire(self, work: EnvironmentWork, sink: CellSink) -> None:
+        request = work.request
+        environment = self._environments.acquire(request, self._cancelled, partial(self._stage, request.label))
+        if self._cancelled.is_set():
+            self._environments.release(request)
+            return
+        if environment.is_usable:
+            environment = self._with_variables(request, environment)
+        cells = sink.acquired(work, environment)
+        if not cells:
+            self._environments.release(request)
+            return
+        tenancy = _Tenancy(request=request, environment=environment, left=len(cells))
+        with self._changed:
+            for position, planned in cells.items():
+                order = planned.expects_hang(environment), -planned.scenario.timeout, position
+                heapq.heappush(self._ready, _Ready(*order, planned, tenancy))
+            self._changed.notify_all()
+
+    # cells
+
+    def _work(self, only_hangs: bool, sink: CellSink) -> None:
+        while (ready := self._next(only_hangs)) is not None:
+            try:
+                self._run_cell(ready, sink)
+            except BaseException as error:  # noqa: BLE001  raised again by `run`
+                self._fail(error)
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._changed.notify_all()
+
+    def _next(self, only_hangs: bool) -> _Ready | None:
+        """Return the next cell to run; None when there will be none.
+
+        Expected hangs are the last in the queue: who takes only these begins when nothing else is left in it.
+        """
+        with self._changed:
+            while not self._is_over:
+                if self._ready and (not only_hangs or self._ready[0].expects_hang):
+                    self._changed.notify_all()  # what is first now may be for others
+                    self._busy += 1
+                    return heapq.heappop(self._ready)
+                self._changed.wait()
+            return None
+
+    def _run_cell(self, ready: _Ready, sink: CellSink) -> None:
+        """Make the attempts that are still missing, then end the cell; an interrupt leaves it undone."""
+        planned, tenancy = ready.planned, ready.tenancy
+        known = self.known_records(planned, tenancy.environment)
+        judging = [record for record in known if record.attempt.role is Role.JUDGE]
+        observing = [record for record in known if record.attempt.role is Role.OBSERVE]
+        reused = len(judging)
+        module = self._native_module(planned, tenancy.environment)
+        if module is None:
+            return
+        while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
+            record = self._next_record(ready, judging, module.path)
+            if record is None:
+                return
+            judging.append(record)
+        if not module.problem and planned.wants_observation([*judging, *observing]):
+            order = AttemptOrder(limit=planned.limits.timeout, role=Role.OBSERVE, native=module.path)
+            record = self._attempt(ready, order)  # slower than a plain one, so it gets all of the timeout
+            if record is None:
+                return
+            observing.append(record)
+        sink.ended(
+            CellEnd(
+                position=ready.position,
+                planned=planned,
+                environment=tenancy.environment,
+                records=[*judging, *observing],
+                reused=reused,
+                problem=module.problem,
+            )
+        )
+        with self._changed:
+            tenancy.left -= 1
+            is_last = tenancy.left == 0
+        if is_last:
+            self._environments.release(tenancy.request)
+
+    def _native_module(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
+        """Return the module of a cell's native sources, built if need be; None where that was interrupted."""
+        if not planned.scenario.native:
+            return NativeModule()
+        with self._changed:  # two workers must not make two of them
+            modules = self._native
+        return modules.get(planned, environment)
+
+    def _next_record(self, ready: _Ready, judging: Sequence[Record], native: Path | None) -> Record | None:
+        """Return a record more of a cell: of a plain attempt, or of a longer one where the last was slow."""
+        planned, last = ready.planned, judging[-1].attempt if judging else None
+        if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
+            return self._attempt(ready, AttemptOrder(limit=self._limit(planned), native=native))
+        limit = SLOW_RERUN * last.limit
+        decided = self._records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
+        why = f"still moving after {last.seconds:.0f} s"
+        return decided or self._attempt(ready, AttemptOrder(limit=limit, rerun_because=why, native=native))
+
+    def _attempt(self, ready: _Ready, order: AttemptOrder) -> Record | None:
+        """Make one attempt and store its record; None where it was interrupted."""
+        planned, environment = ready.planned, ready.tenancy.environment
+        name, label = planned.name, environment.label
+        self._emit(AttemptStarted(environment=label, cell=name, limit=order.limit, why=order.rerun_because))
+        record = run_attempt(planned, environment, order, self._executor, self._environments.home, self._store)
+        if record is not None:
+            self._store.add_record(record)
+            self._records.add(record)
+            self._emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
+        return record
+
+    def _limit(self, planned: PlannedCell) -> float:
+        """Return the seconds an attempt gets: its timeout, or less once the test has passed elsewhere."""
+        slowest = self._records.slowest_pass(planned.scenario, planned.variant)
+        if slowest is None:
+            return planned.limits.timeout
+        return min(planned.limits.timeout, max(SHORTEST_LIMIT, PASS_MARGIN * slowest))
