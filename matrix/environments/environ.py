@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.model import digest
-from matrix.privacy.secret_shapes import TOKEN, is_secret
+from matrix.privacy.redaction import TOKEN, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from matrix import model
 from matrix.diagnosis import stacks
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.privacy.redaction import Redactor, restored
-from matrix.privacy.secret_shapes import COMMON
+from matrix.privacy.redaction import COMMON, Redactor, restored
 from tests.diagnosis.pictures import files, parse
 from tests.diagnosis.test_hang_diagnosis import KINDS
 
