@@ -206,7 +206,18 @@ class Redactor:
     @cached_property
     def _shapes(self) -> tuple[SecretShape, ...]:
         """All shapes. Known values come first, because a general shape could replace a part of one only."""
-        return (*self._known_values(), *_common_shapes(), *self._known_names())
+        known = [_shape(self.secrets, "|".join(map(re.escape, self.secrets)), TOKEN)] if self.secrets else []
+        # `/mnt/home/me` is not `/home/me`, and `/home/me.old` is not either
+        for home, literal in ((home, re.escape(home)) for home in self.homes):
+            known.append(_shape([home], rf"{literal}(?<![\w.-]{literal})(?![\w-]|\.\w)", "~"))
+        names = []
+        for host, literal in ((host, re.escape(host)) for host in self.hosts):
+            names.append(_shape([host], rf"{literal}(?<!\w{literal})(?!\w)", HOST))
+        # a folder of the user's, /tmp/torchinductor_NAME/, or NAME@host; elsewhere the name may be any word
+        for user, name in ((user, re.escape(user)) for user in self.users):
+            pattern = rf"{name}(?:(?<=[/\\]{name})(?=[/\\\"'])|(?<=_{name})(?=/)|(?<![\w.-]{name})(?=@))"
+            names.append(_shape([user], pattern, USER))
+        return (*known, *_common_shapes(), *names)
 
     @cached_property
     def _hints(self) -> dict[str, str]:
@@ -221,24 +232,6 @@ class Redactor:
         """Return the shapes of which a case-folded text holds a hint."""
         present = {hint for written, hint in hints.items() if written in folded}
         return [shape for shape in self._shapes if not present.isdisjoint(shape.hints)] if present else []
-
-    def _known_values(self) -> Iterator[SecretShape]:
-        if self.secrets:
-            yield _shape(self.secrets, "|".join(map(re.escape, self.secrets)), TOKEN)
-        # `/mnt/home/me` is not `/home/me`, and `/home/me.old` is not either
-        for home in self.homes:
-            literal = re.escape(home)
-            yield _shape([home], rf"{literal}(?<![\w.-]{literal})(?![\w-]|\.\w)", "~")
-
-    def _known_names(self) -> Iterator[SecretShape]:
-        for host in self.hosts:
-            literal = re.escape(host)
-            yield _shape([host], rf"{literal}(?<!\w{literal})(?!\w)", HOST)
-        for user in self.users:
-            # a folder of theirs, /tmp/torchinductor_NAME/, or NAME@host; elsewhere the name may be any word
-            name = re.escape(user)
-            pattern = rf"{name}(?:(?<=[/\\]{name})(?=[/\\\"'])|(?<=_{name})(?=/)|(?<![\w.-]{name})(?=@))"
-            yield _shape([user], pattern, USER)
 
 
 def is_secret(name: str) -> bool:

@@ -8,8 +8,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.verdict import combine
-from matrix.model import Attempt, Cell, Outcome, Run, digest
+from matrix.model import Attempt, Cell, Outcome, Record, Run, digest
 from matrix.records import stored_runs
+from matrix.records.store import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,14 +39,14 @@ class Merged:
         return tuple(cell for cell in self.cells if cell.conflict)
 
 
-def merge(runs: Sequence[RunFolder], store: RunStore) -> Merged:
+def merge(run_folders: Sequence[RunFolder], store: RunStore) -> Merged:
     """Write several runs as one, with the files of their attempts.
 
     A record that several parts hold is written once, and conflicting records are all written. A cell that several
     parts hold rests on the attempts of all of them; where the parts disagree, it says which part saw what.
     """
-    parts = [stored_runs.read(run) for run in runs]
-    files = _AttemptFiles(store)
+    parts = [stored_runs.read(run_folder) for run_folder in run_folders]
+    runs = [part.result.run for part in parts]
     environments: dict[str, Environment] = {}  # the first part that has one describes it
     for part in parts:
         for scenario in part.result.scenarios:
@@ -54,22 +55,32 @@ def merge(runs: Sequence[RunFolder], store: RunStore) -> Merged:
             environments.setdefault(environment.id, environment)
     for environment in environments.values():
         store.add_environment(environment)
+    copies: dict[Path, str] = {}
     written: set[str] = set()
     total = 0
-    for run, part in zip(runs, parts, strict=True):
-        for record in stored_runs.records_of(run):
+    for run_folder, part in zip(run_folders, parts, strict=True):
+        for record in read_lines(run_folder.folder / "records.jsonl", Record):
             total += 1
             identity = record.key + _identity(record.attempt)
             if identity not in written:
                 written.add(identity)
-                store.add_record(record.model_copy(update={"attempt": files.copied(record.attempt, part)}))
+                attempt = _copied(record.attempt, part, store, copies)
+                store.add_record(record.model_copy(update={"attempt": attempt}))
     cells = []
     for index, group in enumerate(_by_test(parts)):
-        cells.append(_merged([(part, _with_files(cell, part, files)) for part, cell in group]))
+        attempts = [_copied(attempt, part, store, copies) for part, cell in group for attempt in cell.attempts]
+        cells.append(_merged(group, attempts))
         store.add_cell(cells[-1], [], index)
-    store.run = _merged_run(store.run, parts, len(cells))
+    missing = sum(max(0, part.result.run.planned - len(part.result.cells)) for part in parts)
+    update = {
+        "parts": tuple(dict.fromkeys(run.id for run in runs)),
+        "planned": len(cells) + missing,
+        "seconds": round(sum(run.seconds for run in runs), 3),
+        "interrupted": any(run.interrupted for run in runs),
+    }
+    store.run = store.run.model_copy(update=update)
     return Merged(
-        parts=tuple(part.result.run for part in parts),
+        parts=tuple(runs),
         environments=len(environments),
         cells=tuple(cells),
         records=len(written),
@@ -86,13 +97,13 @@ def _by_test(parts: Iterable[StoredRun]) -> list[list[CellOfPart]]:
     return list(groups.values())
 
 
-def _merged(group: Sequence[CellOfPart]) -> Cell:
-    """Return a group's cells as one cell."""
+def _merged(group: Sequence[CellOfPart], attempts: Sequence[Attempt]) -> Cell:
+    """Return the cells of a group as one, with all their attempts."""
     first = group[0][1]
     if len(group) == 1:
-        return first
-    attempts = {_identity(attempt): attempt for _, cell in group for attempt in cell.attempts}
-    decisive = combine(list(attempts.values()))
+        return first.model_copy(update={"attempts": tuple(attempts)})
+    distinct = {_identity(attempt): attempt for attempt in attempts}
+    decisive = combine(list(distinct.values()))
     outcome = decisive.outcome if decisive else first.outcome
     agreeing = [cell for _, cell in group if cell.outcome is outcome]
     if outcome is Outcome.PASS:  # a vacuous cell has passing attempts
@@ -101,7 +112,7 @@ def _merged(group: Sequence[CellOfPart]) -> Cell:
     by_run = {part.result.run.id: cell.outcome for part, cell in group if not cell.outcome.is_prevented}
     conflict = ", ".join(f"{word} in {run}" for run, word in by_run.items()) if len(set(by_run.values())) > 1 else ""
     chosen = (agreeing or [first])[0]
-    return chosen.model_copy(update={"attempts": tuple(attempts.values()), "conflict": conflict})
+    return chosen.model_copy(update={"attempts": tuple(distinct.values()), "conflict": conflict})
 
 
 def _identity(attempt: Attempt) -> str:
@@ -109,44 +120,22 @@ def _identity(attempt: Attempt) -> str:
     return digest(attempt.model_dump(mode="json", exclude={"stdout", "stderr", "stacks"}), 20)
 
 
-def _with_files(cell: Cell, part: StoredRun, files: _AttemptFiles) -> Cell:
-    return cell.model_copy(update={"attempts": tuple(files.copied(attempt, part) for attempt in cell.attempts)})
+def _copied(attempt: Attempt, part: StoredRun, store: RunStore, copies: dict[Path, str]) -> Attempt:
+    """Return an attempt whose files lie in the new run; the same attempt where its files are gone.
 
-
-def _merged_run(run: Run, parts: Sequence[StoredRun], cells: int) -> Run:
-    missing = sum(max(0, part.result.run.planned - len(part.result.cells)) for part in parts)
-    return run.model_copy(
-        update={
-            "parts": tuple(dict.fromkeys(part.result.run.id for part in parts)),
-            "planned": cells + missing,
-            "seconds": round(sum(part.result.run.seconds for part in parts), 3),
-            "interrupted": any(part.result.run.interrupted for part in parts),
-        }
-    )
-
-
-class _AttemptFiles:
-    """Copies the files of attempts into a new run, each attempt's folder once."""
-
-    def __init__(self, store: RunStore) -> None:
-        self._store = store
-        # Keyed by folder, not by the part's path: runs that began together on many machines may share an id.
-        self._copies: dict[Path, str] = {}  # source folder -> path in the new run
-
-    def copied(self, attempt: Attempt, part: StoredRun) -> Attempt:
-        """Return an attempt whose files lie in the new run; the same attempt where its files are gone."""
-        if not attempt.stdout:
+    Each folder is copied once. `copies` maps source folders to paths in the new run: the folders, because runs that
+    began together on many machines may share an id.
+    """
+    if not attempt.stdout:
+        return attempt
+    old = str(PurePosixPath(attempt.stdout).parent)
+    source = part.file(old).resolve()
+    if source not in copies:
+        if not source.is_dir():
             return attempt
-        old = str(PurePosixPath(attempt.stdout).parent)
-        source = part.file(old).resolve()
-        if source not in self._copies:
-            if not source.is_dir():
-                return attempt
-            folder = self._store.attempt_folder()
-            shutil.copytree(source, folder, dirs_exist_ok=True)
-            self._copies[source] = f"runs/{self._store.run.id}/attempts/{folder.name}"
-        new = self._copies[source]
-        paths = {name: getattr(attempt, name) for name in ("stdout", "stderr", "stacks")}
-        return attempt.model_copy(
-            update={name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}
-        )
+        folder = store.attempt_folder()
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        copies[source] = f"runs/{store.run.id}/attempts/{folder.name}"
+    paths = {name: getattr(attempt, name) for name in ("stdout", "stderr", "stacks")}
+    moved = {name: path.replace(old, copies[source], 1) for name, path in paths.items() if path.startswith(f"{old}/")}
+    return attempt.model_copy(update=moved)

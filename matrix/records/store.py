@@ -12,7 +12,6 @@ the attempts they rest on, whichever run made them, so a report needs no other f
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import tempfile
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     Item = TypeVar("Item", bound=Model)
 
 _FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
+_ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may write to"
 
 
 def state_folder() -> Path:
@@ -50,15 +50,8 @@ def state_folder() -> Path:
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
-        raise _cannot_write(home, error) from error
+        raise PreventedError(f"cannot write to {home}: {error.strerror}", hint=_ELSEWHERE) from error
     return home
-
-
-def _cannot_write(folder: Path, error: OSError) -> PreventedError:
-    return PreventedError(
-        f"cannot write to {folder}: {error.strerror}",
-        hint="set WHICHTORCH_HOME to a folder on a disk with room that you may write to",
-    )
 
 
 class CellLine(Model):
@@ -74,14 +67,14 @@ class Records:
 
     def __init__(self) -> None:
         self._by_key: dict[str, list[Record]] = defaultdict(list)
-        self._by_test: dict[str, list[Record]] = defaultdict(list)
+        self._by_test: dict[tuple[str, frozenset[tuple[str, str]]], list[Record]] = defaultdict(list)
         self._lock = threading.Lock()
 
     def add(self, record: Record) -> None:
         """Add a record."""
         with self._lock:
             self._by_key[record.key].append(record)
-            self._by_test[_test(record.source_hash, record.variant)].append(record)
+            self._by_test[record.source_hash, frozenset(record.variant.items())].append(record)
 
     def of(self, key: str) -> list[Record]:
         """Return the records of a key, oldest first."""
@@ -91,7 +84,7 @@ class Records:
     def of_test(self, source_hash: str, variant: dict[str, str]) -> list[Record]:
         """Return the records of a test in every environment and under all limits, oldest first."""
         with self._lock:
-            return list(self._by_test.get(_test(source_hash, variant), ()))
+            return list(self._by_test.get((source_hash, frozenset(variant.items())), ()))
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str]) -> float | None:
         """Return the seconds of a test's slowest pass in any environment, or None."""
@@ -114,10 +107,6 @@ class Records:
         return [record for record in self.of_test(scenario.source_hash, variant) if record.attempt.role is Role.JUDGE]
 
 
-def _test(source_hash: str, variant: dict[str, str]) -> str:
-    return source_hash + json.dumps(variant, sort_keys=True)
-
-
 class RunStore:
     """The folder of one run. Everything it writes is redacted."""
 
@@ -134,7 +123,7 @@ class RunStore:
             self._files = {name: (folder / f"{name}.jsonl").open("a", encoding="utf-8") for name in _FILES}
             write_run(folder, run, self.redactor)
         except OSError as error:
-            raise _cannot_write(folder, error) from error
+            raise PreventedError(f"cannot write to {folder}: {error.strerror}", hint=_ELSEWHERE) from error
 
     def attempt_folder(self) -> Path:
         """Make and return the folder of the next attempt."""
@@ -196,14 +185,10 @@ def write_run(folder: Path, run: Run, redactor: Redactor) -> None:
 def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
     """Make the folder of a new run with `planned` cells. Run ids sort by time."""
     started = datetime.now(UTC)
-    run = Run(
-        id=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-        started=started.isoformat(timespec="seconds"),
-        home=str(home),
-        command=command,
-        planned=planned,
-    )
-    return RunStore(home / "runs" / run.id, run)
+    id_ = f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    seconds = started.isoformat(timespec="seconds")
+    run = Run(id=id_, started=seconds, home=str(home), command=command, planned=planned)
+    return RunStore(home / "runs" / id_, run)
 
 
 def read_records(home: Path) -> Records:

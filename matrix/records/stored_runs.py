@@ -117,21 +117,18 @@ def read(run_folder: RunFolder) -> StoredRun:
     """
     folder = run_folder.folder
     scenarios = {scenario.source_hash: scenario for scenario in read_lines(folder / "scenarios.jsonl", Scenario)}
-    environments = {
-        environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)
-    }
-    # with the source hash, since a merged run may hold two versions of a script
+    known = {environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)}
+    # by source hash, too: a merged run may hold two versions of a script
     cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}
     for line in read_lines(folder / "cells.jsonl", CellLine):
         cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
     ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
-    first_cells: dict[str, int] = {}
-    for index, cell in enumerate(ordered):
-        first_cells.setdefault(cell.environment, index)
-        environments.setdefault(cell.environment, _unknown(cell.environment))
-    by_first_cell = sorted(environments.values(), key=lambda item: first_cells.get(item.id, len(ordered)))
+    environments = {cell.environment: _unknown(cell.environment) for cell in ordered} | known
     result = Result(
-        run=run_folder.run, scenarios=tuple(scenarios.values()), environments=tuple(by_first_cell), cells=tuple(ordered)
+        run=run_folder.run,
+        scenarios=tuple(scenarios.values()),
+        environments=tuple(environments.values()),
+        cells=tuple(ordered),
     )
     return StoredRun(folder=folder, result=result)
 
@@ -139,11 +136,6 @@ def read(run_folder: RunFolder) -> StoredRun:
 def _unknown(id_: str) -> Environment:
     """Return a stand-in for an environment that was not written because the tool was killed, so its cells are shown."""
     return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
-
-
-def records_of(run_folder: RunFolder) -> list[Record]:
-    """Return the records that a run made."""
-    return list(read_lines(run_folder.folder / "records.jsonl", Record))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +149,8 @@ class Pruned:
 
 def removable(runs: Sequence[RunFolder], keep: int) -> list[RunFolder]:
     """Return the runs to remove so that the last `keep` stay. Runs with a name, or not ended, also stay."""
-    return [
-        run_folder
-        for run_folder in runs[: max(0, len(runs) - keep)]
-        if run_folder.run.ended and not run_folder.run.name
-    ]
+    old = runs[: max(0, len(runs) - keep)]
+    return [run_folder for run_folder in old if run_folder.run.ended and not run_folder.run.name]
 
 
 def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) -> Pruned:
@@ -181,7 +170,7 @@ def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) 
         before = _size(run_folder.folder)
         own = {path for path in needed if path.startswith(f"runs/{run_folder.run.id}/")}
         if own:
-            _strip(home, run_folder, own)
+            _strip(run_folder.folder, home, own)
         else:
             shutil.rmtree(run_folder.folder)
         freed += before - _size(run_folder.folder)
@@ -189,18 +178,22 @@ def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) 
     return Pruned(runs=tuple(run_folder.run for run_folder in chosen), freed=freed, kept_attempts=kept)
 
 
-def _strip(home: Path, run_folder: RunFolder, attempts: set[str]) -> None:
+def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
     """Remove everything of a run but some attempts, given by their folders, and their records."""
-    records = [record for record in records_of(run_folder) if _attempt_folder(record.attempt.stdout) in attempts]
-    (run_folder.folder / "run.json").unlink()  # first, so that it is no run from here on
+    records = [
+        record
+        for record in read_lines(folder / "records.jsonl", Record)
+        if _attempt_folder(record.attempt.stdout) in attempts
+    ]
+    (folder / "run.json").unlink()  # first, so that it is no run from here on
     for name in ("cells", "environments", "scenarios"):
-        (run_folder.folder / f"{name}.jsonl").unlink(missing_ok=True)
-    temporary = run_folder.folder / "records.jsonl.new"
+        (folder / f"{name}.jsonl").unlink(missing_ok=True)
+    temporary = folder / "records.jsonl.new"
     temporary.write_text("".join(record.model_dump_json(by_alias=True) + "\n" for record in records), encoding="utf-8")
-    temporary.replace(run_folder.folder / "records.jsonl")
-    for folder in (run_folder.folder / "attempts").iterdir():
-        if folder.relative_to(home).as_posix() not in attempts:
-            shutil.rmtree(folder)
+    temporary.replace(folder / "records.jsonl")
+    for attempt in (folder / "attempts").iterdir():
+        if attempt.relative_to(home).as_posix() not in attempts:
+            shutil.rmtree(attempt)
 
 
 def _attempt_folder(stdout: str) -> str:

@@ -57,7 +57,7 @@ def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario
     chosen: dict[str, list[Scenario]] = {}
     for glob in list(globs) or ["*"]:
         pattern, variant = _split_variant(glob)
-        selected = [scenario for scenario in scenarios if _selects(pattern, scenario)]
+        selected = [scenario for scenario in scenarios if all(_match(pattern, scenario))]
         if not selected and glob != "*":  # an empty suite is not a typing mistake
             raise _no_match(pattern, scenarios)
         for scenario in selected:
@@ -111,32 +111,25 @@ def _distinct(scenario: Scenario, narrowed: list[Scenario]) -> list[Scenario]:
     return [scenario] if whole else list(distinct.values())
 
 
-def _selects(glob: str, scenario: Scenario) -> bool:
-    """Return whether `glob` selects `scenario`, which may be on request."""
-    return _matches(glob, scenario) and (not scenario.on_request or _spells_out(glob, scenario))
+def _match(glob: str, scenario: Scenario) -> tuple[bool, bool]:
+    """Return whether `glob` matches a scenario, and whether it may select that: not every glob selects one on request.
 
-
-def _matches(glob: str, scenario: Scenario) -> bool:
-    if glob.startswith(_TAG):
-        return any(fnmatchcase(tag, glob.removeprefix(_TAG)) for tag in scenario.tags)
-    return fnmatchcase(scenario.name, _as_name(glob)) or _is_path_of(glob, scenario)
-
-
-def _spells_out(glob: str, scenario: Scenario) -> bool:
-    """Return whether `glob` holds the family of `scenario` without a wildcard, or is its path."""
+    Such a scenario is selected by its path, or where its family is spelt out, without a wildcard.
+    """
     family = _family(scenario.name)
     if glob.startswith(_TAG):
-        return glob.removeprefix(_TAG) == family
-    return _family(_as_name(glob)) == family or _is_path_of(glob, scenario)
+        tag = glob.removeprefix(_TAG)
+        matches, is_spelt_out = any(fnmatchcase(each, tag) for each in scenario.tags), tag == family
+    else:
+        is_path = glob.endswith(".py") and Path(glob).resolve() == scenario.path.resolve()
+        matches = is_path or fnmatchcase(scenario.name, _as_name(glob))
+        is_spelt_out = is_path or _family(_as_name(glob)) == family
+    return matches, matches and (is_spelt_out or not scenario.on_request)
 
 
 def _as_name(glob: str) -> str:
     """Return the glob for names that a path such as scenarios/family/script.py stands for."""
     return glob.removeprefix("./").removeprefix("scenarios/").removesuffix(".py")
-
-
-def _is_path_of(glob: str, scenario: Scenario) -> bool:
-    return glob.endswith(".py") and Path(glob).resolve() == scenario.path.resolve()
 
 
 def _family(name: str) -> str:
@@ -145,7 +138,7 @@ def _family(name: str) -> str:
 
 def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
     """Return the error for a glob that selects nothing, with what was probably meant."""
-    on_request = sorted({f"{_family(scenario.name)}/*" for scenario in scenarios if _matches(glob, scenario)})
+    on_request = sorted({f"{_family(scenario.name)}/*" for scenario in scenarios if any(_match(glob, scenario))})
     if on_request:
         return UsageError(
             f"only scenarios that run on request match {glob!r}",
