@@ -18,8 +18,9 @@ from matrix.environments.commander import InstallError, uv_path
 from matrix.environments.index.builds import answers, build_named
 from matrix.environments.index.sources import configured_sources, without_credentials
 from matrix.inspect.processes import REMEDY
+from matrix.process import kernel
 from matrix.process.executor import MEMORY_PER_JOB_MB
-from matrix.process.supervision import find_py_spy, is_complete
+from matrix.process.tools import find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,11 +56,10 @@ def check_up(home: Path) -> Iterator[Check]:
     yield _platform()
     yield _uv()
     yield _compiler()
-    yield _tool("py-spy", find_py_spy(), "stacks of hung processes, and to tell slow from stuck")
-    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    yield _tool("pystack", shutil.which("pystack", path=folders), "who holds the GIL, and who waits for it")
+    yield _tool("py-spy", find_tool("py-spy"), "stacks of hung processes, and to tell slow from stuck")
+    yield _tool("pystack", find_tool("pystack"), "who holds the GIL, and who waits for it")
     yield _ptrace()
-    yield _information("gdb", shutil.which("gdb"), "only asked where the others fail")
+    yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
     yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
     yield _index()
@@ -76,7 +76,7 @@ def _information(name: str, found: str | None, use: str) -> Check:
 
 
 def _platform() -> Check:
-    if is_complete():
+    if kernel.HAS_PROC:
         return Check("platform", State.GOOD, f"{sys.platform} with /proc")
     found = f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not"
     return Check("platform", State.PROBLEM, found, "run it on Linux, or in a Linux container")
@@ -109,7 +109,7 @@ def _tool(name: str, path: str | None, use: str) -> Check:
 
 def _ptrace() -> Check:
     """Read a process that is no descendant of the reader, as a hung process is none."""
-    py_spy = find_py_spy()
+    py_spy = find_tool("py-spy")
     if py_spy is None:
         return Check("ptrace", State.PROBLEM, "not tried, for want of py-spy", "pip install py-spy")
     child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
