@@ -57,7 +57,7 @@ def kinds(folder: Path) -> Figure:
         names = [name for name in KINDS if name.startswith("spins") is is_busy]
         suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in names]
         for cell in _cells(folder, suite, REPETITIONS, at_once, TIMEOUT):
-            kind = (cell.diagnosis or {}).get("kind", "no diagnosis")
+            kind = cell.diagnosis.kind if cell.diagnosis else "no diagnosis"
             name = Path(cell.scenario).stem
             counts.setdefault(name, Counter())[kind if cell.outcome is Outcome.HANG else str(cell.outcome)] += 1
     right = {name: counts[name][kind] for name, kind in KINDS.items()}

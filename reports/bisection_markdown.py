@@ -89,10 +89,10 @@ def _failure(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
     yield ""
     where = bad.cell.diagnosis
     if where:
-        yield plain(str(where["summary"]))
+        yield plain(where.summary)
         yield ""
-        if where.get("place"):
-            yield f"Stage: {plain(str(where['place']))}"
+        if where.place:
+            yield f"Stage: {plain(where.place)}"
             yield ""
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
     lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
@@ -124,7 +124,7 @@ def _environment(found: Bisection, bad: Probe | None) -> Iterator[str]:
     yield ""
     yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
     yield f"- config {environment.config}"
-    for name, value in environment.fingerprint.items():
+    for name, value in environment.fingerprint.model_dump().items():
         if isinstance(value, str | int | bool) and len(str(value)) <= 120:
             yield f"- {name}: {plain(str(value))}"
     yield ""

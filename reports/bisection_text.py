@@ -122,7 +122,7 @@ def failure_words(found: Bisection) -> str:
     bad = [probe for probe in found.probes if probe.verdict is SearchVerdict.BAD]
     where = bad[-1].cell.diagnosis if bad else None
     if where:
-        return str(where["summary"])
+        return where.summary
     says = bad[-1].message if bad else ""
     what = (bad[-1].signature if bad else None) or found.reference[1]
     return f"{what}: {says}" if says else what

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import words
-from matrix.model import Outcome
+from matrix.model import Diagnosis, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +43,9 @@ def details(cell: Cell) -> Iterator[str]:
     """Yield, beyond what happened, what is known of it: kind and place of a hang, its conditions, how often."""
     if cell.message:
         yield f"says: {cell.message}"
-    diagnosis = cell.diagnosis or {}
-    for name, title in (("kind", "kind"), ("place", "stage"), ("operator", "operator"), ("key", "dispatch key")):
-        if diagnosis.get(name):
-            yield f"{title}: {diagnosis[name]}"
+    hang = cell.diagnosis or Diagnosis()
+    named = {"kind": hang.kind, "stage": hang.place, "operator": hang.operator, "dispatch key": hang.key}
+    yield from (f"{title}: {text}" for title, text in named.items() if text)
     if seen := conditions_of(cell):
         yield seen
     if cell.flaky:

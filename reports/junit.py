@@ -105,7 +105,7 @@ def _what(cell: Cell) -> str:
 
 def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
     """Return what a reader must know of an environment. The machine's name is not among it: reports are published."""
-    commit = environment.fingerprint.get("git_version")
+    commit = environment.fingerprint.git_version
     done, planned = len(result.cells), result.run.planned
     missing = f"{done} of {planned} cells" if done < planned else "the run did not come to its end"
     return {

@@ -264,7 +264,7 @@ def _output(stored: StoredRun) -> Iterator[Section]:
 def _environments(result: Result) -> Section:
     pieces = []
     for environment in result.environments:
-        commit = environment.fingerprint.get("git_version") or "unknown commit"
+        commit = environment.fingerprint.git_version or "unknown commit"
         facts = f"torch {environment.torch}, {commit}, Python {environment.python}, config {environment.config}"
         line = f"- {code_span(environment.label)} ({code_span(environment.id)}): {_words(facts)}"
         pieces.append(Piece(interest=Interest.ENVIRONMENTS, lines=(line,)))

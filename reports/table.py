@@ -10,6 +10,8 @@ from tabulate import tabulate
 
 from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
+from matrix.plan.judging import judged_cell
+from matrix.run.forecast import with_answers
 from reports import cell_text
 from reports.rerun_commands import rerun
 
@@ -161,16 +163,10 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
 
 def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
-    environments: dict[tuple[str, str], Environment | None] = {}
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
-    for cell in planned:
-        key = (cell.request.install_key, cell.request.config.name)
-        if key not in environments:
-            environments[key] = cache.known(cell.request)
-        environment = environments[key]
-        known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
-        judged = cell.judged(environment, known) if environment and cell.is_settled(known) else None
+    for cell, environment, answers in with_answers(planned, cache, records):
+        judged = judged_cell(cell, environment, answers) if environment and answers else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)

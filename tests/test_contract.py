@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from matrix.bisect.axes.git import MARKER
 from matrix.cli.app import app
-from matrix.cli.exits import Exit
+from matrix.cli.session import Exit
 from matrix.compare.comparison import ChangeKind, classify
 from matrix.environments.cache import environment_id
 from matrix.explain.explainer import Explanations
@@ -24,7 +24,9 @@ from matrix.model import (
     Build,
     Cell,
     Config,
+    Diagnosis,
     Environment,
+    Fingerprint,
     Model,
     Outcome,
     Record,
@@ -107,7 +109,7 @@ def test_junit(outcome: Outcome, is_expected: bool) -> None:
 def test_junit_properties() -> None:
     """The properties of suites and cases are those that are named, and no others."""
     attempts = (
-        Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, diagnosis={"summary": "in take"}),
+        Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, diagnosis=Diagnosis(summary="in take")),
         Attempt(outcome=Outcome.PASS, seconds=1, stopped_by=StoppedBy.EXIT),
     )
     facts: dict[str, Any] = {"expected": False, "known": "x", "signature": "x"}
@@ -115,7 +117,7 @@ def test_junit_properties() -> None:
         cell(NEW, Outcome.HANG, attempts=attempts, **facts),
         cell(NEW, Outcome.PASS, scenario="b", reason=UNOBSERVED, **facts),
     ]
-    environment = NEW.model_copy(update={"fingerprint": {"git_version": "abc"}})
+    environment = NEW.model_copy(update={"fingerprint": Fingerprint(git_version="abc")})
     (suite,) = read(result([environment], cells))
     sentences = re.search(r"Properties of a suite:(.*?)Properties of a case(.*?)`classname`", contract.TEXT, re.DOTALL)
     assert sentences is not None
@@ -143,7 +145,7 @@ def test_schemas() -> None:
     }
     assert promised == {name: model.__name__ for name, model in MODELS.items()}
     assert {f"{name}.schema.json" for name in promised} == {path.name for path in DOCS.glob("*.schema.json")}
-    assert "schema_version" in Explanations.model_fields
+    assert Explanations.model_fields["schema_"].alias == "schema_version"
 
 
 def test_identities() -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from matrix.bisect.bisection import Bisection, Boundary, Searched, facts_between
 from matrix.bisect.budget import Budget
 from matrix.bisect.results import probe_of, shown, sighting_of
-from matrix.bisect.sightings import Failure, Sighting, judging_records, observations_of, reference_of
+from matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
 from matrix.bisect.strategy.decision import decide_parallel, partial
 from matrix.bisect.strategy.evidence import AnswerKind, Costs, Purpose, Search, SearchAnswer, SearchVerdict
 from matrix.bisect.strategy.view import View
 from matrix.events import ProbeChosen
-from matrix.model import Outcome, variant_suffix
+from matrix.model import Outcome, judging_records, variant_suffix
 from matrix.plan.planning import PlannedCell
 
 if TYPE_CHECKING:

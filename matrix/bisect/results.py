@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.bisect.bisection import Probe
-from matrix.bisect.sightings import Sighting, judging_records
+from matrix.bisect.sightings import Sighting
 from matrix.bisect.strategy.evidence import SearchVerdict
 from matrix.diagnosis.verdict import combine
+from matrix.model import judging_records
+from matrix.plan.judging import judged_cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +32,7 @@ def sighting_of(
     return Sighting(
         position=position,
         environment=environment,
-        cell=planned.judged(environment, records) if records or cell is None else cell,
+        cell=judged_cell(planned, environment, records) if records or cell is None else cell,
         records=judging_records(records),
         reused=reused,
     )

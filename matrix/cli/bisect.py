@@ -13,10 +13,17 @@ from rich.console import Console
 
 from matrix.bisect.axes.locks import PackageSet
 from matrix.bisect.strategy.evidence import Find
-from matrix.cli import axes, options, sources
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
-from matrix.cli.session import called, going_on_later, progress_on
+from matrix.cli import options, sources
+from matrix.cli.session import (
+    Exit,
+    called,
+    check_folders_of,
+    going_on_later,
+    print_lines,
+    progress_on,
+    write_json,
+    write_lines,
+)
 from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.index.releases import EVERY_RELEASE
 from matrix.errors import UsageError
@@ -69,10 +76,10 @@ def bisect(  # one parameter per option
     bad_env: Annotated[
         Path | None, typer.Option(metavar="PYTHON", help="Python of an environment where it is bad.")
     ] = None,
-    matrix_file: axes.MatrixFile = None,
-    python: axes.OnePython = None,
-    build: axes.OneBuild = None,
-    config_name: axes.OneConfig = None,
+    matrix_file: options.MatrixPath = None,
+    python: options.OnePython = None,
+    build: options.OneBuild = None,
+    config_name: options.OneConfig = None,
     git: sources.Git = None,
     build_command: sources.BuildCommand = None,
     interpreter: sources.Interpreter = None,
@@ -135,13 +142,13 @@ def bisect(  # one parameter per option
     others |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
     sources.check_alone(source, others)
     torch = torch or ["latest" if axis.is_unordered else EVERY_RELEASE]
-    named = axes.one_of_each(torch, python, build, config_name, several=axis)
+    file = options.read_search_matrix(matrix_file, torch, python, build, config_name, several=axis)
     sides = _sides(good_lock, good_env), _sides(bad_lock, bad_env)
     _check(axis, since, until, sides, good, bad)
     scenario, variant = _one_test(test)
     question = SearchQuestion(
         home=home,
-        file=axes.read_matrix(matrix_file, named),
+        file=file,
         scenario=scenario,
         variant=variant,
         good=good,

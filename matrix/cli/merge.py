@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
+from matrix.cli.session import Exit
 from matrix.errors import UsageError
 from matrix.records import store, stored_runs
 

@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, write_json, write_lines
-from matrix.cli.session import called
+from matrix.cli.session import Exit, called, check_folders_of, write_json, write_lines
 from matrix.privacy.redaction import Redactor
 from matrix.records import store, stored_runs
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json
+from matrix.cli.session import Exit, check_folders_of, print_lines, write_json
 from matrix.errors import UsageError
 from matrix.privacy.redaction import Redactor
 from matrix.records import store

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.environments.canary import Findings, inspect
 from matrix.environments.commander import CancelledError, Commander, InstallError, Start
-from matrix.environments.disk import UNKNOWN_SIZE_MB, Disk, remove_tree
+from matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk, remove_tree
 from matrix.environments.environ import beside_folder, cell_environ_of
 from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 QUESTIONS = digest((Path(__file__).parent / "inside" / "probe.py").read_text(encoding="utf-8"))  # what a probe asks
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
+CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it
 INSTALL_TIMEOUT = 900.0  # seconds for one step of an install: 3 GB over a slow line
 
 
@@ -98,6 +99,20 @@ class EnvironmentCache:
         kept = (_read(file) for file in self._disk.folder.glob("*/installation.json"))
         seconds = [float(one["seconds"]) for one in kept if one and "seconds" in one]
         return statistics.median(seconds) if seconds else UNMEASURED_INSTALL
+
+    def expected_size(self, requests: Sequence[Request]) -> int:
+        """Return about how many bytes installing these takes, by earlier installs of the same or of its build."""
+        sizes: dict[str, int] = {}
+        largest: dict[str, int] = {}  # by build
+        for key, installation in self._disk.installations().items():
+            sizes[key] = sum(int(package["size"]) for package in installation["packages"])
+            largest[installation["build"]] = max(sizes[key], largest.get(installation["build"], 0))
+        total = 0
+        for request in requests:
+            guess = CPU_SIZE_MB if request.build.name.endswith("cpu") else UNKNOWN_SIZE_MB
+            by_build = largest.get(request.build.name, int(guess * MEGABYTE))
+            total += sizes.get(request.install_key, by_build)
+        return total
 
     def requirements_of(self, request: Request) -> dict[str, list[str]]:
         """Return by package what its metadata requires, for an installation that was made, evicted or not."""
@@ -297,7 +312,7 @@ class EnvironmentCache:
         if not os.access(request.interpreter, os.X_OK) or request.interpreter.is_dir():
             raise InstallError(f"there is no interpreter {request.interpreter}")
         findings = self._inspect(request, request.interpreter, cancelled)
-        git_version = str(findings.fingerprint.get("git_version"))
+        git_version = str(findings.fingerprint.git_version)
         packages = [
             Package(name=name, version=version, size=0, inode=0, digest=git_version if name == "torch" else "")
             for name, version in findings.packages.items()

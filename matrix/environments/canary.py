@@ -6,9 +6,10 @@ import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matrix.environments.commander import Commander, InstallError
+from matrix.model import Fingerprint
 
 if TYPE_CHECKING:
     import threading
@@ -27,7 +28,7 @@ class Findings:
     torch: str = ""
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
-    fingerprint: dict[str, Any] = field(default_factory=dict)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
     watched: tuple[str, ...] = ()
 
 
@@ -73,6 +74,6 @@ def inspect(
         torch=packages.get("torch", found.get("torch", "")),
         python=found.get("python", ""),
         packages=packages,
-        fingerprint=found.get("fingerprint", {}),
+        fingerprint=Fingerprint.model_validate(found.get("fingerprint", {})),
         watched=tuple(found.get("watched", ())),
     )

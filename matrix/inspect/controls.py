@@ -77,7 +77,7 @@ class Control:
     def kind(self) -> str | None:
         """The kind of hang that its stacks show; None where it did not hang."""
         diagnosis = self.cell.diagnosis if self.cell.outcome is Outcome.HANG else None
-        return str(diagnosis.get("kind", "")) if diagnosis else None
+        return diagnosis.kind if diagnosis else None
 
     @property
     def problem(self) -> str | None:

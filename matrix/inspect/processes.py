@@ -19,7 +19,7 @@ from matrix.process.evidence import capture
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.diagnosis.hang.hang_diagnosis import Diagnosis
+    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process
 
 REMEDY = (
@@ -33,7 +33,7 @@ REMEDY = (
 class ProcessReport:
     """The stacks of a process and its descendants, and what they show."""
 
-    diagnosis: Diagnosis
+    diagnosis: HangDiagnosis
     processes: tuple[Process, ...]
     notes: tuple[str, ...]  # what could not be read, and why
 
@@ -50,7 +50,7 @@ class ProcessReport:
         return json.dumps(fields, indent=1)
 
 
-def inspect_process(pid: int, tools: capture.Tools | None = None) -> ProcessReport:
+def inspect_process(pid: int, tools: dict[str, str] | None = None) -> ProcessReport:
     """Report what a process and all its descendants are doing. Raises WhichtorchError where that cannot be read."""
     if not kernel.HAS_PROC:
         raise PreventedError("stacks can only be taken on Linux", hint=f"run py-spy dump --native --pid {pid}")
@@ -60,7 +60,7 @@ def inspect_process(pid: int, tools: capture.Tools | None = None) -> ProcessRepo
     if pid == os.getpid():
         raise UsageError("a process cannot take its own stacks")
     pids = [pid, *(member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive)]
-    tools = tools or capture.find_tools()
+    tools = capture.find_tools() if tools is None else tools
     with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
         collection = capture.collect([member for member in pids if member != os.getpid()], Path(name), tools)
         processes = stack_folder.read_folder(Path(name))
@@ -69,5 +69,5 @@ def inspect_process(pid: int, tools: capture.Tools | None = None) -> ProcessRepo
             raise PreventedError(f"no permission to read the stacks of process {pid}", hint=REMEDY)
         if kernel.process(pid) is None:
             raise UsageError(f"process {pid} has ended")
-    notes = collection.notes if tools.any else ["no collector is installed: py-spy, pystack or gdb"]
+    notes = collection.notes if tools else ["no collector is installed: py-spy, pystack or gdb"]
     return ProcessReport(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))

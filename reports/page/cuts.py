@@ -156,27 +156,30 @@ def _ends(name: str, path: Path, end: int) -> Iterator[Excerpt]:
 
 
 def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
-    """Yield the path in the dispatcher, the stuck thread, and the other threads, as the diagnosis tells them."""
+    """Yield the stuck thread, the path in the dispatcher, and the other threads, as the diagnosis has them."""
     folder = _file(stored, attempt.stacks)
     if folder is None:
         yield Excerpt(title="stacks", head=f"{attempt.stacks} is not there any more".encode())
         return
+    diagnosis = attempt.diagnosis
+    if diagnosis is None or not (diagnosis.stacks or diagnosis.left_out):  # of an older version of the tool
+        yield _readable(attempt, folder)
+        return
+    first, *others = *diagnosis.stacks, *([diagnosis.left_out] if diagnosis.left_out else [])
+    yield Excerpt(title="stuck thread" if diagnosis.stuck else "a thread", head=first.encode())
+    if diagnosis.path:
+        yield Excerpt(title="path in the dispatcher", head=diagnosis.path.encode())
+    if others:
+        count = len(diagnosis.stacks[1:])
+        title = f"{count} other thread{'s' if count != 1 else ''}"
+        yield Excerpt(title=title, head="\n\n".join(others).encode(), is_folded=True)
+
+
+def _readable(attempt: Attempt, folder: Path) -> Excerpt:
+    """Return the diagnosis that was written for people, as it is."""
     try:
         with (folder / READABLE).open("rb") as file:
-            text = file.read(STACKS)
+            return Excerpt(title="stacks", head=file.read(STACKS))
     except OSError:
         names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
-        yield Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())
-        return
-    blocks = text.strip().split(b"\n\n")
-    paths = [block for block in blocks if block.startswith(b"path of ")]
-    threads = [block for block in blocks if block.startswith((b"thread ", b"and "))]
-    is_known = bool((attempt.diagnosis or {}).get("stuck"))
-    if threads:
-        yield Excerpt(title="stuck thread" if is_known else "a thread", head=threads[0])
-    if paths:
-        yield Excerpt(title="path in the dispatcher", head=b"\n\n".join(paths))
-    if threads[1:]:
-        count = sum(block.startswith(b"thread ") for block in threads[1:])
-        title = f"{count} other thread{'s' if count != 1 else ''}"
-        yield Excerpt(title=title, head=b"\n\n".join(threads[1:]), is_folded=True)
+        return Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())

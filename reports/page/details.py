@@ -10,13 +10,10 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from matrix.compare.comparison import ChangeKind
 from matrix.compare.factors import ABSENT, AXES, Factors, factors_of
-from matrix.diagnosis.hang.kinds import Edge
 from matrix.explain.explanation import distance
-from matrix.model import Attempt, Cell, Condition, Outcome
+from matrix.model import Attempt, Cell, Condition, Diagnosis, Outcome, cycle_sentences
 from reports import rerun_commands
 from reports.cell_text import speaker
 from reports.page.cuts import SMALLEST, Excerpt, cost, encoded, excerpts, shares
@@ -216,19 +213,14 @@ def _attempt(attempt: Attempt) -> list[Any]:
 
 def _hang(attempt: Attempt) -> dict[str, Any]:
     """Return what kind of hang it is, at which stage, and who waits for whom with the evidence."""
-    found = attempt.diagnosis or {}
-    facts = {name: one_line(str(found[name]), WHAT) for name in ("kind", "summary", "place") if found.get(name)}
-    edges: list[Edge] = []
-    for fields in list(found.get("cycle") or ())[:EDGES]:
-        try:
-            edges.append(Edge.model_validate(fields))
-        except ValidationError:  # of another version of the tool
-            continue
-    cycle = [
-        [one_line(edge.words(edges[at - 1] if at else None), WHAT), one_line(edge.evidence, WHAT)]
-        for at, edge in enumerate(edges)
-    ]
-    return facts | ({"cycle": cycle} if cycle else {}) | ({"closed": True} if found.get("closed") else {})
+    hang = attempt.diagnosis or Diagnosis()
+    named = {"kind": hang.kind, "summary": hang.summary, "place": hang.place}
+    facts: dict[str, Any] = {name: one_line(text, WHAT) for name, text in named.items() if text}
+    edges = hang.cycle[:EDGES]
+    if edges:
+        pairs = zip(cycle_sentences(edges), edges, strict=True)
+        facts["cycle"] = [[one_line(sentence, WHAT), one_line(edge.evidence, WHAT)] for sentence, edge in pairs]
+    return facts | ({"closed": True} if hang.closed else {})
 
 
 def _change(change: CellChange) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from matrix.compare.comparison import ChangeKind
 from matrix.explain.explanation import verb
-from matrix.model import Outcome
+from matrix.model import Diagnosis, Outcome
 from reports import rerun_commands
 from reports.cell_text import speaker
 from reports.comparison_text import alike, changes_words
@@ -171,17 +171,17 @@ def hanging(grid: Grid) -> list[Group]:
 
 def stage(square: Square) -> str:
     """Return where a hung cell is stuck and who waits for whom, in a sentence."""
-    return str(_diagnosis(square).get("summary") or square.cell.what or "no stacks were taken")
+    return _diagnosis(square).summary or square.cell.what or "no stacks were taken"
 
 
 def place_of(square: Square) -> str:
     """Return where a hung cell is stuck."""
-    return str(_diagnosis(square).get("place") or stage(square))
+    return _diagnosis(square).place or stage(square)
 
 
-def _diagnosis(square: Square) -> dict[str, Any]:
+def _diagnosis(square: Square) -> Diagnosis:
     attempt = speaker(square.cell)
-    return (attempt.diagnosis if attempt else None) or {}
+    return (attempt.diagnosis if attempt else None) or Diagnosis()
 
 
 def advice(

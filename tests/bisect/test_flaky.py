@@ -87,12 +87,12 @@ def test_nothing_is_blamed_below_the_confidence(
 def test_a_mixed_result_switches_to_the_flaky_model_and_keeps_the_evidence() -> None:
     """One position that passed and failed is enough; what was seen before still counts."""
     labels = {0: "g", 15: "bbb", 8: "bg", 4: "g"}
-    seen = tuple(
+    runs = tuple(
         ProbeRun(position=p, verdict=SearchVerdict.BAD if letter == "b" else SearchVerdict.GOOD)
         for p, letters in labels.items()
         for letter in letters
     )
-    step = decide(Search(size=16, observations=seen))
+    step = decide(Search(size=16, observations=runs))
     assert isinstance(step, NextProbe)
     assert step.until is SearchVerdict.BAD
     assert 0 <= step.position < 8  # 8 failed, so that no later position can tell anything
@@ -109,15 +109,15 @@ def test_a_fix_is_searched_as_a_regression_is() -> None:
 
 def test_two_sided_survives_a_failure_of_a_good_version() -> None:
     """With --two-sided, one failure far on the good side does not move the culprit there."""
-    seen = [ProbeRun(position=0, verdict=SearchVerdict.GOOD)] * 12 + [
+    runs = [ProbeRun(position=0, verdict=SearchVerdict.GOOD)] * 12 + [
         ProbeRun(position=31, verdict=SearchVerdict.BAD)
     ] * 4
-    seen += [ProbeRun(position=3, verdict=SearchVerdict.BAD)] + [ProbeRun(position=3, verdict=SearchVerdict.GOOD)] * 15
-    seen += [ProbeRun(position=19, verdict=SearchVerdict.GOOD)] * 15 + [
+    runs += [ProbeRun(position=3, verdict=SearchVerdict.BAD)] + [ProbeRun(position=3, verdict=SearchVerdict.GOOD)] * 15
+    runs += [ProbeRun(position=19, verdict=SearchVerdict.GOOD)] * 15 + [
         ProbeRun(position=20, verdict=SearchVerdict.BAD)
     ] * 5
     options = SearchOptions(flaky=True, two_sided=True, find=Find.REGRESSION)
-    answer = decide(Search(size=SIZE, observations=tuple(seen), options=options))
+    answer = decide(Search(size=SIZE, observations=tuple(runs), options=options))
     assert not isinstance(answer, NextProbe)
     assert [b.after for b in answer.boundaries] == [20]
 
@@ -136,13 +136,13 @@ def test_the_budget_gives_the_best_bracket_with_its_probability() -> None:
 def test_a_second_change_is_not_taken_for_luck() -> None:
     """Where a later version passes far too often for a flaky one, nothing is blamed and the version is named."""
     runs = {0: (20, 0), 9: (20, 0), 10: (2, 9), 20: (30, 0), 31: (1, 9)}
-    seen = [
+    observations = [
         ProbeRun(position=position, verdict=verdict)
         for position, counts in runs.items()
         for verdict, count in zip((SearchVerdict.GOOD, SearchVerdict.BAD), counts, strict=True)
         for _ in range(count)
     ]
-    answer = decide(Search(size=SIZE, observations=tuple(seen), options=FLAKY))
+    answer = decide(Search(size=SIZE, observations=tuple(observations), options=FLAKY))
     assert not isinstance(answer, NextProbe)
     assert answer.kind is AnswerKind.INCONCLUSIVE
     assert answer.reasons == ("not a single change: 20 passed too often for versions that are bad now and then",)

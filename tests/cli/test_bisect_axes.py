@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from matrix.cli import axes, sources
+from matrix.cli import options, sources
 from matrix.environments.interpreters import default_python
 from matrix.errors import UsageError
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
@@ -150,30 +150,30 @@ def test_bounds_of_an_axis_without_order_are_refused(user: User) -> None:
     ("named", "several", "message"),
     [
         ({"build": ["cpu,pypi"]}, "config", "--build names 2 for a search along another axis"),
-        ({"config_names": ["default", "iomp"]}, "", "--config names 2 for a search along another axis"),
+        ({"config": ["default", "iomp"]}, "", "--config names 2 for a search along another axis"),
     ],
 )
 def test_only_the_searched_axis_may_have_several_values(
     named: dict[str, list[str]], several: str, message: str
 ) -> None:
     """All else is equal, or what differs could not be told."""
-    given: dict[str, list[str] | None] = {"python": None, "build": None, "config_names": None}
+    given: dict[str, list[str] | None] = {"python": None, "build": None, "config": None}
     with pytest.raises(UsageError, match=message):
-        axes.one_of_each(["latest"], **given | named, several=several)
+        options.read_search_matrix(None, ["latest"], **given | named, several=several)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("given", "message"),
     [
         ((None, "make", None, None), "--build-command is for a git history"),
         ((None, None, Path("python"), None), "--interpreter is for a git history"),
         ((Path(), None, None, None), "a commit needs to be built"),
     ],
 )
-def test_history_and_how_to_build_it_belong_together(options: tuple[Any, ...], message: str) -> None:
+def test_history_and_how_to_build_it_belong_together(given: tuple[Any, ...], message: str) -> None:
     """One without the other is a mistake, and so are other axes beside it."""
     with pytest.raises(UsageError, match=message):
-        sources.source_of(*options)
+        sources.source_of(*given)
 
 
 def test_other_axes_cannot_go_with_a_history() -> None:

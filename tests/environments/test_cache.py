@@ -14,7 +14,7 @@ from matrix.environments import cache as cache_module
 from matrix.environments.cache import cell_environ
 from matrix.environments.index.sources import Sources
 from matrix.environments.installation import installed_packages
-from matrix.model import Build, Config, Outcome, Request
+from matrix.model import Build, Config, MetaKernel, Outcome, Request
 from tests.environments.conftest import PYTHON, MakeCache, ask, stages_of
 from tests.wheels import Index, build_companion, build_wheel, serve
 
@@ -34,11 +34,8 @@ def test_installs_what_was_asked_for(wheels: Path, tmp_path: Path, make_cache: M
     assert environment.torch == "2.11.0"
     assert environment.python.startswith(PYTHON + ".")
     assert environment.packages == {"numpy": "2.2.0", "torch": "2.11.0"}
-    assert environment.fingerprint["meta_mm"] == {
-        "registered": "RegisterMeta.cpp:7",
-        "kind": "kernel",
-        "python": False,
-    }
+    meta_mm = MetaKernel(registered="RegisterMeta.cpp:7", kind="kernel", python=False)
+    assert environment.fingerprint.meta_mm == meta_mm
     assert environment.label == "torch-2.11.0-pypi"
     assert environment.interpreter == folder_of(tmp_path / "home", ask("2.11.0")) / "venv" / "bin" / "python"
     assert stages_of(cache) == ["resolving", "installing", "probing", "ready"]

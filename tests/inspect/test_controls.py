@@ -6,19 +6,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from matrix.errors import UsageError
 from matrix.events import Event
 from matrix.inspect.controls import Control, control_lines, run_controls
-from matrix.model import Attempt, Cell, Outcome, StoppedBy
+from matrix.model import Attempt, Cell, Diagnosis, Outcome, StoppedBy
 from matrix.process.evidence.capture import NOT_PERMITTED
 
 
-def gil_deadlock(outcome: Outcome, *, diagnosis: dict[str, Any] | None = None, note: str = "") -> Cell:
+def gil_deadlock(outcome: Outcome, *, kind: str = "", note: str = "") -> Cell:
     """Return a cell of the control whose hang is a GIL cycle."""
+    diagnosis = Diagnosis(kind=kind)
     attempt = Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.STALL, diagnosis=diagnosis, note=note)
     return Cell(
         environment="e",
@@ -50,12 +50,10 @@ def test_wrong_outcome_of_a_control_is_a_problem_with_a_remedy(tmp_path: Path) -
     """A hang that was not recognised makes the doctor say so."""
     wrong = Control(cell=gil_deadlock(Outcome.SLOW), own=Outcome.HANG)
     assert [line.split()[0] for line in control_lines([wrong])] == ["PROBLEM", "remedy:"]
-    right = Control(cell=gil_deadlock(Outcome.HANG, diagnosis={"kind": "GIL cycle"}), own=Outcome.HANG)
+    right = Control(cell=gil_deadlock(Outcome.HANG, kind="GIL cycle"), own=Outcome.HANG)
     assert right.problem is None
-    misjudged = Control(cell=gil_deadlock(Outcome.HANG, diagnosis={"kind": "unknown"}), own=Outcome.HANG)
+    misjudged = Control(cell=gil_deadlock(Outcome.HANG, kind="unknown"), own=Outcome.HANG)
     assert misjudged.problem == "explained as unknown, not as GIL cycle"
-    blind = Control(
-        cell=gil_deadlock(Outcome.HANG, diagnosis={"kind": "unknown"}, note=NOT_PERMITTED), own=Outcome.HANG
-    )
+    blind = Control(cell=gil_deadlock(Outcome.HANG, kind="unknown", note=NOT_PERMITTED), own=Outcome.HANG)
     assert (blind.problem or "").endswith("not as GIL cycle, for want of permission to read stacks")
     assert blind.remedy == "see ptrace"

@@ -197,7 +197,7 @@ def compared(new: StoredRun) -> Comparison:
             update={
                 "id": f"{one.id}-old",
                 "packages": {**one.packages, "numpy": "2.4.5"},
-                "fingerprint": {**one.fingerprint, "git_version": "a" * 40},
+                "fingerprint": one.fingerprint.model_copy(update={"git_version": "a" * 40}),
             }
         )
         for one in new.result.environments

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from matrix.cli import Exit, exit_code
-from matrix.explain.explainer import Evidence
+from matrix.explain.explainer import RecordedEvidence
 from matrix.explain.explanation import explain
 from matrix.model import Condition, Outcome, Result, Role, Run
 from matrix.plan import planning
@@ -162,7 +162,7 @@ def test_a_hang_is_shown_with_its_conditions(
     (line,) = red_lines(StoredRun(folder=tmp_path, result=result), "whichtorch matrix")
     what = ended.run.cells[0].what
     assert line.partition("; log ")[0].endswith(f"  torch-2.0.0-pypi: {what}" + (f"; {shown}" if shown else ""))
-    seen = Evidence.stored(tmp_path, read_records(tmp_path)).of(cells[0].scenario, {}, None)
+    seen = RecordedEvidence.stored(tmp_path, read_records(tmp_path)).of(cells[0].scenario, {}, None)
     explained = [line.strip() for line in explanation_lines(explain("one", seen), "", "") if "conditions" in line]
     assert explained == ([f"{shown}, where it hangs (torch-2.0.0-pypi)"] if shown else [])
 

@@ -14,10 +14,9 @@ from matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError
 from matrix.bisect.bisection import Bisection, Searched
 from matrix.bisect.driver import STOPS
 from matrix.bisect.results import shown, sighting_of
-from matrix.bisect.sightings import judging_records
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Purpose, SearchVerdict
 from matrix.events import ProbeChosen
-from matrix.model import variant_suffix
+from matrix.model import judging_records, variant_suffix
 
 if TYPE_CHECKING:
     from matrix.bisect.axes.tried_commits import TriedCommits

@@ -12,7 +12,7 @@ from matrix.bisect.axes.locks import PackageChange, combined, differences, toget
 from matrix.bisect.driver import Bisector
 from matrix.bisect.strategy.evidence import AnswerKind, Find
 from matrix.environments.commander import InstallError
-from matrix.explain.deltas import minimal_set
+from matrix.explain.rules import minimal_set
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

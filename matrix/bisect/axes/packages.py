@@ -19,7 +19,7 @@ from matrix.environments.index.releases import EVERY_RELEASE, is_exact_version
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Build, Request
 from matrix.plan import matrix_file
-from matrix.plan.naming import EXISTING
+from matrix.plan.expansion import EXISTING, expand
 
 if TYPE_CHECKING:
     from datetime import date
@@ -126,7 +126,7 @@ def _any_request(question: SearchQuestion) -> Request:
     """Return a request with the build, Python and config that a question names."""
     table = question.file.model_dump(by_alias=True)
     table["axes"] |= {"torch": ["latest"]}
-    request = matrix_file.expand(matrix_file.checked(table, "the options"), cache=question.home / "cache").requests[0]
+    request = expand(matrix_file.checked(table, "the options"), cache=question.home / "cache").requests[0]
     if request.problem is not None:
         raise PreventedError(request.problem)
     return request

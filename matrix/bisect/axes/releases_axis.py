@@ -12,7 +12,7 @@ from matrix.bisect.driver import Bisector
 from matrix.bisect.question import workbench
 from matrix.bisect.strategy.evidence import Find, SearchVerdict
 from matrix.errors import UsageError
-from matrix.plan import matrix_file
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from matrix.bisect.axes.axis import Axis
@@ -29,7 +29,7 @@ def search_versions(question: SearchQuestion, cache: Environments, show: Show) -
 
     Raises UsageError or PreventedError where there is nothing to search; KeyboardInterrupt passes through.
     """
-    expansion = matrix_file.expand(question.file, cache=question.home / "cache")
+    expansion = expand(question.file, cache=question.home / "cache")
     usable = tuple(request for request in expansion.requests if request.problem is None)
     axis = Versions(usable)
     check_range(axis, expansion.requests)

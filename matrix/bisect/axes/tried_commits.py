@@ -10,8 +10,8 @@ from matrix.bisect.bisection import Boundary, Probe
 from matrix.bisect.driver import UNMEASURED_GOOD
 from matrix.bisect.results import probe_of
 from matrix.bisect.sightings import observations_of, reference_of
-from matrix.bisect.strategy.batches import best_batch
 from matrix.bisect.strategy.evidence import Change, Find, Purpose, Search, SearchOptions, SearchVerdict
+from matrix.bisect.strategy.posterior import best_batch
 from matrix.bisect.strategy.view import Transition, View
 from matrix.compare.factors import changed_packages
 

@@ -15,12 +15,13 @@ from matrix.bisect.bisection import Bisection, Searched
 from matrix.bisect.driver import STOPS
 from matrix.bisect.question import workbench
 from matrix.bisect.results import probe_of, shown, sighting_of
-from matrix.bisect.sightings import judging_records, observations_of, reference_of
+from matrix.bisect.sightings import observations_of, reference_of
 from matrix.bisect.strategy.evidence import AnswerKind, Find, Purpose, SearchVerdict, tally
 from matrix.errors import PreventedError, UsageError
 from matrix.events import ProbeChosen
-from matrix.model import Outcome, variant_suffix
+from matrix.model import Outcome, judging_records, variant_suffix
 from matrix.plan import matrix_file
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def _requests(question: SearchQuestion, axis: Searched, named: Sequence[str]) ->
     first = _replaced(question.file, axis, named[:1]) if named else question.file
     torch = _one_torch(question, first, axis)
     file = _replaced(_replaced(question.file, Searched.VERSION, (torch,)), axis, values)
-    found = {_value(one, axis): one for one in matrix_file.expand(file, cache=question.home / "cache").requests}
+    found = {_value(one, axis): one for one in expand(file, cache=question.home / "cache").requests}
     if axis is Searched.PYTHON and not named:  # one without wheels is only worth a word where it was named
         found = {value: request for value, request in found.items() if request.problem is None}
     if len(found) < 2:
@@ -78,7 +79,7 @@ def _replaced(file: matrix_file.MatrixFile, axis: Searched, values: Sequence[str
 
 def _one_torch(question: SearchQuestion, file: matrix_file.MatrixFile, axis: Searched) -> str:
     """Return the one version that is asked for; without its local part where builds differ in just that."""
-    found = matrix_file.expand(file, cache=question.home / "cache").requests
+    found = expand(file, cache=question.home / "cache").requests
     usable = list(dict.fromkeys(request.torch for request in found if request.problem is None))
     if not usable:
         raise PreventedError(str(found[0].problem) if found else "no environment is left to try")
