@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from matrix.compare.comparison import Comparison
     from matrix.compare.nights import Night
-    from matrix.records.stored_runs import Head, StoredRun
+    from matrix.records.stored_runs import RunFolder, StoredRun
 
 NIGHTS = 30  # earlier runs that are read
 SHARED = 0.5  # of a run's cells that an earlier run must have, to be compared with it unasked
@@ -34,10 +34,10 @@ class RunFacts:
     bisections: tuple[Bisection, ...] = ()  # the latest of each of its tests
 
 
-def gather(head: Head, home: Path, baseline: Head | None = None) -> RunFacts:
+def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> RunFacts:
     """Return the facts of a run, which may lie outside the state folder `home`, compared with `baseline` if given."""
     stored = stored_runs.read(head)
-    heads = stored_runs.heads(home)
+    heads = stored_runs.all_runs(home)
     earlier = [other for other in heads if other.run.kind in stored_runs.COMPARABLE and _is_before(other, head)]
     earlier = earlier[-NIGHTS:]
     history = nights(stored.result, earlier)
@@ -52,12 +52,12 @@ def gather(head: Head, home: Path, baseline: Head | None = None) -> RunFacts:
     )
 
 
-def _is_before(head: Head, other: Head) -> bool:
+def _is_before(head: RunFolder, other: RunFolder) -> bool:
     is_earlier = (head.run.started, head.run.id) < (other.run.started, other.run.id)
     return is_earlier and head.run.id not in other.run.parts
 
 
-def _bisections(stored: StoredRun, heads: Iterable[Head]) -> Iterator[Bisection]:
+def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisection]:
     """Yield the latest answer of those runs for each test of the stored run."""
     names = {cell.name for cell in stored.result.cells}
     latest = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matrix.compare.nights import NightCell
     from matrix.model import Cell
     from matrix.records.merging import Merged
-    from matrix.records.pruning import Pruned
+    from matrix.records.stored_runs import Pruned
 
 SCHEMA = 1
 COMMAND_SHOWN = 60  # columns; who needs more finds it in run.json

@@ -8,6 +8,7 @@ import typer
 from matrix.cli import options
 from matrix.cli.session import print_lines, write_json
 from matrix.environments.cache import EnvironmentCache
+from matrix.process.executor import LocalExecutor
 from matrix.records import store
 
 
@@ -28,7 +29,8 @@ def dispatch(
     from matrix.inspect import dispatch_tables  # here: `matrix` starts without it
 
     file = options.read_matrix(matrix_file)
-    comparison = dispatch_tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
+    cache = EnvironmentCache(store.state_folder())
+    comparison = dispatch_tables.compare_operator(operator, environments, file, cache, LocalExecutor())
     print_lines(dispatch_tables.comparison_lines(comparison))
     if json_file:
         write_json(json_file, comparison)

@@ -23,7 +23,7 @@ def history(
 
     home = store.state_folder()
     check_folders_of(json_file)
-    heads = [head for head in stored_runs.heads(home) if head.run.kind in stored_runs.COMPARABLE]
+    heads = [head for head in stored_runs.all_runs(home) if head.run.kind in stored_runs.COMPARABLE]
     histories = nights.history(scenario, heads)
     if not histories:
         raise UsageError(f"no stored run has a cell {scenario}", hint="`whichtorch runs` lists the runs")

@@ -145,7 +145,7 @@ def _run(
         code = Exit.INTERRUPTED if run.is_interrupted else exit_code(run.cells)
         ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
         recorded.store.run = recorded.store.run.model_copy(update=ended)
-    return stored_runs.read(stored_runs.Head(folder=recorded.store.folder, run=recorded.store.run))
+    return stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
 
 
 def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:

@@ -16,6 +16,7 @@ from matrix.errors import UsageError
 from matrix.model import Scenario
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
 from matrix.suite import selection
+from matrix.suite.headers import SUITE_ROOT
 
 # the options of each panel of --help
 EnvironmentOption = partial(typer.Option, rich_help_panel="Environments")
@@ -109,7 +110,7 @@ def read_search_matrix(
 def scenarios_of(test: str) -> list[Scenario]:
     """Return what a Test names: a scenario of the suite, by name or path, or a script of the user's."""
     path = Path(test.partition("[")[0])
-    if path.suffix == ".py" and not path.resolve().is_relative_to(selection.SUITE_ROOT):
+    if path.suffix == ".py" and not path.resolve().is_relative_to(SUITE_ROOT):
         return [selection.script(test)]
     return selection.select(selection.suite(), (test,))
 

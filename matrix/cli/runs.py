@@ -32,7 +32,7 @@ def list_runs(
     from reports.stored_run_text import Runs, run_lines
 
     check_folders_of(json_file)
-    heads = stored.heads(store.state_folder())
+    heads = stored.all_runs(store.state_folder())
     print_lines(run_lines([head.run for head in heads]))
     if json_file:
         write_json(json_file, Runs(runs=tuple(head.run for head in heads)))
@@ -51,7 +51,7 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
     if head.folder.parent != home / "runs":
         raise UsageError(f"{head.folder} is not among the stored runs", hint="`whichtorch merge` takes it in")
     namesake = next(
-        (other.run.id for other in stored.heads(home) if text in {other.run.name, other.run.id}), head.run.id
+        (other.run.id for other in stored.all_runs(home) if text in {other.run.name, other.run.id}), head.run.id
     )
     if namesake != head.run.id:
         raise UsageError(f"{namesake} is called {text}", hint="choose another name")
@@ -69,15 +69,14 @@ def prune(
 
     Runs with a name stay, and what the runs that stay rest on. Exit code: 0; 2 wrong usage.
     """
-    from matrix.records import pruning
     from reports.stored_run_text import prune_lines
 
     home = store.state_folder()
-    heads = stored.heads(home)
-    chosen = pruning.removable(heads, keep)
+    heads = stored.all_runs(home)
+    chosen = stored.removable(heads, keep)
     others = [head for head in heads if head not in chosen]
     if dry_run:
         print_lines(f"would remove {head.run.id}" for head in chosen)
         raise typer.Exit(Exit.GOOD)
-    print_lines(prune_lines(pruning.prune(home, chosen, others)))
+    print_lines(prune_lines(stored.prune(home, chosen, others)))
     raise typer.Exit(Exit.GOOD)

@@ -7,7 +7,7 @@ import typer
 
 from matrix.cli.options import OutputOption
 from matrix.cli.session import print_lines
-from matrix.inspect.processes import examine
+from matrix.inspect.processes import inspect_process
 
 
 def stacks(
@@ -18,7 +18,7 @@ def stacks(
 
     Each process is paused for some tenths of a second. Exit code: 0 told; 2 no such process; 3 not permitted.
     """
-    shown = examine(pid)
+    shown = inspect_process(pid)
     for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
     print_lines([shown.json_text] if as_json else shown.lines)

@@ -15,7 +15,7 @@ from matrix.records import stored_runs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.records.stored_runs import Head
+    from matrix.records.stored_runs import RunFolder
 
 
 class Night(Model):
@@ -41,7 +41,7 @@ class Histories(Model):
     histories: dict[str, list[NightCell]]
 
 
-def nights(result: Result, before: Sequence[Head]) -> tuple[Night, ...]:
+def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:
     """Return what earlier runs, then this one, made of this one's cells; runs without any of them are left out.
 
     A nightly is compared with the nightlies of the other runs.
@@ -62,7 +62,7 @@ def _streams(result: Result) -> dict[str, str]:
     return {environment.id: stream(environment) for environment in result.environments}
 
 
-def history(name: str, heads: Sequence[Head]) -> dict[str, list[NightCell]]:
+def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]:
     """Return what runs, oldest first, made of the cells that match a scenario's name or a glob, by name."""
     cells: dict[str, list[NightCell]] = {}
     for head in heads:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matrix.environments.inside.startup import FOLDER
 from matrix.model import digest
-from matrix.privacy.secret_shapes import TOKEN, is_secret
+from matrix.privacy.redaction import TOKEN, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

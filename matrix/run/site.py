@@ -315,7 +315,7 @@ class LocalSite:
         if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
             return self._attempt(ready, AttemptOrder(limit=self._limit(planned), native=native))
         limit = SLOW_RERUN * last.limit
-        decided = self._records.looked_at_for(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
+        decided = self._records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
         why = f"still moving after {last.seconds:.0f} s"
         return decided or self._attempt(ready, AttemptOrder(limit=limit, rerun_because=why, native=native))
 

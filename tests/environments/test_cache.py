@@ -45,12 +45,12 @@ def test_reuses_without_uv_or_network(wheels: Path, index: Index, make_cache: Ma
     """A second run knows the environment at once and installs nothing."""
     build_wheel(wheels, "2.11.0")
     first = make_cache().acquire(ask("2.11.0"))
-    index.asked.clear()
+    index.paths.clear()
     cache = make_cache()
     assert cache.known(ask("2.11.0")) == first
     assert cache.acquire(ask("2.11.0")) == first
     assert cache.stages == ["ready"]
-    assert index.asked == []
+    assert index.paths == []
 
 
 def test_knows_nothing_at_first(make_cache: MakeCache) -> None:

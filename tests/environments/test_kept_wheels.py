@@ -162,14 +162,14 @@ def test_an_interrupt_ends_a_download(index: Index, nightly: Build, tmp_path: Pa
 
     def hold() -> None:
         index.held, index.at = threading.Event(), ".whl"
-        index.asked.clear()
+        index.paths.clear()
 
     cancelled = threading.Event()
     cache = make_cache(watch=_once("downloading", hold))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask(OLD, build=nightly), cancelled)
         # before the download uv asks for wheels, too: for their metadata
-        wait_for(lambda: index.held is not None and any(path.endswith(".whl") for path in index.asked))
+        wait_for(lambda: index.held is not None and any(path.endswith(".whl") for path in index.paths))
         cancelled.set()
         environment = waiting.result()
     assert index.held is not None

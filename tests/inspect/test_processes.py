@@ -65,22 +65,22 @@ def test_lack_of_permission_has_a_remedy(waiting: int, tmp_path: Path) -> None:
     """Who may not read another process is told how to."""
     refused = fake(tmp_path, "refused", "echo 'Operation not permitted' >&2; exit 1")
     with pytest.raises(PreventedError, match="no permission") as caught:
-        processes.examine(waiting, {"py-spy": refused, "pystack": refused})
+        processes.inspect_process(waiting, {"py-spy": refused, "pystack": refused})
     assert "ptrace_scope" in caught.value.hint
     assert caught.value.exit_code == 3
 
 
 def test_missing_collectors_are_said(waiting: int) -> None:
     """Without any collector the kernel's view is what there is, and the notes say why."""
-    shown = processes.examine(waiting, {})
+    shown = processes.inspect_process(waiting, {})
     assert shown.notes == ("no collector is installed: py-spy, pystack or gdb",)
     assert any(f"{waiting}" in line for line in shown.lines)
 
 
-def test_a_process_does_not_examine_itself() -> None:
+def test_a_process_does_not_inspect_itself() -> None:
     """It would stop itself for ever."""
     with pytest.raises(UsageError):
-        processes.examine(os.getpid())
+        processes.inspect_process(os.getpid())
 
 
 def test_leader_is_found_below_its_supervisor(waiting: int) -> None:
