@@ -32,8 +32,9 @@ def installed(home: Path, of: Request, megabytes: int, seconds: float) -> None:
     """Leave what an install leaves that was evicted since."""
     folder = home / "envs" / of.install_key
     folder.mkdir(parents=True)
-    package = {"name": "torch", "version": of.torch, "size": megabytes * 10**6, "inode": 0}
-    kept = {"label": of.label, "build": of.build.name, "packages": [package], "seconds": seconds}
+    package = {"name": "torch", "version": of.torch, "size": megabytes * 10**6, "inode": 0, "digest": ""}
+    kept = {"label": of.label, "build": of.build.name, "python": "3.11.7", "packages": [package], "watched": []}
+    kept["seconds"] = seconds
     (folder / "installation.json").write_text(json.dumps(kept))
 
 
