@@ -33,8 +33,8 @@ def installed(home: Path, of: Request, megabytes: int, seconds: float) -> None:
     folder = home / "envs" / of.install_key
     folder.mkdir(parents=True)
     package = {"name": "torch", "version": of.torch, "size": megabytes * 10**6, "inode": 0, "digest": ""}
-    kept = {"label": of.label, "build": of.build.name, "python": "3.11.7", "packages": [package], "watched": []}
-    kept["seconds"] = seconds
+    kept: dict[str, object] = {"label": of.label, "build": of.build.name, "python": "3.11.7", "watched": []}
+    kept |= {"packages": [package], "seconds": seconds}
     (folder / "installation.json").write_text(json.dumps(kept))
 
 
