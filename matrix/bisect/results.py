@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from matrix.bisect.bisection import Probe
 from matrix.bisect.sightings import Sighting
 from matrix.bisect.strategy.evidence import SearchVerdict
-from matrix.diagnosis.verdict import combine
-from matrix.model import judging_records
+from matrix.model import combine, judging_records
 from matrix.plan.judging import judged_cell
 
 if TYPE_CHECKING:

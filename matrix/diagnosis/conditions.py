@@ -13,11 +13,10 @@ from matrix.diagnosis.symbols import UNNAMED
 from matrix.model import Condition, ConditionResult, DispatchedCall, DispatchedCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.diagnosis.dispatch.call_path import Place
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-    from matrix.model import Scenario
 
 STACKS = "stacks"  # source of calls that are not all that were dispatched, and not known in full
 MOST_NAMED = 3  # operators that are named instead of the one that was wanted
@@ -25,11 +24,6 @@ _PYTHON = "Python"  # the key of dispatch modes and tensor subclasses
 _ALIAS = "Composite"  # begins names of kernels for many keys, which no tensor has
 
 Lack = tuple[bool, str]  # whether it is known that a call was not as declared; what it was instead, or is not known
-
-
-def declared(scenario: Scenario, variant: Mapping[str, str]) -> tuple[Condition, ...]:
-    """Return the conditions that a scenario declares for a variant."""
-    return tuple(condition for condition in scenario.conditions if condition.variant.items() <= variant.items())
 
 
 def problem_of(conditions: Iterable[Condition], observation: DispatchedCalls | None) -> str | None:

@@ -20,12 +20,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.sameness import STUCK, Signature
-from matrix.model import AttemptEvidence, Outcome, Role, StoppedBy
+from matrix.model import AttemptEvidence, Outcome, StoppedBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.model import Attempt
     from matrix.process.supervision import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
@@ -35,7 +34,6 @@ MESSAGE_LENGTH = 500  # characters: longer ones hold data
 SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
-_SEVERITY = (Outcome.HANG, Outcome.CRASH, Outcome.OOM, Outcome.FAIL)
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
 _RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
@@ -253,23 +251,3 @@ def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> tuple[st
 def passes_needed(seen: int, made: int, luck: float) -> int:
     """Return how many passes in a row are luck with at most this chance, of what failed in `seen` of `made` runs."""
     return math.ceil(math.log(luck) / math.log(1 - seen / made))
-
-
-def combine(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt that speaks for a cell.
-
-    An observing attempt never does, and a `slow` one only while nothing longer decided. Of several, the most frequent
-    red outcome speaks, since a pass does not take a hang back.
-    """
-    attempts = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
-    decided = [attempt for attempt in attempts if attempt.outcome is not Outcome.SLOW] or attempts
-    if not decided:
-        return None
-    counts = Counter(attempt.outcome for attempt in decided)
-
-    def weight(attempt: Attempt) -> tuple[bool, int, int]:
-        red = attempt.outcome.is_red
-        severity = -_SEVERITY.index(attempt.outcome) if red else 0
-        return red, counts[attempt.outcome], severity
-
-    return max(decided, key=weight)

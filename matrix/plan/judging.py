@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis import conditions
-from matrix.diagnosis.verdict import combine
-from matrix.model import UNOBSERVED, Cell, Outcome, Role, judging_records
+from matrix.model import UNOBSERVED, Cell, Outcome, Role, combine, judging_records
 from matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def judged_cell(
             outcome = Outcome.PASS if all(result.met for result in results) else Outcome.VACUOUS
             reason = doubt or reason
         elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
-            results = conditions.check(conditions.declared(planned.scenario, planned.variant), observation)
+            results = conditions.check(planned.scenario.declared(planned.variant), observation)
     line = planned.expectation(environment)
     return Cell(
         environment=environment.id,
@@ -65,7 +64,7 @@ def judged_cell(
 
 def _observed(planned: PlannedCell, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], str | None]:
     """Return whether the conditions of a pass were met, and in words which were not, or why that is not known."""
-    declared = conditions.declared(planned.scenario, planned.variant)
+    declared = planned.scenario.declared(planned.variant)
     observing = [record.attempt for record in records if record.attempt.role is Role.OBSERVE]
     if not declared or not observing:
         return (), None

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis import conditions
-from matrix.diagnosis.verdict import combine
-from matrix.model import Limits, Outcome, Role, judging_records, record_key, variant_suffix
+from matrix.model import Limits, Outcome, Role, combine, judging_records, record_key, variant_suffix
 from matrix.plan.expansion import expand
 from matrix.suite import selection
 
@@ -105,7 +103,7 @@ class PlannedCell:
         deciding = combine([record.attempt for record in records])
         is_pass = deciding is not None and deciding.outcome is Outcome.PASS
         is_observed = any(record.attempt.role is Role.OBSERVE for record in records)
-        return is_pass and not is_observed and bool(conditions.declared(self.scenario, self.variant))
+        return is_pass and not is_observed and bool(self.scenario.declared(self.variant))
 
 
 def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOptions) -> list[PlannedCell]:
