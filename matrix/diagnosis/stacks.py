@@ -73,6 +73,11 @@ class KernelWait(Model):
     detail: str = ""  # of `word`
 
     @property
+    def is_futex(self) -> bool:
+        """True where the thread sleeps in a futex, by any name that kernels give it."""
+        return self.wchan.startswith("futex") or self.word in {"futex", "gil"}
+
+    @property
     def stack_pointer(self) -> int | None:
         """Where the thread's stack ends; the kernel writes it after the arguments, before the program counter."""
         return self.syscall[-2] if len(self.syscall) in {_IN_CALL, _IN_NO_CALL} else None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from matrix.diagnosis import collectors as parsers
 from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pyspy, pystack
 from matrix.diagnosis.dispatch import operator_table
 from matrix.diagnosis.dispatch.operator_table import Table
 from matrix.diagnosis.stacks import Process, Thread
@@ -21,14 +21,14 @@ VERSION = "2.11.0"
 
 Parser = Callable[[str], tuple[Process, ...]]
 PARSERS: dict[str, Parser] = {
-    "pyspy.json": pyspy.parse,
-    "pyspy-native.json": pyspy.parse,
+    "pyspy.json": parsers.parse_pyspy,
+    "pyspy-native.json": parsers.parse_pyspy,
     "pyspy-native.txt": pyspy_text.parse,
-    "pystack.txt": pystack.parse,
-    "pystack-native.txt": pystack.parse,
-    "gdb.txt": gdb.parse,
-    "faulthandler.txt": faulthandler_text.parse,
-    "proc.txt": kernel_text.parse,
+    "pystack.txt": parsers.parse_pystack,
+    "pystack-native.txt": parsers.parse_pystack,
+    "gdb.txt": parsers.parse_gdb,
+    "faulthandler.txt": parsers.parse_faulthandler,
+    "proc.txt": parsers.parse_kernel,
 }
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.collectors.kernel_text import is_futex
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def _from_kernel(wait: KernelWait | None) -> Waiting | None:
         return None
     rows = (waiting for waiting, pattern in _KERNEL_FUNCTIONS if pattern.match(wait.wchan))
     waiting = _WORDS.get(wait.word) or next(rows, None)
-    return Waiting.FUTEX if waiting is None and is_futex(wait) else waiting
+    return Waiting.FUTEX if waiting is None and wait.is_futex else waiting
 
 
 def _partner(waiting: Waiting, thread: Thread) -> int | None:

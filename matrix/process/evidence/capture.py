@@ -43,7 +43,6 @@ class Collector:
     name: str  # of the program, which is looked for beside the running interpreter and on PATH
     arguments: tuple[str, ...] = ()  # {pid} is the process; () where the kernel or the process writes by itself
     file: str  # in the folder of stacks
-    parser: str  # "module:function" below matrix.diagnosis.collectors
     rank: int  # of two collectors that know a fact, the lower rank is believed
     patience: float = PATIENCE  # seconds for one process
     is_fallback: bool = False  # reads any process whose frames no other has read; a partial output of it is kept
@@ -54,29 +53,26 @@ class Collector:
         return "{pid}" in self.file
 
 
-KERNEL = Collector(name="kernel", file="kernel.txt", parser="kernel_text:parse", rank=0)
-FAULTHANDLER = Collector(name="faulthandler", file="{pid}.faulthandler.txt", parser="faulthandler_text:parse", rank=4)
+KERNEL = Collector(name="kernel", file="kernel.txt", rank=0)
+FAULTHANDLER = Collector(name="faulthandler", file="{pid}.faulthandler.txt", rank=4)
 COLLECTORS = (
     KERNEL,
     Collector(
         name="py-spy",
         arguments=("dump", "--native", "--json", "--pid", "{pid}"),
         file="{pid}.pyspy.json",
-        parser="pyspy:parse",
         rank=2,
     ),
     Collector(
         name="pystack",
         arguments=("remote", "--native", "{pid}"),
         file="{pid}.pystack.txt",
-        parser="pystack:parse",
         rank=1,
     ),
     Collector(
         name="gdb",
         arguments=("-nx", "-batch", "-p", "{pid}", "-ex", "thread apply all bt"),
         file="{pid}.gdb.txt",
-        parser="gdb:parse",
         rank=3,
         patience=30.0,
         is_fallback=True,

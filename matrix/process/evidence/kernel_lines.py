@@ -1,4 +1,4 @@
-"""Write down what the kernel says of processes and threads, as `diagnosis.collectors.kernel_text` reads it."""
+"""Write down what the kernel says of processes and threads, as `diagnosis.collectors.parse_kernel` reads it."""
 
 from __future__ import annotations
 
