@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from matrix.diagnosis.dispatch.operator_table import parse
+from matrix.diagnosis.dispatch.call_path import parse_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def factors_of(environment: Environment) -> Factors:
     for name, value in environment.fingerprint.model_dump().items():
         if name == "dispatch" and isinstance(value, dict):
             for operator, table in value.items():  # lines and shards change with every build, so they are left out
-                for row in parse(table).rows:
+                for row in parse_table(table).rows:
                     kernel = "falls through" if row.fallthrough else row.source
                     factors[f"{operator}'s {row.key} kernel"] = kernel
         elif name not in _IN_AXES:

@@ -76,7 +76,7 @@ def parse_gdb(text: str, pid: int = 0) -> tuple[Process, ...]:
     """Read what `gdb -batch -ex "thread apply all bt" -p PID` writes: native frames of every thread.
 
     Its arguments tell who waits for whom: glibc's join waits for a futex that holds the thread's number until it ends,
-    `__futex_abstimed_wait_common64 (…, expected=26950, …)` below `__pthread_clockjoin_ex (threadid=140081764583104, …)`.
+    `__futex_abstimed_wait_common64 (…, expected=26950, …)` below `__pthread_clockjoin_ex (threadid=1400817, …)`.
     """
     threads = []
     for header, matches in _stacks(text, _GDB_THREAD, _GDB_FRAME):
@@ -187,17 +187,13 @@ def _with_joins(threads: dict[int, Thread]) -> tuple[Thread, ...]:
 
 def from_stall(rows: Iterable[ThreadWait]) -> tuple[Process, ...]:
     """Return the processes of the supervisor's evidence of a stall: what each thread waits for, without frames."""
-    return _processes((row.pid, _stalled_thread(row)) for row in rows if row.pid and row.tid)
-
-
-def _stalled_thread(row: ThreadWait) -> Thread:
-    return Thread(
-        tid=row.tid,
-        name=row.name,
-        state=row.state or None,
-        wants_gil=True if row.wait == "gil" else None,
-        kernel=KernelWait(word=row.wait, detail=row.detail),
-    )
+    members = []
+    for row in rows:
+        if row.pid and row.tid:
+            wait, wants_gil = KernelWait(word=row.wait, detail=row.detail), True if row.wait == "gil" else None
+            thread = Thread(tid=row.tid, name=row.name, state=row.state or None, wants_gil=wants_gil, kernel=wait)
+            members.append((row.pid, thread))
+    return _processes(members)
 
 
 def _processes(members: Iterable[tuple[int, Thread]]) -> tuple[Process, ...]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from matrix.diagnosis import collectors as parsers
 from matrix.diagnosis import stacks
-from matrix.diagnosis.dispatch import operator_table
-from matrix.diagnosis.dispatch.operator_table import Table
+from matrix.diagnosis.dispatch import call_path
+from matrix.diagnosis.dispatch.call_path import Table
 from matrix.diagnosis.stacks import Process, Thread
 from tests.diagnosis import pyspy_text
 
@@ -51,7 +51,7 @@ def picture(name: str, *collectors: str) -> tuple[Process, ...]:
 
 def table(version: str = VERSION) -> Table:
     """Return how a release dispatches aten::mm."""
-    return operator_table.parse((SAMPLES / f"table.aten_mm.{version}.txt").read_text(), "aten::mm")
+    return call_path.parse_table((SAMPLES / f"table.aten_mm.{version}.txt").read_text(), "aten::mm")
 
 
 def thread(processes: tuple[Process, ...], tid: int) -> Thread:

@@ -6,8 +6,7 @@ import re
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.dispatch.call_path import PATH, Caller, Place, Stage, expected, path
-from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
+from matrix.diagnosis.dispatch.call_path import PATH, Caller, KernelKind, Place, Stage, Table, expected, path
 from matrix.diagnosis.hang.waits import classify
 from matrix.diagnosis.symbols import UNNAMED
 from matrix.model import Waiting

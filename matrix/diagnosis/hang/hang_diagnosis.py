@@ -10,8 +10,9 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.dispatch import debug_prints, dispatch_frames, dispatch_trace
+from matrix.diagnosis.dispatch import dispatch_frames
 from matrix.diagnosis.dispatch.call_path import Place  # noqa: TC001 - pydantic resolves it
+from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
 from matrix.diagnosis.hang.activity import (
     ThreadState,
     awaits_compiler,
@@ -28,7 +29,7 @@ from matrix.model import Model, WaitEdge, Waiting, cycle_sentences
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.diagnosis.dispatch.operator_table import Table
+    from matrix.diagnosis.dispatch.call_path import Table
     from matrix.diagnosis.stacks import Process, Thread
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
@@ -80,8 +81,7 @@ def diagnose(
     waiting = (state for state in states if state.wait and dispatch_frames.place_of(state.thread))
     stuck = cause.stuck if cause else next(waiting, None)
     place = dispatch_frames.place_of(stuck.thread, tables) if stuck else None
-    place = place or dispatch_trace.place_of(dispatch_trace.parse(stderr), tables)
-    place = place or debug_prints.place_of(stderr, tables)
+    place = place or trace_place(stderr, tables) or prints_place(stderr, tables)
     return HangDiagnosis(
         kind=cause.kind if cause else HangKind.UNKNOWN,
         place=place,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis import stacks
 from matrix.diagnosis.collectors import PARSERS, from_stall
-from matrix.diagnosis.dispatch import operator_table
+from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
 from matrix.diagnosis.hang.waits import is_idle_worker
 from matrix.diagnosis.symbols import UNNAMED
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from matrix.diagnosis.dispatch.call_path import Place
-    from matrix.diagnosis.dispatch.operator_table import Table
+    from matrix.diagnosis.dispatch.call_path import Place, Table
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process, Thread
     from matrix.model import Environment, ThreadWait
@@ -47,7 +46,7 @@ def tables_of(environment: Environment) -> dict[str, Table]:
     texts = environment.fingerprint.dispatch
     if not isinstance(texts, dict):
         return {}
-    return {operator: operator_table.parse(str(text), operator) for operator, text in texts.items()}
+    return {operator: call_path.parse_table(str(text), operator) for operator, text in texts.items()}
 
 
 def diagnose_folder(
