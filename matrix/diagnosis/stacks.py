@@ -47,6 +47,16 @@ class Frame(Model):
         return self.function != symbols.UNNAMED
 
     @property
+    def file_name(self) -> str:
+        """The file without its folders; "" where it is not known."""
+        return PurePath(self.file or "").name
+
+    @property
+    def method(self) -> str:
+        """The function without its class, as faulthandler names it."""
+        return self.function.rpartition(".")[2]
+
+    @property
     def is_python(self) -> bool:
         """True for a frame of Python code."""
         return self.language is Language.PYTHON
@@ -55,7 +65,7 @@ class Frame(Model):
     def where(self) -> str:
         """`file:line` of Python, the library of native code; names, not paths."""
         if self.is_python and self.file:
-            return f"{PurePath(self.file).name}:{self.line}" if self.line else PurePath(self.file).name
+            return f"{self.file_name}:{self.line}" if self.line else self.file_name
         return PurePath(self.library or self.file or "").name
 
     @property
@@ -214,7 +224,7 @@ def _group_of(thread: Thread, groups: list[list[Thread]], pid: int) -> list[Thre
 
 
 def _python_lines(thread: Thread) -> list[tuple[str, int | None]]:
-    return [(PurePath(frame.file or "").name, frame.line) for frame in thread.frames if frame.is_python]
+    return [(frame.file_name, frame.line) for frame in thread.frames if frame.is_python]
 
 
 def _merge_thread(group: Sequence[Thread]) -> Thread:

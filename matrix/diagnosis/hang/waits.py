@@ -182,8 +182,7 @@ def _is_native_lock(frame: Frame) -> bool:
 
 
 def _python_wait(frame: Frame) -> Waiting | None:
-    name, file = frame.function.rpartition(".")[2], PurePath(frame.file or "").name
-    rows = (waiting for waiting, module, names in _PYTHON_FUNCTIONS if module == file and name in names)
+    rows = (row[0] for row in _PYTHON_FUNCTIONS if frame.file_name == row[1] and frame.method in row[2])
     return next(rows, None)
 
 
@@ -219,11 +218,10 @@ def is_idle_worker(thread: Thread) -> bool:
         if any(is_openmp(frame) for frame in telling):
             return all(is_openmp(frame) or frame.function in _THREAD_STARTS for frame in telling)
     for position, frame in enumerate(thread.frames):
-        function = PurePath(frame.file or "").name, frame.function.rpartition(".")[2]
-        if frame.is_python and function in _PYTHON_POOLS:
+        if frame.is_python and (frame.file_name, frame.method) in _PYTHON_POOLS:
             # Work would show as frames inside this one; the wait for work shows only frames of the queue.
             inner = [frame for frame in thread.frames[:position] if frame.is_python]
-            return all(PurePath(frame.file or "").name in _QUEUES for frame in inner)
+            return all(frame.file_name in _QUEUES for frame in inner)
     return False
 
 
@@ -246,7 +244,7 @@ def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:
     """Return the innermost frame that asked for a thread's wait, else the frame that waits."""
     for frame in thread.frames:
         if frame.is_python:
-            if PurePath(frame.file or "").name not in _LIBRARY_FILES:
+            if frame.file_name not in _LIBRARY_FILES:
                 return frame
         elif frame.is_named and not (is_means(frame) or is_openmp(frame) or _named_wait(frame) or _is_system(frame)):
             return frame
