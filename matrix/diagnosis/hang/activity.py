@@ -27,9 +27,7 @@ _INTERPRETER = re.compile(
     r"|new_keys_object|free_keys_object|list_resize|app1|(?:list|tuple|range|dict|set)iter_\w+|gen_\w+|vectorcall_\w+"
     r"|initialize_locals|clear_thread_frame|frame_\w+|specialize_\w+|unpack_iterable|do_call_core|slot_tp_\w+)$"
 )
-_CALLS = re.compile(
-    r"^(?:cfunction_\w+|builtin_exec\w*|_call_function_pointer|_?ctypes_callproc|ffi_call|closure_fcn)$"
-)
+_GLUE = re.compile(r"^(?:cfunction_\w+|builtin_exec\w*|_call_function_pointer|_?ctypes_callproc|ffi_call|closure_fcn)$")
 _INTERPRETER_LIBRARY = re.compile(r"^(?:libpython|python)[\d.]")
 
 # Files of torch's compiler. Running compiled code goes through some of the same files, by the functions below.
@@ -111,7 +109,7 @@ def _activity(thread: Thread) -> Activity | None:
 
 def is_interpreter(frame: Frame) -> bool:
     """Return whether a frame is the interpreter's own work: how Python code runs, not what it calls."""
-    return not frame.is_python and (_is_interpreter_function(frame) or bool(_CALLS.match(frame.function)))
+    return not frame.is_python and (_is_interpreter_function(frame) or bool(_GLUE.match(frame.function)))
 
 
 def _is_interpreter_function(frame: Frame) -> bool:
