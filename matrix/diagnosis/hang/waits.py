@@ -7,9 +7,8 @@ first frame that names a wait decides; any other frame ends the search without a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.model import Waiting
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from matrix.diagnosis.stacks import Frame, KernelWait, Thread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(NamedTuple):
     """What one thread waits for."""
 
     waiting: Waiting
@@ -77,10 +75,8 @@ _KERNEL_FUNCTIONS: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
     (Waiting.PIPE, re.compile(r"(?:anon_)?pipe_(?:read|write|wait\w*)$|wait_for_partner$")),
     (Waiting.SLEEP, re.compile(r"hrtimer_nanosleep|do_nanosleep")),
     (Waiting.STOPPED, re.compile(r"do_signal_stop")),
-    (
-        Waiting.IO,
-        re.compile(r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select|skb_wait|wait_woken"),
-    ),
+    (Waiting.IO, re.compile(r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select")),
+    (Waiting.IO, re.compile(r"skb_wait|wait_woken")),
 )
 # The supervisor's words for waits.
 _WORDS = {
@@ -123,17 +119,13 @@ def classify(thread: Thread) -> Wait | None:
     wait = _from_frames(thread.frames)
     if thread.wants_gil:
         return Wait(waiting=Waiting.GIL, frame=wait.frame if wait and wait.waiting is Waiting.GIL else None)
-    kernel_waiting = _from_kernel(thread.kernel)
-    if wait is None:
-        if thread.joins is not None:
-            wait = Wait(waiting=Waiting.THREAD)
-        elif kernel_waiting:
-            wait = Wait(waiting=kernel_waiting)
-    if wait is None:
-        return Wait(waiting=Waiting.IO) if thread.state == "D" else None
-    if wait.waiting is Waiting.IO and kernel_waiting is Waiting.PIPE:
-        wait = replace(wait, waiting=Waiting.PIPE)
-    return replace(wait, partner=_partner(wait.waiting, thread))
+    kernel_waiting = _from_kernel(thread.kernel) or (Waiting.IO if thread.state == "D" else None)
+    waiting = wait.waiting if wait else Waiting.THREAD if thread.joins is not None else kernel_waiting
+    if waiting is None:
+        return None
+    if waiting is Waiting.IO and kernel_waiting is Waiting.PIPE:
+        waiting = Waiting.PIPE
+    return Wait(waiting=waiting, frame=wait.frame if wait else None, partner=_partner(waiting, thread))
 
 
 def _from_frames(frames: Sequence[Frame]) -> Wait | None:
@@ -168,17 +160,14 @@ def _refined(waiting: Waiting, frames: Sequence[Frame]) -> Wait:
     frame = frames[0]
     caller = next((frame for frame in frames if frame.is_python), None)
     caller_waiting = _python_wait(caller) if caller else None
-    if waiting is Waiting.LOCK and caller_waiting in {Waiting.THREAD, Waiting.CONDITION} and not _is_native_lock(frame):
+    is_native = ("mutex" in frame.function.lower() and "Py" not in frame.function) or "lll_" in frame.function
+    if waiting is Waiting.LOCK and caller_waiting in {Waiting.THREAD, Waiting.CONDITION} and not is_native:
         return Wait(waiting=caller_waiting, frame=caller)
     if waiting is Waiting.IO and caller_waiting is Waiting.PIPE:
         return Wait(waiting=Waiting.PIPE, frame=frame)
     if waiting is Waiting.THREAD:  # the C++ function rather than glibc's beneath it
         frame = next((outer for outer in frames[:4] if outer.function == "std::thread::join"), frame)
     return Wait(waiting=waiting, frame=frame)
-
-
-def _is_native_lock(frame: Frame) -> bool:
-    return ("mutex" in frame.function.lower() and "Py" not in frame.function) or "lll_" in frame.function
 
 
 def _python_wait(frame: Frame) -> Waiting | None:
@@ -190,8 +179,7 @@ def _from_kernel(wait: KernelWait | None) -> Waiting | None:
     if wait is None:
         return None
     rows = (waiting for waiting, pattern in _KERNEL_FUNCTIONS if pattern.match(wait.wchan))
-    waiting = _WORDS.get(wait.word) or next(rows, None)
-    return Waiting.FUTEX if waiting is None and wait.is_futex else waiting
+    return _WORDS.get(wait.word) or next(rows, Waiting.FUTEX if wait.is_futex else None)
 
 
 def _partner(waiting: Waiting, thread: Thread) -> int | None:
