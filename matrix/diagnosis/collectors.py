@@ -40,9 +40,7 @@ _KERNEL_EXPECTED = 3  # where in (number, *arguments) the value is that a futex 
 _KERNEL_LONGEST = 12  # digits of a number that a kernel writes
 
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread (\d+) (?:\((?P<name>.*?)\) )?\[(?P<status>[^\]]*)\].*:\s*$")
-_PYSTACK_FRAME = re.compile(
-    r'^ {4}\((?P<language>C|Python)\) File "(?P<file>.*?)", line (?P<line>\d+), in (?P<rest>.*)$'
-)
+_PYSTACK_FRAME = re.compile(r'^ {4}\((?P<kind>C|Python)\) File "(?P<file>.*?)", line (?P<line>\d+), in (?P<rest>.*)$')
 _PYSTACK_NATIVE = re.compile(r"^(?P<function>.*?)(?: \(inlined\))? \((?P<library>[^()]*)\)$")
 _PYSTACK_MAIN = {"Py_BytesMain", "_start", "__libc_start_main"}
 
@@ -81,14 +79,9 @@ def parse_gdb(text: str, pid: int = 0) -> tuple[Process, ...]:
     threads = []
     for header, matches in _stacks(text, _GDB_THREAD, _GDB_FRAME):
         calls = [match["rest"] for match in matches]
-        thread = Thread(
-            tid=int(header["tid"]),
-            ident=int(header["ident"], 16) if header["ident"] else None,
-            name=header["name"] or "",
-            frames=tuple(map(_gdb_frame, calls)),
-            joins=_gdb_joined(calls[:_GDB_INNERMOST]),
-        )
-        threads.append(thread)
+        tid, ident = int(header["tid"]), int(header["ident"], 16) if header["ident"] else None
+        frames, joins = tuple(map(_gdb_frame, calls)), _gdb_joined(calls[:_GDB_INNERMOST])
+        threads.append(Thread(tid=tid, ident=ident, name=header["name"] or "", frames=frames, joins=joins))
     if not threads:
         return ()
     detached = _GDB_DETACHED.search(text)
@@ -156,8 +149,8 @@ def parse_kernel(text: str, _pid: int = 0) -> tuple[Process, ...]:
             processes[pid] = Process(pid=pid, parent=parent, command=(match["command"] or "").strip())
         elif match := _KERNEL_THREAD.match(line):
             tid = int(match[1][:_KERNEL_LONGEST])
-            wait = _kernel_wait(match["rest"])
-            threads.setdefault(pid, {})[tid] = Thread(tid=tid, state=match["state"], kernel=wait)
+            thread = Thread(tid=tid, state=match["state"], kernel=_kernel_wait(match["rest"]))
+            threads.setdefault(pid, {})[tid] = thread
     if 0 in threads:
         nameless = threads.pop(0)
         threads.setdefault(min(nameless), {}).update(nameless)
@@ -222,13 +215,12 @@ def parse_pyspy(text: str, _pid: int = 0) -> tuple[Process, ...]:
 
 def _pyspy_thread(row: dict[str, Any]) -> Thread:
     frames = row.get("frames")
+    frames = frames if isinstance(frames, list) else []
     return Thread(
         tid=_number(row.get("os_thread_id")) or 0,
         ident=_number(row.get("thread_id")),
         name=_text(row.get("thread_name")),
-        frames=tuple(_pyspy_frame(frame) for frame in frames if isinstance(frame, dict))
-        if isinstance(frames, list)
-        else (),
+        frames=tuple(_pyspy_frame(frame) for frame in frames if isinstance(frame, dict)),
         has_gil=True if row.get("owns_gil") is True else None,
         active=row["active"] if isinstance(row.get("active"), bool) else None,
     )
@@ -280,9 +272,8 @@ def parse_pystack(text: str, pid: int = 0) -> tuple[Process, ...]:
 
 
 def _pystack_frame(match: re.Match[str]) -> Frame:
-    file = match["file"] if match["file"] != "???" else None
-    line = int(match["line"]) or None
-    if match["language"] == "Python":
+    file, line = match["file"] if match["file"] != "???" else None, int(match["line"]) or None
+    if match["kind"] == "Python":
         return python(match["rest"], file, line)
     parts = _PYSTACK_NATIVE.match(match["rest"])
     if parts is None:

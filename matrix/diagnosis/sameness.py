@@ -108,8 +108,7 @@ def is_same_failure(first: str | None, second: str | None, says: str = "", other
 def references(cells: Iterable[Cell]) -> dict[str, Cell]:
     """Return a cell with each test's reference failure, by the cells' names.
 
-    It has the most common outcome among the red cells, and the most common signature among those; of equally common
-    ones the first.
+    It has the most common outcome of the red cells, and the most common signature among those; of equals the first.
     """
     red: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -157,10 +156,9 @@ def is_missing_api(signature: str | None, message: str) -> bool:
     Only what is raised in the script itself counts: deeper down a missing attribute is torch's own bug.
     """
     head, frames = Signature.parse(signature)
-    inner = frames[0] if frames else ""
+    inner, pattern = frames[0] if frames else "", _MISSING_API.get(head)
     if inner.startswith(_UNSUPPORTED):
         return True
-    pattern = _MISSING_API.get(head)
     # The outer frame is the script's. An inner frame in the same file is a function of the script.
     is_scripts_own = len(frames) < 2 or _file(inner) == _file(frames[-1]) or inner.startswith(_PROXY)
     return pattern is not None and is_scripts_own and pattern.search(message) is not None

@@ -90,11 +90,10 @@ def diagnose(
 
 
 def _cause(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
-    for process in processes:
-        if cause := gil_cycle([state for state in states if state.pid == process.pid]):
-            return cause
+    cycles = (gil_cycle([state for state in states if state.pid == process.pid]) for process in processes)
     return (
-        fork_after_threads(processes, states)
+        next(filter(None, cycles), None)
+        or fork_after_threads(processes, states)
         or _compiling(processes, states)
         or _running(states)
         or _stopped(states)

@@ -44,9 +44,8 @@ def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process
 def tables_of(environment: Environment) -> dict[str, Table]:
     """Return the dispatch tables that an environment's fingerprint holds, by operator."""
     texts = environment.fingerprint.dispatch
-    if not isinstance(texts, dict):
-        return {}
-    return {operator: call_path.parse_table(str(text), operator) for operator, text in texts.items()}
+    rows = texts.items() if isinstance(texts, dict) else ()
+    return {operator: call_path.parse_table(str(text), operator) for operator, text in rows}
 
 
 def diagnose_folder(
@@ -60,8 +59,8 @@ def diagnose_folder(
     if not any(thread.frames for process in processes for thread in process.threads):
         return None
     diagnosis = diagnose(processes, tables=tables, stderr=stderr)
-    lines = [*diagnosis_lines(diagnosis, processes), ""]
-    (folder / READABLE).write_text("\n".join(lines), encoding="utf-8", errors="replace")
+    text = "\n".join([*diagnosis_lines(diagnosis, processes), ""])
+    (folder / READABLE).write_text(text, encoding="utf-8", errors="replace")
     return diagnosis, processes
 
 
@@ -99,18 +98,14 @@ def diagnosis_lines(diagnosis: HangDiagnosis, processes: Sequence[Process] = ())
     """Yield the kind, who waits for whom, the path in the dispatcher, and the stacks, the stuck thread's first."""
     yield f"{diagnosis.kind}: {diagnosis.summary}"
     if diagnosis.cycle:
-        yield ""
-        yield "who waits for whom" + (" (nothing in it can ever go on)" if diagnosis.closed else "")
+        yield from ("", "who waits for whom" + (" (nothing in it can ever go on)" if diagnosis.closed else ""))
         for edge, sentence in zip(diagnosis.cycle, cycle_sentences(diagnosis.cycle), strict=True):
             yield f"  {sentence}" + (f"  [{edge.evidence}]" if edge.evidence else "")
     if diagnosis.place:
-        yield ""
-        yield from place_lines(diagnosis.place)
+        yield from ("", *place_lines(diagnosis.place))
     stacks, left_out = stack_texts(diagnosis, processes)
-    for text in (*stacks, left_out):
-        if text:
-            yield ""
-            yield from text.split("\n")
+    for text in filter(None, (*stacks, left_out)):
+        yield from ("", *text.split("\n"))
 
 
 def place_lines(place: Place) -> Iterator[str]:
@@ -127,8 +122,7 @@ def place_lines(place: Place) -> Iterator[str]:
         yield f"  {place.note}"
     if place.missing:
         yield "  expected prints that did not come:"
-        for name in place.missing:
-            yield f"    {name}"
+        yield from (f"    {name}" for name in place.missing)
 
 
 def stack_texts(
