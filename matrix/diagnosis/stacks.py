@@ -196,9 +196,8 @@ def _numbered(threads: Sequence[Thread]) -> list[Thread]:
 def _group_of(thread: Thread, groups: list[list[Thread]], pid: int) -> list[Thread] | None:
     """Return the group of the same thread: by number, by pthread_self(), as main thread, or by equal Python frames."""
     for group in groups:
-        if thread.tid and any(member.tid == thread.tid for member in group):
-            return group
-        if thread.ident is not None and any(member.ident == thread.ident for member in group):
+        is_same_number = thread.tid and any(member.tid == thread.tid for member in group)
+        if is_same_number or (thread.ident is not None and any(member.ident == thread.ident for member in group)):
             return group
     if thread.tid:
         return None

@@ -58,8 +58,7 @@ def operator_name(symbol: str, known: Iterable[str] = ()) -> str:
     The symbol joins name and overload by an underscore. A `known` operator with that spelling wins; else an overload
     begins with a capital letter, or is a common one.
     """
-    exact = next((name for name in known if name.partition("::")[2].replace(".", "_") == symbol), None)
-    if exact:
+    if exact := next((name for name in known if name.partition("::")[2].replace(".", "_") == symbol), None):
         return exact
     overload = _OVERLOAD.match(symbol)
     return f"aten::{overload['name']}.{overload['overload']}" if overload else f"aten::{symbol}"
@@ -93,8 +92,7 @@ def place_of(thread: Thread, tables: Mapping[str, Table] | None = None) -> Place
         seen[Stage.COMPOSITE] = composite
     table = tables.get(operator or "", Table())
     kernel, key = _kernel(inner, table)
-    wait = classify(thread)
-    deepest = max(seen, key=PATH.index)
+    wait, deepest = classify(thread), max(seen, key=PATH.index)
     stage = (_WAITS.get(wait.waiting) if wait else None) or deepest
     keys = _keys(key, table, has_autograd=Stage.AUTOGRAD in seen)
     return Place(
@@ -152,8 +150,7 @@ def _own_path(frames: Sequence[Frame], own: Sequence[int], *, is_named: bool) ->
         elif frame.is_python:
             yield Stage.INSIDE, frame.words
         else:
-            stages = next((stages for pattern, stages in _STAGES if pattern.search(frame.function)), ())
-            for stage in stages:
+            for stage in next((stages for pattern, stages in _STAGES if pattern.search(frame.function)), ()):
                 yield (_AGAIN.get(stage, stage) if is_again else stage), frame.function
 
 

@@ -194,14 +194,12 @@ def _last_call(text: str) -> list[tuple[int, str]]:
     for line in text.splitlines():
         if "DEBUG" not in line and "functor" not in line:
             continue
-        rows = [row for row, pattern in enumerate(_PATTERNS) if pattern.search(line)]
+        rows, last = [row for row, pattern in enumerate(_PATTERNS) if pattern.search(line)], call[-1][0] if call else -1
         begins = next((row for row in rows if row in {_MATMUL, _DISPATCHER}), None)
-        last = call[-1][0] if call else -1
-        following = next((row for row in rows if row > last), None)
         if begins is not None and begins <= last:
             call = [(begins, line)]
-        elif following is not None:
-            call.append((following, line))
+        elif following := [(row, line) for row in rows if row > last]:
+            call.append(following[0])
     return call
 
 

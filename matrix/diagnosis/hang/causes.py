@@ -158,8 +158,7 @@ def _next(
     if state.waiting is not Waiting.THREAD:
         return None
     others = [other for other in states if other.process is state.process and other is not state and not other.is_idle]
-    known = next((other for other in others if state.partner is not None and other.tid == state.partner), None)
-    if known:
+    if known := next((other for other in others if state.partner is not None and other.tid == state.partner), None):
         return known, "its futex holds that thread's number"
     # Which thread is joined is not known. Where all of them wait for the same kind of thing, that decides.
     kinds = {other.waiting for other in others}
@@ -184,8 +183,7 @@ def _awaited_child(
         if len(own) > 1 and len({other.waiting for other in states if other.process in own and other.is_main}) == 1:
             children = [other for other in states if other.process in own and other.waiting]
             evidence = "all its children wait alike"
-    main = next((other for other in children if other.is_main), None)
-    return (main, evidence) if main else None
+    return next(((other, evidence) for other in children if other.is_main), None)
 
 
 def _lock_cycle(

@@ -104,9 +104,7 @@ def _cause(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangC
 def _compiling(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
     frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
-    at_work = [state for state in frames if state.activity]
-    if at_work:
-        state = min(at_work, key=lambda state: not state.is_main)
+    if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
         words = f"thread {state.tid} compiles, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
     waiter = next((state for state in frames if state.waiting in _FOR_COMPILER), None)

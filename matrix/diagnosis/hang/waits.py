@@ -79,14 +79,7 @@ _KERNEL_FUNCTIONS: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
     (Waiting.IO, re.compile(r"skb_wait|wait_woken")),
 )
 # The supervisor's words for waits.
-_WORDS = {
-    "gil": Waiting.GIL,
-    "child": Waiting.CHILD,
-    "pipe": Waiting.PIPE,
-    "lock": Waiting.LOCK,
-    "stopped": Waiting.STOPPED,
-    "socket": Waiting.IO,
-}
+_WORDS = {word: Waiting[word.upper()] for word in ("gil", "child", "pipe", "lock", "stopped")} | {"socket": Waiting.IO}
 # What functions of the standard library wait for; functions without their class, as faulthandler names them.
 _PYTHON_FUNCTIONS: tuple[tuple[Waiting, str, frozenset[str]], ...] = (
     (Waiting.THREAD, "threading.py", frozenset({"join", "_wait_for_tstate_lock", "_shutdown", "_join_os_thread"})),
