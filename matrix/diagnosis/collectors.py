@@ -80,7 +80,9 @@ def parse_gdb(text: str, pid: int = 0) -> tuple[Process, ...]:
     for header, matches in _stacks(text, _GDB_THREAD, _GDB_FRAME):
         calls = [match["rest"] for match in matches]
         tid, ident = int(header["tid"]), int(header["ident"], 16) if header["ident"] else None
-        frames, joins = tuple(map(_gdb_frame, calls)), _gdb_joined(calls[:_GDB_INNERMOST])
+        inner, frames = calls[:_GDB_INNERMOST], tuple(map(_gdb_frame, calls))
+        numbers = [match[1] for match in map(_GDB_EXPECTED.search, inner) if match]
+        joins = int(numbers[0]) if numbers and any(map(_GDB_JOIN.search, inner)) else None
         threads.append(Thread(tid=tid, ident=ident, name=header["name"] or "", frames=frames, joins=joins))
     if not threads:
         return ()
@@ -121,13 +123,6 @@ def _gdb_function(call: str) -> str:
         if depth == 0:
             return call[:position].rstrip() or call
     return call.partition(" (")[0]  # a string among the arguments holds a parenthesis
-
-
-def _gdb_joined(calls: list[str]) -> int | None:
-    """Return the number of the thread whose end is waited for."""
-    if not any(map(_GDB_JOIN.search, calls)):
-        return None
-    return next((int(match[1]) for match in map(_GDB_EXPECTED.search, calls) if match), None)
 
 
 def parse_kernel(text: str, _pid: int = 0) -> tuple[Process, ...]:

@@ -92,7 +92,9 @@ def is_same_failure(first: str | None, second: str | None, says: str = "", other
     """
     signature, other_signature = Signature.parse(first).comparable, Signature.parse(second).comparable
     if signature.head == other_signature.head == STUCK:
-        return _is_same_place(signature.stuck_frames, other_signature.stuck_frames)
+        frames, others = signature.stuck_frames, other_signature.stuck_frames
+        shared = min(len(frames), len(others))  # signatures are cut, so one list may go on
+        return frames[:shared] == others[:shared] and (shared >= TELLING_FRAMES or frames == others)
     if signature == other_signature or str(signature) in _UNLOCATED or str(other_signature) in _UNLOCATED:
         return True
     if signature.head != other_signature.head and _is_builtin(signature.head) and _is_builtin(other_signature.head):
@@ -138,12 +140,6 @@ def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
 def _is_alike(cell: Cell, other: Cell) -> bool:
     is_same = is_same_failure(cell.signature, other.signature, cell.message, other.message)
     return cell.outcome is other.outcome and is_same
-
-
-def _is_same_place(frames: Sequence[str], others: Sequence[str]) -> bool:
-    """Return whether two threads are stuck in one place; signatures are cut, so one list may go on."""
-    shared = min(len(frames), len(others))
-    return frames[:shared] == others[:shared] and (shared >= TELLING_FRAMES or frames == others)
 
 
 def _is_builtin(exception: str) -> bool:

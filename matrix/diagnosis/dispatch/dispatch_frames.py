@@ -77,10 +77,13 @@ def place_of(thread: Thread, tables: Mapping[str, Table] | None = None) -> Place
     else:
         operator, own = operator_name(calls[first]["name"], tables), _own_frames(calls)
     outer, inner = frames[own[-1] + 1 :], frames[: own[0] + 1]  # who called it, and what its last dispatch led to
+    # A call by a handle, or a function of torch without a name, may be the call of an operator that is not named.
     enclosing = [
         operator_name(calls[index]["name"]) if index in calls else UNNAMED
-        for index in range(own[-1] + 1, len(frames))
-        if index in calls or _may_be_call(frames[index])
+        for index, frame in enumerate(outer, own[-1] + 1)
+        if index in calls
+        or _BOXED_CALL.match(frame.function)
+        or (not frame.is_named and "torch" in (frame.library or ""))
     ]
     seen: dict[Stage, str] = {}
     for reached, function in _own_path(frames, own, is_named=operator is not None):
@@ -131,11 +134,6 @@ def _own_frames(calls: Mapping[int, re.Match[str]]) -> list[int]:
     indexes = list(group)
     call = next((position for position, index in enumerate(indexes) if calls[index]["how"] == "call"), len(indexes))
     return indexes[: call + 1]
-
-
-def _may_be_call(frame: Frame) -> bool:
-    """Return whether a frame may belong to an operator's call that its name does not tell."""
-    return bool(_BOXED_CALL.match(frame.function)) or (not frame.is_named and "torch" in (frame.library or ""))
 
 
 def _own_path(frames: Sequence[Frame], own: Sequence[int], *, is_named: bool) -> Iterator[tuple[Stage, str]]:
