@@ -83,7 +83,6 @@ def bisect(  # one parameter per option
     flaky: Annotated[
         bool, typer.Option("--flaky", help="It fails only now and then: start with that in mind.")
     ] = False,
-    two_sided: Annotated[bool, typer.Option("--two-sided", help="A good version, too, may fail now and then.")] = False,
     confidence: Annotated[
         float, typer.Option(metavar="P", min=0.5, max=0.9999, help="Below it no version is blamed.")
     ] = 0.95,
@@ -147,7 +146,7 @@ def bisect(  # one parameter per option
         good=good,
         bad=bad,
         options=planning.RunOptions(timeout=timeout),
-        asked=SearchOptions(find=find, confidence=confidence, flaky=flaky, two_sided=two_sided),
+        asked=SearchOptions(find=find, confidence=confidence, flaky=flaky),
         any_failure=any_failure,
         budget=Budget(seconds=options.seconds(max_time), installs=max_installs),
         jobs=jobs,
