@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TypedDict
-
 from pydantic import Field
 
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict  # noqa: TC001  pydantic reads them
-from matrix.compare.factors import Versions, changed_packages
-from matrix.compare.histories import commit_of, compare_link
+from matrix.bisect.axis import AxisName  # noqa: TC001  pydantic reads these
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict  # noqa: TC001
+from matrix.compare.factors import Versions  # noqa: TC001
 from matrix.model import Cell, Environment, Model, Outcome
 
 SCHEMA = 1
@@ -53,25 +50,13 @@ class Boundary(Model):
         return not (self.untestable_between or self.different_between or self.untried_between)
 
 
-class Searched(StrEnum):
-    """What was searched."""
-
-    VERSION = "version"
-    DATE = "date"
-    COMMIT = "commit"
-    LOCK = "lock"
-    CONFIG = "config"
-    PYTHON = "python"
-    BUILD = "build"
-
-
 class Bisection(Model):
     """All that is known at the end of a search."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     scenario: str
     question: Find
-    axis: Searched
+    axis: AxisName
     values: tuple[str, ...]  # all there were, in order
     common: dict[str, str] = Field(default_factory=dict)  # what all environments share: build, Python, config, torch
     reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
@@ -93,21 +78,3 @@ class Bisection(Model):
     def probe_at(self, value: str) -> Probe | None:
         """Return what is known of a value."""
         return next((probe for probe in self.probes if probe.value == value), None)
-
-
-class Facts(TypedDict):
-    """What is known of the builds on the two sides of a boundary."""
-
-    commits: str | None
-    same_commit: bool
-    packages: Versions
-
-
-def facts_between(before: Environment, after: Environment) -> Facts:
-    """Return what two environments say of what changed between them."""
-    first, last = commit_of(before), commit_of(after)
-    return {
-        "commits": compare_link(first, last),
-        "same_commit": first is not None and first == last,
-        "packages": {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"},
-    }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
 from matrix.diagnosis.missing_api import is_absent
 from matrix.diagnosis.sameness import is_same_failure
-from matrix.model import Cell, Environment, Outcome, Record, Role
+from matrix.model import Cell, Environment, Outcome, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -139,8 +139,3 @@ def _is_slow(record: Record) -> bool:
 
 def _passes(one: Sighting) -> bool:
     return any(record.attempt.outcome is Outcome.PASS for record in one.records) and not one.cell.is_doubted
-
-
-def judging_records(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return the records of attempts that judge."""
-    return tuple(record for record in records if record.attempt.role is Role.JUDGE)

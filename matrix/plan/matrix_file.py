@@ -21,7 +21,7 @@ from matrix.model import Build, Config, Request
 from matrix.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -130,6 +130,25 @@ class MatrixFile(_Table):
     def configs(self) -> dict[str, Config]:
         """Return the configs of the file's own."""
         return {name: Config(name=name, **table.model_dump()) for name, table in self.config.items()}
+
+    def with_axes(
+        self,
+        *,
+        torch: Sequence[str] | None = None,
+        python: Sequence[str] | None = None,
+        build: Sequence[str] | None = None,
+        config: Sequence[str] | None = None,
+        keep_rows: bool = False,
+    ) -> MatrixFile:
+        """Return the file with other values on the given axes; None leaves an axis as it is.
+
+        The [[include]] rows go: whoever names an axis wants just that. `keep_rows` keeps the [[exclude]] rows.
+        """
+        given = {"torch": torch, "python": python, "build": build, "config": config}
+        values = {axis: tuple(named) for axis, named in given.items() if named is not None}
+        axes = self.axes.model_copy(update=values)
+        exclude = self.exclude if keep_rows else ()
+        return self.model_copy(update={"axes": axes, "include": (), "exclude": exclude})
 
 
 def read_matrix_file(path: Path) -> MatrixFile:

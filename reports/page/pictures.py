@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matrix.bisect.bisection import Searched
+from matrix.bisect.axis import AxisName
 from matrix.model import Outcome
 from reports.bisection_text import short, word
 from reports.page.grid import LETTERS
@@ -26,7 +26,7 @@ TICKS = 240  # values up to which each has a tick
 NIGHTS = 60  # the latest that are drawn
 SHORTEST = 0.01  # seconds that are told apart
 _LEFT, _RIGHT = 300, 40  # of the version line: room for words, and for the last mark
-_UNORDERED = {Searched.LOCK, Searched.CONFIG, Searched.BUILD}
+_UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

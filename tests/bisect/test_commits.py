@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.axes.commit_search import CommitSearch
-from matrix.bisect.axes.commits import Source, search_commits
+from matrix.bisect.axes.commits import CommitSearch, search
 from matrix.bisect.axes.git import Checkout, borrowed
-from matrix.bisect.axes.tried_commits import TriedCommits
+from matrix.bisect.axes.suspects import Suspects
 from matrix.bisect.bisection import Bisection
-from matrix.bisect.budget import Budget
-from matrix.bisect.question import SearchQuestion
+from matrix.bisect.request import Budget, SearchRequest, Source
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchOptions
 from matrix.environments.provider import Stage
 from matrix.errors import UsageError
@@ -27,7 +25,7 @@ from matrix.plan import matrix_file
 from matrix.process.supervision import Ending
 from matrix.records import store
 from reports.bisection_text import bisection_lines
-from tests.bisect.inline import FAILED, InlineProber, bench_of
+from tests.bisect.driving import CRASHED, FAILED, MadeUpProber
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
 
@@ -60,28 +58,28 @@ class World:
     folder: Path
     repository: Repository
     missing: frozenset[str] = frozenset()
-    asked: SearchOptions = field(default_factory=SearchOptions)
+    goal: SearchOptions = field(default_factory=SearchOptions)
     budget: Budget = field(default_factory=Budget)
     builds: FakeBuilds = field(init=False)
 
     def search(self, old: str, new: str, change: Change, behave: Callable[[str], Ending]) -> Bisection:
         scenario = Scenario(name="repro.py", path=self.folder / "repro.py", source_hash="1", in_suite=False)
-        question = SearchQuestion(
+        request = SearchRequest(
             home=self.folder,
             file=matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE),
             scenario=scenario,
             variant={},
-            asked=self.asked,
+            goal=self.goal,
             budget=self.budget,
         )
         self.builds = FakeBuilds(self.folder, self.missing, knows=True)
         checkout = Checkout.at(self.repository.folder)
-        tried = TriedCommits(checkout=checkout, bounds=(old, new), change=change, asked=self.asked)
         with store.new_run(self.folder, ()) as run_store, borrowed(checkout, self.folder):
-            prober = InlineProber(self.builds, run_store, lambda request: behave(request.torch))
-            bench = bench_of(prober)
-            made = CommitSearch(question=question, cache=self.builds, bench=bench, tried=tried)  # type: ignore[arg-type]
-            return made.run()
+            bench = MadeUpProber(self.builds, run_store, lambda commit: behave(commit.torch)).bench
+            known = Suspects.between(
+                (old, new), change, checkout=checkout, make_request=self.builds.request, request=request, bench=bench
+            )
+            return CommitSearch(known=known).run()
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +171,7 @@ def test_flaky_commits_do_not_mislead(tmp_path: Path, line: Repository) -> None:
         def behave(commit: str, chance: random.Random = chance) -> Ending:
             return FAILED if commit in commits[7:] and chance.random() < 0.5 else PASSED
 
-        found = World(tmp_path, line, asked=SearchOptions(flaky=True)).search(
+        found = World(tmp_path, line, goal=SearchOptions(flaky=True)).search(
             commits[0], commits[-1], Change.REGRESSION, behave
         )
         blamed = [boundary.to for boundary in found.boundaries if found.answer is AnswerKind.BOUNDARY]
@@ -231,8 +229,7 @@ def test_another_failure_is_skipped(tmp_path: Path, line: Repository) -> None:
     commits = line.commits
 
     def behave(commit: str) -> Ending:
-        other = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)
-        return other if commit in commits[5:7] else FAILED if commit in commits[7:] else PASSED
+        return CRASHED if commit in commits[5:7] else FAILED if commit in commits[7:] else PASSED
 
     found = World(tmp_path, line).search(commits[0], commits[-1], Change.REGRESSION, behave)
     (boundary,) = found.boundaries
@@ -246,9 +243,9 @@ def test_another_failure_is_skipped(tmp_path: Path, line: Repository) -> None:
         ({"bad": "main"}, "needs both bounds; missing is good"),
         ({"good": "main", "bad": "main"}, "both mean"),
         ({"good": "main", "bad": "nowhere"}, "'nowhere' is no commit"),
-        ({"good": "main", "bad": "main~3", "asked": SearchOptions(find=Find.ALL)}, "finds one change"),
+        ({"good": "main", "bad": "main~3", "goal": SearchOptions(find=Find.ALL)}, "finds one change"),
         (
-            {"good": "main", "bad": "main~3", "asked": SearchOptions(find=Find.REGRESSION)},
+            {"good": "main", "bad": "main~3", "goal": SearchOptions(find=Find.REGRESSION)},
             "can be no regression between",
         ),
         ({"good": "main", "bad": "main~3"}, r"there is no interpreter .*/\.venv/bin/python"),
@@ -260,7 +257,8 @@ def test_bounds_and_interpreter_are_checked_before_anything_is_run(
     """What is wrong with the options is told without touching the checkout."""
     scenario = Scenario(name="repro.py", path=tmp_path / "repro.py", source_hash="1")
     file = matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE)
-    question = SearchQuestion(home=tmp_path, file=file, scenario=scenario, variant={}, **changes)
+    source = Source(checkout=line.folder, command="true")
+    request = SearchRequest(home=tmp_path, file=file, scenario=scenario, variant={}, source=source, **changes)
     with pytest.raises(UsageError, match=message):
-        search_commits(question, Source(checkout=line.folder, command="true"), lambda _total: nullcontext(print))
+        search(request, FakeBuilds(tmp_path), lambda _total: nullcontext(print))
     assert line.state == ("main", "")

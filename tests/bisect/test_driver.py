@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from matrix.bisect import driver as driver
+from matrix.bisect import ledger
 from matrix.bisect.bisection import Bisection
-from matrix.bisect.budget import Budget
+from matrix.bisect.request import Budget
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchOptions, SearchVerdict
 from matrix.model import Outcome, Record
 from matrix.plan import planning
@@ -259,7 +259,7 @@ def test_the_time_is_bounded(tmp_path: Path) -> None:
     """When the time is over the search ends with what it knows, and says so."""
     lab = Laboratory(tmp_path, failing(versions(64)[:20], STUCK), values=versions(64))
     ticks = count(0, 10)
-    found = lab.search(budget=Budget(seconds=100), clock=lambda: float(next(ticks)))
+    found = lab.search(budget=Budget(seconds=100), seconds=lambda: float(next(ticks)))
     assert found.answer is AnswerKind.INCONCLUSIVE
     assert found.reasons[0] == "the 100 s that it may take are over"
     (one,) = found.boundaries
@@ -299,7 +299,7 @@ def test_a_probe_that_is_not_needed_any_more_is_cancelled(tmp_path: Path) -> Non
 def test_a_probe_that_shows_nothing_new_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for the same again and again, without anything to show for it, the search ends and says so."""
     lab = Laboratory(tmp_path, failing(OLD, STUCK))
-    monkeypatch.setattr(driver, "observations_of", lambda *_, **__: ())
+    monkeypatch.setattr(ledger, "observations_of", lambda *_, **__: ())
     found = lab.search()
     assert found.answer is AnswerKind.INCONCLUSIVE
     assert found.reasons[0] == "2.0.0 was run again and showed nothing that counts"

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from matrix.cli import axes, sources
+from matrix.bisect.axis import AxisName
+from matrix.cli import axes
+from matrix.cli.bisect import check_options
 from matrix.environments.interpreters import default_python
 from matrix.errors import UsageError
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
@@ -163,22 +165,30 @@ def test_only_the_searched_axis_may_have_several_values(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("given", "message"),
     [
-        ((None, "make", None, None), "--build-command is for a git history"),
-        ((None, None, Path("python"), None), "--interpreter is for a git history"),
-        ((Path(), None, None, None), "a commit needs to be built"),
+        (["--build-command"], "--build-command is for a git history"),
+        (["--interpreter"], "--interpreter is for a git history"),
+        (["--git"], "a commit needs to be built"),
+        (["--torch", "--axis", "--git", "--build-command"], "--torch and --axis cannot go with --git"),
     ],
 )
-def test_history_and_how_to_build_it_belong_together(options: tuple[Any, ...], message: str) -> None:
+def test_history_and_how_to_build_it_belong_together(given: list[str], message: str) -> None:
     """One without the other is a mistake, and so are other axes beside it."""
     with pytest.raises(UsageError, match=message):
-        sources.source_of(*options)
+        check_options(AxisName.VERSION, given)
 
 
-def test_other_axes_cannot_go_with_a_history() -> None:
-    """What a search of commits would not look at is refused instead of passed over."""
-    source = sources.source_of(Path(), "make", None, None)
-    sources.check_alone(source, {"--torch": None, "--axis": False})
-    with pytest.raises(UsageError, match="--torch and --axis cannot go with --git"):
-        sources.check_alone(source, {"--torch": ["2.11.0"], "--axis": True})
+@pytest.mark.parametrize(
+    ("axis", "given", "searched"),
+    [
+        (AxisName.VERSION, [], AxisName.VERSION),
+        (AxisName.CONFIG, ["--axis"], AxisName.CONFIG),
+        (AxisName.VERSION, ["--good-lock", "--bad-env"], AxisName.LOCK),
+        (AxisName.VERSION, ["--git", "--build-command", "--good", "--bad"], AxisName.COMMIT),
+    ],
+)
+def test_options_choose_the_axis(axis: AxisName, given: list[str], searched: AxisName) -> None:
+    """Each axis is named by --axis, or chosen by options of its own; each can be searched."""
+    assert check_options(axis, given) is searched
+    assert callable(searched.search)

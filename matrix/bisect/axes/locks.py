@@ -21,19 +21,6 @@ INSTALLERS = frozenset({"pip", "uv", "whichtorch"})  # say nothing about a scrip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackageSet:
-    """One of two sets of packages: a lock file, or the environment of a Python."""
-
-    lock: Path | None = None
-    python: Path | None = None
-
-    @property
-    def label(self) -> str:
-        """What a user calls it."""
-        return str(self.lock if self.lock is not None else self.python)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PackageChange:
     """A package that two locks have in different versions, or that one of them lacks."""
 
