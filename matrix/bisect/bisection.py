@@ -1,4 +1,4 @@
-"""What a bisection comes to: the form of `bisect --json`, and what reports are made from."""
+"""The answer of a search: what `bisect --json` writes, and what reports are made from."""
 
 from __future__ import annotations
 
@@ -13,21 +13,27 @@ SCHEMA = 1
 
 
 class Probe(Model):
-    """A value that was tried, and what came of it."""
+    """A value that was tried, and its result."""
 
     value: str
     title: str = ""  # what else it is called: a commit's subject
     outcome: Outcome
     signature: str | None = None
     k: int  # runs that ended so
-    n: int  # runs in all
-    reused: int  # of them, those that an earlier run had made
+    n: int  # all runs
+    reused: int  # those of them that an earlier run made
     verdict: SearchVerdict  # what it says about the failure that is searched
-    purpose: Purpose | None = None  # None for what was known before
-    message: str = ""  # first line of the exception, or why the environment cannot be had
+    purpose: Purpose | None = None  # why it was tried; None for what was known before, and where all values are tried
+    message: str = ""  # first line of the exception, or why there is no environment
     seconds: float = 0  # of the run that gave the outcome
     environment: Environment
     cell: Cell
+
+    @property
+    def in_words(self) -> str:
+        """What it showed, k of n, for a reason."""
+        what = self.signature or self.message
+        return f"{self.value}: {self.outcome}, {self.k} of {self.n} runs" + (f": {what}" if what else "")
 
 
 class Boundary(Model):
@@ -41,8 +47,8 @@ class Boundary(Model):
     different_between: tuple[str, ...] = ()
     untried_between: tuple[str, ...] = ()
     commits: str | None = None  # link to the commits between the two
-    same_commit: bool = False  # both were built from one
-    packages: Versions = Field(default_factory=dict)  # that differ but for torch: versions before and after
+    same_commit: bool = False  # both were built from the same commit
+    packages: Versions = Field(default_factory=dict)  # other than torch whose versions differ: before and after
 
     @property
     def is_exact(self) -> bool:

@@ -106,8 +106,12 @@ class Ledger:
 
     def over(self, *, wants_install: bool = False) -> str | None:
         """Return which part of the budget is used up, in words; None where the search may go on."""
-        seconds, installs = self.bench.seconds(), self.bench.installs()
-        return self.request.budget.used_up(seconds, installs, wants_install=wants_install)
+        budget = self.request.budget
+        if budget.seconds is not None and self.bench.seconds() >= budget.seconds:
+            return f"the {budget.seconds:g} s that it may take are over"
+        if budget.installs is not None and wants_install and self.bench.installs() >= budget.installs:
+            return f"the {budget.installs} installs that it may make are made"
+        return None
 
     @property
     def seconds_left(self) -> float | None:
@@ -248,9 +252,9 @@ class Ledger:
         )
 
     def shown(self, *positions: int) -> list[str]:
-        """Return what positions showed, k of n, in words for a reason; nothing of those that were not seen."""
+        """Return what those of some positions that were seen showed, in words."""
         values = {self.axis.values[position] for position in positions}
-        return [shown(probe) for probe in self.probes if probe.value in values]
+        return [probe.in_words for probe in self.probes if probe.value in values]
 
     def boundary(self, bracket: Bracket) -> Boundary:
         """Describe a change by the values and the environments on its two sides."""
@@ -297,9 +301,3 @@ class Ledger:
             answer=answer,
             reasons=tuple(reasons),
         )
-
-
-def shown(probe: Probe) -> str:
-    """Return what a value showed, k of n, in words for a reason."""
-    what = probe.signature or probe.message
-    return f"{probe.value}: {probe.outcome}, {probe.k} of {probe.n} runs" + (f": {what}" if what else "")

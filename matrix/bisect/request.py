@@ -27,26 +27,13 @@ class Budget:
     seconds: float | None = None
     installs: int | None = None
 
-    def used_up(self, seconds: float, installs: int, *, wants_install: bool) -> str | None:
-        """Return which part of it is used up, in words; None where a search may go on."""
-        if self.seconds is not None and seconds >= self.seconds:
-            return f"the {self.seconds:g} s that it may take are over"
-        if self.installs is not None and wants_install and installs >= self.installs:
-            return f"the {self.installs} installs that it may make are made"
-        return None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSet:
     """One of two sets of packages: a lock file, or the environment of a Python."""
 
-    lock: Path | None = None
-    python: Path | None = None
-
-    @property
-    def label(self) -> str:
-        """What a user calls it."""
-        return str(self.lock if self.lock is not None else self.python)
+    path: Path  # of the file, or of the Python
+    is_lock: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

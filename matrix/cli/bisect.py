@@ -216,7 +216,8 @@ def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
     """Return the one side of a comparison that options name, None where they name none."""
     if lock is not None and python is not None:
         raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
-    return PackageSet(lock=lock, python=python) if lock or python else None
+    path = lock or python
+    return PackageSet(path=path, is_lock=lock is not None) if path else None
 
 
 def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:

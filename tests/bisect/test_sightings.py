@@ -68,7 +68,7 @@ def test_the_failure_that_a_search_is_about(
 ) -> None:
     """It is the one at the bad bound, or nearest to it; a version's lack of what the test uses only for want of it."""
     found = reference_of(sightings, BOUNDS, find)
-    wanted = expected and Failure(outcome=Outcome.FAIL, signature=expected[0], says=expected[1])
+    wanted = expected and Failure(outcome=Outcome.FAIL, signature=expected[0], message=expected[1])
     assert found == wanted
     assert reference_of(sightings[::-1], BOUNDS, find) == wanted
 
@@ -78,16 +78,16 @@ def test_the_failure_at_the_named_bound_is_meant() -> None:
     both = [failing(0, OTHER), failing(9)]
     for named, (signature, says) in ((0, OTHER), (9, RAISED), (5, RAISED)):
         found = reference_of(both, BOUNDS, Find.ANY, named_bad=named)
-        assert found == Failure(outcome=Outcome.FAIL, signature=signature, says=says)
+        assert found == Failure(outcome=Outcome.FAIL, signature=signature, message=says)
 
 
 def test_any_failure_takes_a_lack_for_one() -> None:
     """Where any failure counts, the lack at a bound does, too."""
     found = reference_of([failing(0, ABSENT), passing(9)], BOUNDS, Find.ANY, any_failure=True)
-    assert found == Failure(outcome=Outcome.FAIL, signature=ABSENT[0], says=ABSENT[1])
+    assert found == Failure(outcome=Outcome.FAIL, signature=ABSENT[0], message=ABSENT[1])
 
 
-REFERENCE = Failure(outcome=Outcome.FAIL, signature=RAISED[0], says=RAISED[1])
+REFERENCE = Failure(outcome=Outcome.FAIL, signature=RAISED[0], message=RAISED[1])
 HANG = Failure(outcome=Outcome.HANG, signature="stuck in f (repro.py)")
 
 

@@ -162,7 +162,7 @@ class CommitSearch:
                 self._probe(commit, runs, Purpose.NARROW, until=SearchVerdict.BAD, left=len(suspects) - 1)
             answered.add(commit)
             try:
-                checkout.say(terms.get(known.label(commit) or SearchVerdict.UNTESTABLE, "skip"), commit)
+                checkout.mark(terms.get(known.label(commit) or SearchVerdict.UNTESTABLE, "skip"), commit)
             except GitError as error:
                 if error.code != BAD_MERGE_BASE:
                     raise

@@ -41,14 +41,6 @@ class Days(Axis):
     resolver: Resolver
     _resolved: dict[int, Request] = field(default_factory=dict)
 
-    @classmethod
-    def between(
-        cls, since: date, until: date, *, requirements: tuple[str, ...], base: Request, resolver: Resolver
-    ) -> Days:
-        """Return the days from one to another, both included: "2026-11-01" and so on."""
-        values = tuple((since + timedelta(days=after)).isoformat() for after in range((until - since).days + 1))
-        return cls(name=AxisName.DATE, values=values, requirements=requirements, base=base, resolver=resolver)
-
     def request(self, position: int) -> Request:
         """Return the request for what could be had by the end of a day (UTC).
 
@@ -86,7 +78,8 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
         raise UsageError(f"--since {since} is not before --until {until}")
     base = base_request(request)
     requirements = _requirements(request)
-    axis = Days.between(since, until, requirements=requirements, base=base, resolver=cache)
+    values = tuple((since + timedelta(days=after)).isoformat() for after in range((until - since).days + 1))
+    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, resolver=cache)
     with workbench(request, cache, show) as bench:
         days = search_between(request, axis, bench)
         days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})

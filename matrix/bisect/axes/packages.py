@@ -45,7 +45,7 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
     mistakes: list[str] = []
     for side in request.sides:
         try:
-            locks.append(Lock(label=side.label, pins=_pins_of_side(side, request, cache, pythons)))
+            locks.append(Lock(label=str(side.path), pins=_pins_of_side(side, request, cache, pythons)))
         except UsageError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -85,16 +85,14 @@ def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None 
 
 def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:
     """Return what a side pins; add the Python of an environment to `pythons`."""
-    if side.lock is not None:
-        return read_lock(side.lock)
-    assert side.python is not None
+    if side.is_lock:
+        return read_lock(side.path)
     config = config_named("default", request.file.configs)
-    interpreter = side.python.absolute()
-    environment = cache.acquire(
-        Request(torch="", python="", build=Build(name=EXISTING), config=config, interpreter=interpreter)
-    )
+    interpreter = side.path.absolute()
+    existing = Request(torch="", python="", build=Build(name=EXISTING), config=config, interpreter=interpreter)
+    environment = cache.acquire(existing)
     if not environment.packages:
-        raise UsageError(f"{side.python}: {environment.reason}")
+        raise UsageError(f"{side.path}: {environment.reason}")
     pythons.append(".".join(environment.python.split(".")[:2]))
     return pins_of(environment.packages)
 

@@ -88,8 +88,7 @@ class Suspects:
 
     def label(self, commit: str) -> SearchVerdict | None:
         """Return what is known of a commit: bad where it failed even once; None where it was not tried."""
-        position = self.position.get(commit)
-        return None if position is None else self.ledger.view.label(position)
+        return self.ledger.view.label(self.position[commit])
 
     # where the change is
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from matrix.bisect.axis import Axis, AxisName
-from matrix.bisect.ledger import Ledger, shown, workbench
+from matrix.bisect.ledger import Ledger, workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Find, Purpose, SearchVerdict
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Outcome
@@ -162,7 +162,7 @@ class ValueComparison:
         else:
             answer = AnswerKind.NONE
         reasons = [self._over] if self._over else []
-        reasons += [f"{shown(probe)}; it is flaky" for probe in tested if 0 < probe.k < probe.n]
+        reasons += [f"{probe.in_words}; it is flaky" for probe in tested if 0 < probe.k < probe.n]
         return ledger.bisection(answer, reasons).model_copy(
             update={"question": ledger.request.goal.find, "groups": groups, "common": self._common()}
         )
