@@ -14,7 +14,7 @@ from matrix.inspect.controls import Bare
 from matrix.model import Outcome
 from matrix.plan import planning
 from matrix.records.store import Records
-from matrix.run.recording import recorded_run
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 from tests.process.running import PROGRAMS
 from tests.process.test_capture import KINDS

@@ -20,7 +20,7 @@ from matrix.events import EnvironmentStage, ProbeChosen, Show
 from matrix.model import Outcome, variant_suffix
 from matrix.plan.planning import PlannedCell, judging
 from matrix.records import store
-from matrix.run.recording import opened_run
+from matrix.run.pipeline import opened_run
 from matrix.run.signals import answering
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from matrix.plan.matrix_file import MatrixFile, expand
 from matrix.process.executor import default_jobs
 from matrix.records import store, stored_runs
 from matrix.records.stored_runs import StoredRun
-from matrix.run.recording import recorded_run
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 from reports import markdown, table
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.sources import Sources, without_credentials
 from matrix.privacy.redaction import Redactor
-from matrix.process.supervision import Ending, Task, mark_for
+from matrix.process.marks import mark_for
+from matrix.process.supervision import Ending, Task
+from matrix.process.tools import find_tool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matrix.model import Build
 
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether the user has interrupted
@@ -160,11 +162,10 @@ def uv_path() -> str:
         return str(find_uv_bin())
     except (ImportError, FileNotFoundError):
         pass
-    beside = Path(sys.executable).parent
-    found = shutil.which("uv", path=os.pathsep.join([str(beside), os.environ.get("PATH", os.defpath)]))
-    if found is None:
+    path = find_tool("uv")
+    if path is None:
         raise InstallError(f"uv is neither beside {sys.executable} nor on PATH")
-    return found
+    return path
 
 
 def uv_environ(

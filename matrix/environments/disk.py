@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.resolution import locked_versions
 from matrix.environments.uv_cache import Unpacked, forget, partial_downloads, unpacked
-from matrix.process.supervision import mark_for, owner_is_dead
+from matrix.process.marks import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

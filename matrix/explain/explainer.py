@@ -15,7 +15,7 @@ from matrix.plan.naming import EXISTING, axes_of, environment_named, request_for
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
-from matrix.run.recording import recorded_run
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
 if TYPE_CHECKING:

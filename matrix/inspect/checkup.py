@@ -18,8 +18,9 @@ from matrix.environments.commander import InstallError, uv_path
 from matrix.environments.index.builds import answers, build_named
 from matrix.environments.index.sources import configured_sources, without_credentials
 from matrix.inspect.processes import REMEDY
+from matrix.process import kernel
 from matrix.process.executor import MEMORY_PER_JOB_MB
-from matrix.process.supervision import find_py_spy, is_complete
+from matrix.process.tools import find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,10 +56,10 @@ def check_up(home: Path) -> Iterator[Check]:
     yield _platform()
     yield _uv()
     yield _compiler()
-    yield _tool("py-spy", find_py_spy(), "stacks of hung processes, and to tell slow from stuck")
-    yield _tool("pystack", _beside("pystack"), "who holds the GIL, and who waits for it")
+    yield _tool("py-spy", find_tool("py-spy"), "stacks of hung processes, and to tell slow from stuck")
+    yield _tool("pystack", find_tool("pystack"), "who holds the GIL, and who waits for it")
     yield _ptrace()
-    yield _information("gdb", shutil.which("gdb"), "only asked where the others fail")
+    yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
     yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
     yield from _indexes()
@@ -79,7 +80,7 @@ def _information(name: str, found: str | None, use: str) -> Check:
 
 
 def _platform() -> Check:
-    if is_complete():
+    if kernel.HAS_PROC:
         return _good("platform", f"{sys.platform} with /proc")
     return _problem(
         "platform",
@@ -116,7 +117,7 @@ def _tool(name: str, path: str | None, use: str) -> Check:
 
 def _ptrace() -> Check:
     """Look at a process that is no descendant of the looker, as a hung one is."""
-    py_spy = find_py_spy()
+    py_spy = find_tool("py-spy")
     if py_spy is None:
         return _problem("ptrace", "not tried, for want of py-spy", "pip install py-spy")
     child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
@@ -190,12 +191,6 @@ def _memory() -> Check:
         remedy = "end what uses it; a compiling torch takes that much"
         return _problem("memory", f"{available:.0f} MiB available, {MEMORY_PER_JOB_MB} wanted", remedy)
     return _good("memory", f"{available:.0f} MiB available")
-
-
-def _beside(name: str) -> str | None:
-    """Return where a tool is: beside the running Python, or on PATH."""
-    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return shutil.which(name, path=beside)
 
 
 def _first_line(argv: tuple[str, ...]) -> str | None:

@@ -11,7 +11,7 @@ from matrix.model import Attempt, Build, Cell, Config, Environment, Outcome, Req
 from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
-from matrix.run.recording import recorded_run
+from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
-"""Read the kernel's view of a process tree from /proc, and signal it.
+"""Read the kernel's view of processes from /proc, and send signals to them.
 
-Nothing here imports more than os and signal: the supervisor starts with this module, and what it imports is
-paid for by every cell (dataclasses alone cost 7 ms).
+The supervisor starts with this module, and every cell pays for what it imports (dataclasses alone cost 7 ms).
 """
 
 # The supervisor must not pay for importing pathlib.
@@ -9,6 +8,7 @@ paid for by every cell (dataclasses alone cost 7 ms).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 HAS_PROC = os.path.isdir("/proc/self/task")
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 TICK = os.sysconf("SC_CLK_TCK")  # units of CPU time per second in /proc/PID/stat
-FULL_SCAN = 10.0  # seconds between scans that trust nothing known: heals a process id that was used again
-COMMAND_READ = 4096  # bytes of a command line that are looked at
-KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be killed, and must not hold us
+FULL_SCAN = 10.0  # seconds between scans that read everything anew: a process id may have been used again
+COMMAND_READ = 4096  # bytes of a command line that are read
+SURVIVORS_NAMED = 20  # of a fork bomb, more tell nothing
+MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 
 
 class KernelProcess:
     """One line of /proc/PID/stat."""
 
-    __slots__ = ("cpu", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
+    __slots__ = ("code", "cpu", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
 
     def __init__(self, pid: int, text: bytes) -> None:
         head, _, tail = text.rpartition(b")")  # a name may hold spaces and parentheses
@@ -42,10 +43,11 @@ class KernelProcess:
         self.threads = int(fields[17])
         self.started = int(fields[19])  # ticks since boot: with the pid, names a process for good
         self.rss = int(fields[21]) * PAGE  # bytes
+        self.code = fields[23]  # address of the program's code: exec changes it
 
     @property
     def is_alive(self) -> bool:
-        """False for a zombie: it has ended, its parent has not asked yet."""
+        """False for a zombie, which has ended without being reaped."""
         return self.state not in "ZX"
 
 
@@ -70,81 +72,100 @@ def process(pid: int) -> KernelProcess | None:
         return None
 
 
+def thread_ids(pid: int) -> list[int]:
+    """Return the ids of a process's threads in ascending order, none when it has gone."""
+    try:
+        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except OSError:
+        return []
+
+
+def field(path: str, name: bytes) -> bytes:
+    """Return the word after `name` at the start of a line of a file of /proc, b"" where no line has it."""
+    words = (b"\n" + read(path)).partition(b"\n" + name)[2].split(None, 1)
+    return words[0] if words else b""
+
+
+def mappings(pid: int) -> list[tuple[int, int, list[bytes]]]:
+    """Return the mappings of a process: start, end, and the fields of the line (proc_pid_maps(5)).
+
+    The list is empty where it may not be read.
+    """
+    try:
+        rows = [line.split(None, 5) for line in read(f"/proc/{pid}/maps", MAPS_READ).split(b"\n") if line]
+        return [(int(row[0].partition(b"-")[0], 16), int(row[0].partition(b"-")[2], 16), row) for row in rows]
+    except (OSError, ValueError):
+        return []
+
+
 def pids() -> set[int]:
     """Return all process ids of this machine (of this pid namespace)."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
 
 class Tree:
-    """The descendants of a subreaper, orphans included, found at a cost that does not grow with the machine.
+    """The descendants of a subreaper, orphans included; the cost of finding them does not grow with the machine.
 
-    Parents are read rather than /proc/PID/task/*/children, which many kernels do not have and which misses
-    children while others exit. Who is once known to be no descendant never becomes one, so later looks
-    read only new processes; and while the kernel has handed out no new process id there are none to look for.
+    The parent of each process is read, not /proc/PID/task/*/children: many kernels lack that file, and it misses
+    children while others exit. A process that is no descendant never becomes one, so later looks read only new
+    processes. While the kernel has handed out no new process id, there are none.
     """
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._outside: set[int] = set()
-        self._candidates: set[int] = set()  # descendants, and who may turn out to be one
+        self._outsiders: set[int] = set()
+        self._candidates: set[int] = set()  # descendants, and processes that may turn out to be descendants
         self._last_pid = b""
-        self._full = 0.0  # when everything was last read afresh
+        self._full_scan_at = 0.0
 
     def look(self, *, full: bool = False) -> list[KernelProcess]:
         """Return the living and dead descendants, parents first; `full` reads every process anew."""
         now = time.monotonic()
         last_pid = read("/proc/loadavg").rpartition(b" ")[2]
-        if full or now - self._full > FULL_SCAN:
-            self._outside.clear()
-            self._full = now
+        if full or now - self._full_scan_at > FULL_SCAN:
+            self._outsiders.clear()
+            self._full_scan_at = now
         elif last_pid == self._last_pid:
-            return self._sort(self._candidates)
-        listed = pids()
-        self._outside &= listed
+            return self._select(self._candidates)
         self._last_pid = last_pid
-        return self._sort(listed - self._outside)
+        return self.look_for_new(set())
 
     def look_for_new(self, known: set[int]) -> list[KernelProcess]:
         """Return the descendants that are not `known`: fast enough to overtake a fork bomb."""
         listed = pids()
-        self._outside &= listed
-        return self._sort(listed - self._outside - known, known)
+        self._outsiders &= listed
+        return self._select(listed - self._outsiders - known, known)
 
-    def _sort(self, candidates: set[int], known: Iterable[int] = ()) -> list[KernelProcess]:
-        """Return the descendants among the candidates; part the outsiders from those not known yet."""
+    def _select(self, candidates: set[int], known: Iterable[int] = ()) -> list[KernelProcess]:
+        """Return the descendants among the candidates, and remember which candidates are outsiders."""
         children: dict[int, list[KernelProcess]] = {}
         for pid in candidates:
-            if found := process(pid):
-                children.setdefault(found.parent, []).append(found)
+            if candidate := process(pid):
+                children.setdefault(candidate.parent, []).append(candidate)
         members: list[KernelProcess] = []
         for parent in (self._root, *known):
             members.extend(children.get(parent, ()))
         for member in members:  # grows as it goes
             members.extend(children.get(member.pid, ()))
         inside = {member.pid for member in members}
-        # An orphan read just before it was given to the root has a parent that is nowhere: it stays a
-        # candidate. Only who descends from the idle task or a known outsider is an outsider.
-        rest = [0, *self._outside]
-        for parent in rest:
+        # An orphan that is read just before the root adopts it has a parent that is not listed: it stays a
+        # candidate. Only a descendant of the idle task or of a known outsider is an outsider.
+        parents = [0, *self._outsiders]
+        for parent in parents:  # grows as it goes
             for child in children.get(parent, ()):
-                if child.pid not in inside and child.pid not in self._outside:
-                    self._outside.add(child.pid)
-                    rest.append(child.pid)
-        self._candidates = candidates - self._outside
+                if child.pid not in inside and child.pid not in self._outsiders:
+                    self._outsiders.add(child.pid)
+                    parents.append(child.pid)
+        self._candidates = candidates - self._outsiders
         return members
 
 
 def proportional_rss(members: list[KernelProcess]) -> int:
-    """Return the bytes really resident: what forked children share counts once (slow: walks all pages)."""
+    """Return the resident bytes of processes; shared pages count once (slow: the kernel walks all pages)."""
     total = 0
     for member in members:
         try:
-            for line in read(f"/proc/{member.pid}/smaps_rollup").splitlines():
-                if line.startswith(b"Pss:"):
-                    total += int(line.split()[1]) * 1024
-                    break
-            else:
-                total += member.rss if member.is_alive else 0
+            total += int(field(f"/proc/{member.pid}/smaps_rollup", b"Pss:")) * 1024
         except (OSError, ValueError):
             total += member.rss if member.is_alive else 0
     return total
@@ -161,9 +182,9 @@ def describe(pid: int) -> str:
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process; of a very long one the first arguments, each of them whole.
+    """Return the command line of a process; raise OSError when it has gone.
 
-    Half a secret would not be known for one when the line is stored. Raises OSError where there is no such process.
+    A very long one is cut between two arguments: half a secret would not be recognised when the line is stored.
     """
     words = read(f"/proc/{pid}/cmdline", COMMAND_READ)
     if len(words) == COMMAND_READ:
@@ -174,24 +195,20 @@ def command_line(pid: int) -> str:
 
 def send(pid: int, number: int) -> None:
     """Send a signal to a process that may have gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def send_group(group: int, number: int) -> None:
     """Send a signal to a process group that may have gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def freeze(tree: Tree) -> set[int]:
-    """Stop every descendant, until a look finds nobody new: then none is left that could fork.
+    """Stop every descendant until a look finds no new one: then none is left that could fork.
 
-    By group first, where the kernel stops all at once: a fork bomb grows faster than anybody can read.
+    Groups come first, because the kernel stops a group at once: a fork bomb grows faster than it can be read.
     """
     own = os.getpgid(0)
     frozen: set[int] = set()
@@ -209,9 +226,6 @@ def freeze(tree: Tree) -> set[int]:
 def oom_kills() -> int | None:
     """Return how many processes the kernel has killed for want of memory since boot."""
     try:
-        for line in read("/proc/vmstat").splitlines():
-            if line.startswith(b"oom_kill "):
-                return int(line.split()[1])
+        return int(field("/proc/vmstat", b"oom_kill "))
     except (OSError, ValueError):
-        pass
-    return None
+        return None

@@ -1,7 +1,7 @@
-"""Start the leader of a task's tree, and set up the process that watches over it."""
+"""Start the leader of a task's tree, and wait for it and all other children of the supervisor."""
 
 # The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH100
+# ruff: noqa: PTH100, PTH123
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import contextlib
 import ctypes
 import os
 import resource
+import select
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,81 @@ if TYPE_CHECKING:
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 # Python ignores the first two, and exec keeps that; the others may be ignored since the tool's own start.
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+RSS_UNIT = 1024 if sys.platform == "linux" else 1  # bytes in a unit of ru_maxrss
+
+
+class Children:
+    """The supervisor's children: the leader of the task's tree, adopted orphans, and helpers such as py-spy."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+        self.leader = 0  # pid
+        self.started = 0.0  # when the leader started, seconds, monotonic
+        self.ended = 0.0  # when it was reaped
+        self.exit_code: int | None = None  # of the leader; minus the signal that ended it; None while it runs
+        self.helpers: dict[int, int | None] = {}  # pid -> status as waitpid gives it, None while it runs
+        self.cpu = 0.0  # seconds, of all that were reaped
+        self.largest = 0  # bytes, of any single process reaped
+        self.interrupted = False  # the tool asks for the end, or is no more
+        self._wakeup = _wakeup_descriptor()
+
+    def start_leader(self, task: dict[str, Any]) -> None:
+        """Start a task's program in a session of its own; raise OSError where it cannot be started.
+
+        Its stdin is empty, and its outputs append to files that exist.
+        """
+        append = os.O_WRONLY | os.O_APPEND
+        actions: list[tuple[Any, ...]] = [
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.path.abspath(task["stdout"]), append, 0),
+        ]
+        if task["stderr"] == task["stdout"]:
+            actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+        else:
+            actions.append((os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0))
+        # The supervisor itself takes on what the leader inherits: no code can run between fork and exec.
+        with _leader_settings():
+            os.chdir(task["cwd"])
+            self.started = time.monotonic()
+            self.leader = os.posix_spawnp(
+                task["argv"][0],
+                task["argv"],
+                task["env"],
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=DEFAULTED,
+            )
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""
+        sources = [self._wakeup] if self.interrupted else [0, self._wakeup]
+        with contextlib.suppress(InterruptedError):
+            ready = select.select(sources, [], [], seconds)[0]
+            if 0 in ready and not os.read(0, 4096):
+                self.interrupted = True
+            if self._wakeup in ready and set(os.read(self._wakeup, 4096)) - {signal.SIGCHLD}:
+                self.interrupted = True
+                self.notes.append("the supervisor was asked to end by a signal")
+        self.reap()
+
+    def reap(self) -> bool:
+        """Reap all children that have ended; return whether any are left."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid in self.helpers:
+                self.helpers[pid] = status
+                continue
+            self.cpu += usage.ru_utime + usage.ru_stime
+            self.largest = max(self.largest, usage.ru_maxrss * RSS_UNIT)
+            if pid == self.leader:
+                self.exit_code = os.waitstatus_to_exitcode(status)
+                self.ended = time.monotonic()
 
 
 def adopt_orphans() -> None:
@@ -29,63 +106,11 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
-def spawn(task: dict[str, Any]) -> tuple[int, float]:
-    """Start a task's program in a session of its own; return its pid and when (seconds, monotonic).
+def raise_priority() -> None:
+    """Be scheduled before other processes, where that is allowed; children do not inherit it.
 
-    Its stdin is empty, its outputs append to files that exist; raise OSError where it cannot be started.
-    """
-    append = os.O_WRONLY | os.O_APPEND
-    actions: list[tuple[Any, ...]] = [
-        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.path.abspath(task["stdout"]), append, 0),
-    ]
-    if task["stderr"] == task["stdout"]:
-        actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
-    else:
-        actions.append((os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0))
-    # What it inherits is set here, for the moment of the start: no code runs between fork and exec.
-    with _inherited():
-        os.chdir(task["cwd"])
-        started = time.monotonic()
-        leader = os.posix_spawnp(
-            task["argv"][0],
-            task["argv"],
-            task["env"],
-            file_actions=actions,
-            setsid=True,
-            setsigmask=(),
-            setsigdef=DEFAULTED,
-        )
-    return leader, started
-
-
-@contextlib.contextmanager
-def _inherited() -> Iterator[None]:
-    """Set, while the leader is started, what it shall inherit, and take it back for the supervisor itself."""
-    limits = resource.getrlimit(resource.RLIMIT_CORE)
-    score = "/proc/self/oom_score_adj"
-    was = ""
-    with contextlib.suppress(OSError, ValueError):
-        # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
-        piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
-        resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
-    with contextlib.suppress(OSError):
-        was = kernel.read(score).decode()
-        _write(score, "1000")  # when the machine is out of memory, a cell goes before anything else
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            _write(score, was)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_CORE, limits)
-
-
-def hurry() -> None:
-    """Be scheduled before anybody else, where that is allowed.
-
-    A deadline fires on a crowded machine too, and against a fork bomb the faster one wins. What it
-    takes is a few thousandths of a core; what it starts does not inherit this.
+    A deadline must fire on a crowded machine too, and the faster side wins against a fork bomb. The supervisor
+    uses a few thousandths of a core.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -94,16 +119,35 @@ def hurry() -> None:
             os.setpriority(os.PRIO_PROCESS, 0, -20)
 
 
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _leader_settings() -> Iterator[None]:
+    """Take on the core limit and the OOM score that the leader inherits, and give them up again."""
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    score_path = "/proc/self/oom_score_adj"
+    score = b""
+    with contextlib.suppress(OSError, ValueError):
+        # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
+        piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
+        resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
+    with contextlib.suppress(OSError):
+        score = kernel.read(score_path)
+        _write(score_path, b"1000")  # when the machine is out of memory, a task goes before anything else
     try:
-        os.write(descriptor, text.encode())
+        yield
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            _write(score_path, score)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, limits)
 
 
-def wakeup() -> int:
-    """Return a descriptor that can be read whenever a signal has come: nothing has to be polled for."""
+def _write(path: str, text: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(text)
+
+
+def _wakeup_descriptor() -> int:
+    """Return a descriptor that becomes readable when a signal comes, so that nothing polls."""
     readable, writable = os.pipe()
     os.set_blocking(readable, False)
     os.set_blocking(writable, False)

@@ -1,4 +1,4 @@
-"""Mark attempts in their environment, and find who is left over from a tool that was killed."""
+"""Mark attempts in their environment, and find the processes that a killed tool left over."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SWEEP_PATIENCE = 5.0  # seconds: after that, what is left cannot be killed (unin
 
 
 def state_id(state: Path) -> str:
-    """Return a short name of a state folder: the same for every tool that uses it, on this machine.
+    """Return a short name of a state folder, the same for every tool on this machine that uses it.
 
-    The pid namespace is part of it: process ids of another container mean nothing here.
+    The pid namespace is part of the name: process ids of another container mean nothing here.
     """
     with contextlib.suppress(OSError):
         state = state.resolve()
@@ -40,7 +40,7 @@ def mark_for(state: Path, attempt: str) -> str:
 
 
 def owner_is_dead(mark: str) -> bool:
-    """Return whether the tool that made `mark` has gone; False for what is not a mark."""
+    """Return whether the tool that made `mark` has gone; False for a text that is not a mark."""
     parts = mark.split(":", 3)
     if len(parts) != 4 or not parts[1].isdigit() or not parts[2].isdigit():
         return False
@@ -48,33 +48,29 @@ def owner_is_dead(mark: str) -> bool:
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process started (ticks since boot), -1 where there is none or it is a zombie."""
-    found = kernel.process(pid) if kernel.HAS_PROC else None
-    if found is None:
-        return 0 if not kernel.HAS_PROC and _exists(pid) else -1
-    return found.started if found.is_alive else -1
-
-
-def _exists(pid: int) -> bool:
+    """Return when a process started: ticks since boot, 0 without /proc, -1 if it is a zombie or has gone."""
+    if kernel.HAS_PROC:
+        process = kernel.process(pid)
+        return process.started if process and process.is_alive else -1
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return -1
     except PermissionError:
-        return True
-    return True
+        return 0
+    return 0
 
 
 def sweep(is_stale: Callable[[str], bool], *, sessions: frozenset[int] = frozenset()) -> list[str]:
-    """SIGKILL all processes whose mark `is_stale`, their descendants, and `sessions`; return who they were.
+    """SIGKILL all processes whose mark `is_stale`, their descendants, and `sessions`; return their descriptions.
 
-    Never this process or one it descends from. Where there is no /proc, nobody can be found.
+    Spare this process and its ancestors. Without /proc, no process is found.
     """
     if not kernel.HAS_PROC:
         return []
     killed: dict[int, str] = {}
-    patience = time.monotonic() + SWEEP_PATIENCE
-    while time.monotonic() < patience:
+    end = time.monotonic() + SWEEP_PATIENCE
+    while time.monotonic() < end:
         stale = _stale(is_stale, sessions)
         if not stale:
             break
@@ -83,36 +79,35 @@ def sweep(is_stale: Callable[[str], bool], *, sessions: frozenset[int] = frozens
             kernel.send(pid, signal.SIGSTOP)
             killed[pid] = kernel.describe(pid)
         if fresh:
-            continue  # until nobody new turns up: who is frozen cannot fork
+            continue  # until no new process turns up: a frozen process cannot fork
         for pid in stale:
             kernel.send(pid, signal.SIGKILL)
-        time.sleep(0.01)  # nobody tells who is not the parent
+        time.sleep(0.01)  # only a parent is notified of the end
     return list(killed.values())
 
 
 def _stale(is_stale: Callable[[str], bool], sessions: frozenset[int]) -> set[int]:
-    """Return the living processes that carry a stale mark, or descend from one that does."""
-    everyone = {pid: found for pid in kernel.pids() if (found := kernel.process(pid)) and found.is_alive}
-    kept = {os.getpid()}
-    above = os.getppid()
-    while above in everyone:
-        kept.add(above)
-        above = everyone[above].parent
+    """Return the living processes that carry a stale mark or belong to `sessions`, and their descendants."""
+    processes = {pid: process for pid in kernel.pids() if (process := kernel.process(pid)) and process.is_alive}
+    spared = {os.getpid()}
+    ancestor = os.getppid()
+    while ancestor in processes:
+        spared.add(ancestor)
+        ancestor = processes[ancestor].parent
     stale = set()
-    for pid in everyone.keys() - kept:
+    for pid in processes.keys() - spared:
         mark = read_mark(pid)
         if (mark is not None and is_stale(mark)) or (sessions and _session(pid) in sessions):
             stale.add(pid)
-    growing = True
-    while growing:
-        below = {pid for pid, found in everyone.items() if found.parent in stale} - stale - kept
-        growing = bool(below)
-        stale |= below
+    fresh = stale
+    while fresh:
+        fresh = {pid for pid, process in processes.items() if process.parent in stale} - stale - spared
+        stale |= fresh
     return stale
 
 
 def read_mark(pid: int) -> str | None:
-    """Return the mark that a process was started with, None where it has none or is not ours to read."""
+    """Return the mark that a process was started with, None where it has none or may not be read."""
     try:
         environment = kernel.read(f"/proc/{pid}/environ", 1 << 22)
     except OSError:

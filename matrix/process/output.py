@@ -1,7 +1,7 @@
 """Keep head and tail of a file that a process writes to, however much it writes.
 
-The process appends straight to the file, so nobody can hold it up; the middle is given back to the disk while
-it runs, and taken out when it has ended.
+The process appends straight to the file, so nothing can hold it up. The middle is given back to the disk while
+the process runs, and taken out when it has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class KeptFile:
     """One output file of a task."""
 
     def __init__(self, path: str) -> None:
-        """Create or empty the file; raise OSError where that cannot be."""
+        """Create or empty the file; raise OSError where that fails."""
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         self._punched = HEAD  # up to here the middle is gone
@@ -34,7 +34,7 @@ class KeptFile:
         return os.fstat(self._descriptor).st_size
 
     def trim(self) -> bool:
-        """Give the middle back to the disk; return False where that is impossible and the file too large."""
+        """Give the middle back to the disk; return False if the filesystem cannot and the file is too large."""
         size = self.size
         if size - self._punched < PUNCH_EVERY + TAIL:
             return True
@@ -46,7 +46,7 @@ class KeptFile:
         return self._can_punch or size < UNPUNCHED_LIMIT
 
     def finish(self) -> int:
-        """Reduce the file to head, a line that says how much was cut, and tail; return the bytes written."""
+        """Reduce the file to head, a line that says how much is cut, and tail; return the bytes written."""
         size = self.size
         if size > HEAD + TAIL + BLOCK:
             head = whole_characters(os.pread(self._descriptor, HEAD, 0), at_end=True)
@@ -62,7 +62,7 @@ class KeptFile:
 
 
 def whole_characters(part: bytes, *, at_end: bool) -> bytes:
-    """Drop the piece of a UTF-8 character that a cut left at the end, or at the beginning, of `part`."""
+    """Drop the piece of a UTF-8 character that a cut left at the end or the beginning of `part`."""
     if not at_end:
         start = 0
         while start < min(3, len(part)) and part[start] & 0xC0 == 0x80:
@@ -79,12 +79,10 @@ def whole_characters(part: bytes, *, at_end: bool) -> bytes:
 
 def _punch(descriptor: int, start: int, length: int) -> bool:
     """Free a range of a file without changing its size; False where the filesystem cannot."""
-    try:
-        fallocate = ctypes.CDLL(None, use_errno=True).fallocate64
-    except AttributeError:  # not Linux, or a libc whose off_t is 64 bits wide everywhere
-        try:
-            fallocate = ctypes.CDLL(None, use_errno=True).fallocate
-        except AttributeError:
-            return False
+    library = ctypes.CDLL(None, use_errno=True)
+    # A libc whose off_t is 64 bits wide everywhere has no fallocate64; only Linux has either.
+    fallocate = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if fallocate is None:
+        return False
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     return bool(fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length) == 0)

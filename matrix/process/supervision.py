@@ -1,11 +1,12 @@
-"""One process tree: start it, watch it, stop it, account for it.
+"""Start a task under a supervisor, and read how it ended.
 
-This is the tool's side; the work is done by a small program of its own per task (`supervisor.py`), which
-lives on when the tool does not, and ends the tree then.
+This is the tool's side. A small program per task (`supervisor.py`) does the work; it outlives a tool that is
+killed, and ends the tree then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -19,14 +20,11 @@ from typing import Any
 
 from matrix.process import kernel, marks
 from matrix.process.evidence import capture
-from matrix.process.marks import mark_for, owner_is_dead, sweep
-
-__all__ = ["Ending", "Supervised", "Task", "mark_for", "owner_is_dead", "start", "sweep"]
+from matrix.process.tools import find_tool
 
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder that holds the package `matrix`
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from matrix.process.supervisor import main; main()"
-OUTER_GRACE = 40.0  # seconds past the timeout: twice what a supervisor can take that still works
-SURVIVORS_NAMED = 20  # of a fork bomb, more tell nothing
+OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor can take
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
 
 
@@ -36,7 +34,7 @@ class Task:
 
     argv: tuple[str, ...]
     cwd: str
-    env: dict[str, str]  # the whole environment
+    env: dict[str, str]  # the whole environment; `start` adds the mark
     stdout: str  # path of a file; the same path as stderr merges them
     stderr: str
     timeout: float  # seconds, wall clock
@@ -45,39 +43,39 @@ class Task:
     stall: bool = False  # stop early on evidence that nothing in the tree can go on
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
-    py_spy: str | None = None  # path of py-spy, which `sample` needs; None: looked for where the tool is installed
-    stacks: str | None = None  # folder for the stacks of what is stopped by stall or timeout; None: not taken
-    pystack: str | None = None  # path of pystack, and of gdb, for `stacks`; None: looked for as py-spy is
-    gdb: str | None = None
-    name: str = ""  # what people call it
+    py_spy: str | None = None  # path of py-spy for `sample` and `stacks`; None: searched for
+    stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
+    pystack: str | None = None  # path of pystack for `stacks`; None: searched for
+    gdb: str | None = None  # path of gdb for `stacks`; None: searched for
+    name: str = ""  # for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How it ended."""
+    """How a task ended."""
 
     stopped_by: str  # a value of model.StoppedBy
     exit_code: int | None  # of the leader; None where a signal ended it or it had to be killed
-    signal: str | None  # "SIGSEGV", as the leader died by itself
+    signal: str | None  # that ended the leader, "SIGSEGV"; None where the supervisor sent it
     seconds: float  # from start to end or to the decision to stop it; diagnosis not counted
     cpu_seconds: float = 0  # user + system, whole tree
     peak_rss_mb: float = 0  # whole tree
-    survivors: tuple[str, ...] = ()  # what was alive when the leader had ended: "name (pid): command line"
+    survivors: tuple[str, ...] = ()  # processes that outlived the leader: "name (pid): command line"
     stdout_bytes: int = 0  # as written
     stderr_bytes: int = 0
-    busy: bool | None = None  # at its timeout: did the tree use or queue for a core? None: not looked at
-    moving: bool | None = None  # a busy process at its timeout: did its innermost frames change? None: not known
+    busy: bool | None = None  # did the tree use or queue for a core at its timeout? None: not looked at
+    moving: bool | None = None  # did a busy process's innermost frames change at its timeout? None: not known
     note: str = ""
     evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames
-    diagnosis_seconds: float = 0  # that taking `Task.stacks` took, not counted elsewhere
-    problem: str = ""  # why nothing was learnt about the task: it could not be started, or the supervisor died
+    diagnosis_seconds: float = 0  # spent on `Task.stacks`, not counted elsewhere
+    problem: str = ""  # why nothing is known about the task: it could not be started, or the supervisor died
 
 
 class Supervised:
     """A running task, seen from the tool (thread-safe)."""
 
     def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
-        self._task = task
+        self.task = task  # with its mark and the paths of its tools filled in
         self._program = program
         self._started = time.monotonic()
         self._deadline = self._started + task.timeout + OUTER_GRACE + (capture.LONGEST if task.stacks else 0)
@@ -92,24 +90,19 @@ class Supervised:
         return self._program.pid
 
     @property
-    def task(self) -> Task:
-        """What was asked for."""
-        return self._task
-
-    @property
     def elapsed(self) -> float:
-        """Seconds since its start."""
+        """Seconds since the task's start."""
         return time.monotonic() - self._started
 
     def wait(self) -> Ending:
-        """Return how it ended; never hangs for longer than the task's timeout and a grace."""
+        """Return how the task ended; wait at most for its timeout and a grace."""
         with self._waiting:
             if self._ending is None:
                 self._ending = self._read()
             return self._ending
 
     def interrupt(self) -> None:
-        """Stop it now; `wait` then returns an Ending stopped by "interrupt" within 3 s."""
+        """Stop the task now; `wait` then returns an Ending stopped by "interrupt" within 3 s."""
         with self._closing:
             stdin = self._program.stdin
             if stdin is not None and not stdin.closed:
@@ -120,7 +113,7 @@ class Supervised:
         """Read the supervisor's answer; whatever happens to it, leave nothing running."""
         stdout = self._program.stdout
         assert stdout is not None
-        # A second at most, because `interrupt` may bring the deadline forward meanwhile.
+        # Each wait takes a second at most, because `interrupt` may bring the deadline forward meanwhile.
         poll = select.poll()
         poll.register(stdout.fileno(), select.POLLIN)
         part = b"?"
@@ -134,26 +127,24 @@ class Supervised:
             ending = Ending(**{"exit_code": None, "signal": None} | fields)
         except (ValueError, TypeError):
             ending = self._give_up(late=bool(part))
-        self._program.kill()  # it has ended, unless it is the one that hangs
+        self._program.kill()  # it has ended, unless it hangs itself
         self._program.wait()
-        with self._closing:
-            if self._program.stdin is not None and not self._program.stdin.closed:
-                self._program.stdin.close()
+        self.interrupt()  # closes its stdin
         stdout.close()
         return ending
 
     def _give_up(self, *, late: bool) -> Ending:
-        """Do the supervisor's last duty when it cannot: end whatever carries the task's mark."""
+        """End all processes that carry the task's mark, because the supervisor cannot."""
         self._program.kill()
-        mark = self._task.mark
-        survivors = sweep(lambda found: found == mark) if mark else []
+        mark = self.task.mark
+        survivors = marks.sweep(lambda other: other == mark) if mark else []
         interrupted = self._program.stdin is not None and self._program.stdin.closed
         return Ending(
             stopped_by="interrupt" if interrupted else "timeout" if late else "exit",
             exit_code=None,
             signal=None,
             seconds=time.monotonic() - self._started,
-            survivors=tuple(survivors[:SURVIVORS_NAMED]),
+            survivors=tuple(survivors[: kernel.SURVIVORS_NAMED]),
             problem="the supervisor did not answer in time" if late else "the supervisor died",
         )
 
@@ -161,17 +152,17 @@ class Supervised:
 def start(task: Task) -> Supervised:
     """Start a task under a supervisor process of its own.
 
-    Return at once; what keeps the task from starting (no such program or folder) is its Ending's `problem`.
+    Return at once. What keeps the task from starting (no such program or folder) is its Ending's `problem`.
     """
-    mark = task.mark or mark_for(Path(task.cwd), os.urandom(6).hex())
+    mark = task.mark or marks.mark_for(Path(task.cwd), os.urandom(6).hex())
     fields = asdict(task)
     fields["mark"] = mark
     fields["env"] = task.env | {marks.VARIABLE: mark}
-    if (task.sample or task.stacks) and task.py_spy is None:
-        fields["py_spy"] = find_py_spy()
+    if task.sample or task.stacks:
+        fields["py_spy"] = task.py_spy or find_tool("py-spy")
     if task.stacks:
-        fields["pystack"] = task.pystack or capture.find_tool("pystack")
-        fields["gdb"] = task.gdb or capture.find_tool("gdb")
+        fields["pystack"] = task.pystack or find_tool("pystack")
+        fields["gdb"] = task.gdb or find_tool("gdb")
     program = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,
@@ -183,19 +174,7 @@ def start(task: Task) -> Supervised:
     )
     assert program.stdin is not None
     text = memoryview(json.dumps(fields).encode() + b"\n")
-    try:
+    with contextlib.suppress(BrokenPipeError):  # it died; `wait` says so
         while text:
             text = text[program.stdin.write(text) or 0 :]
-    except BrokenPipeError:
-        pass  # it died; `wait` says so
     return Supervised(Task(**fields), program)
-
-
-def find_py_spy() -> str | None:
-    """Return the path of py-spy beside the running interpreter, or on PATH."""
-    return capture.find_tool("py-spy")
-
-
-def is_complete() -> bool:
-    """Return whether this platform offers all that supervision wants (Linux with /proc)."""
-    return kernel.HAS_PROC

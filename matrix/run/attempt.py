@@ -17,7 +17,8 @@ from matrix.diagnosis.hang.stuck_call import observation_of
 from matrix.diagnosis.verdict import judge
 from matrix.environments.cache import cell_environ
 from matrix.model import Attempt, Environment, Outcome, Record, Role, StoppedBy
-from matrix.process.supervision import Task, find_py_spy, mark_for
+from matrix.process.marks import mark_for
+from matrix.process.supervision import Task
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 from matrix.suite import selection
 
@@ -166,7 +167,6 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
         memory_mb=planned.limits.memory_mb,
         stall=planned.limits.stall and sys.platform == "linux",
         sample=True,
-        py_spy=find_py_spy(),
         mark=mark_for(home, folder.name),
         stacks=str(stacks),
         name=f"{planned.name}  {environment.label}",

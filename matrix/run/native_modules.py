@@ -20,7 +20,8 @@ from matrix.environments.environ import cell_environ_of
 from matrix.environments.inside.build_native import NO_COMPILER
 from matrix.model import Config, StoppedBy, digest
 from matrix.privacy.redaction import Redactor
-from matrix.process.supervision import Task, mark_for
+from matrix.process.marks import mark_for
+from matrix.process.supervision import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +55,6 @@ class NativeModules:
 
     def get(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
-        if not planned.scenario.native:
-            return NativeModule()
         folder = planned.scenario.path.parent
         sources = [folder / name for name in planned.scenario.native]
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])

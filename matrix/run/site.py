@@ -10,7 +10,7 @@ import heapq
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from matrix.environments.cache import cell_environ
@@ -18,7 +18,7 @@ from matrix.environments.environ import recorded
 from matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
-from matrix.run.native_modules import NativeModules
+from matrix.run.native_modules import NativeModule, NativeModules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +131,6 @@ class LocalSite:
         self._environments, self._executor = environments, executor
         self._records, self._store, self._emit = records, store, emit
         self._only_hangs = [False] * jobs + [True] * waiting  # by worker
-        self._native = NativeModules(environments.home, executor, self._stage)
         self._changed = threading.Condition()  # guards all below
         self._ready: list[_Ready] = []
         self._preparing = 0  # environments that may still bring cells
@@ -183,6 +182,10 @@ class LocalSite:
         self._executor.interrupt()
         with self._changed:
             self._changed.notify_all()
+
+    @cached_property
+    def _native(self) -> NativeModules:
+        return NativeModules(self._environments.home, self._executor, self._stage)
 
     @property
     def _is_over(self) -> bool:
@@ -269,7 +272,7 @@ class LocalSite:
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
         reused = len(judging)
-        module = self._native.get(planned, tenancy.environment)
+        module = self._native_module(planned, tenancy.environment)
         if module is None:
             return
         while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
@@ -298,6 +301,14 @@ class LocalSite:
             is_last = tenancy.left == 0
         if is_last:
             self._environments.release(tenancy.request)
+
+    def _native_module(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
+        """Return the module of a cell's native sources, built if need be; None where that was interrupted."""
+        if not planned.scenario.native:
+            return NativeModule()
+        with self._changed:  # two workers must not make two of them
+            modules = self._native
+        return modules.get(planned, environment)
 
     def _next_record(self, ready: _Ready, judging: Sequence[Record], native: Path | None) -> Record | None:
         """Return a record more of a cell: of a plain attempt, or of a longer one where the last was slow."""

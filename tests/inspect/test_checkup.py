@@ -16,7 +16,7 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("WHICHTORCH_PYTORCH_INDEX", "http://127.0.0.1:9/whl")
-    monkeypatch.setattr(checkup, "find_py_spy", lambda: None)
+    monkeypatch.setattr(checkup, "find_tool", lambda name: None)
     checks = {check.name: check for check in checkup.check_up(tmp_path / "state")}
     problems = {name for name, check in checks.items() if check.state is checkup.State.PROBLEM}
     assert {"C++ compiler", "py-spy", "ptrace", "index"} <= problems

@@ -1,1 +1,1 @@
-"""Supervision, its parts and its tiny programs."""
+"""Tests of supervision and its evidence, on tiny programs."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROGRAMS = Path(__file__).with_name("programs")
-PATIENCE = 30.0  # seconds for a condition: a test that needs them fails
+PATIENCE = 30.0  # seconds for a condition to come true
 
 
 def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervision.Supervised:
@@ -48,8 +48,8 @@ def until(condition: Callable[[], object]) -> bool:
 
 def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
-    found = kernel.process(pid)
-    return found is not None and found.is_alive
+    process = kernel.process(pid)
+    return process is not None and process.is_alive
 
 
 def family(pid: int) -> set[int]:

@@ -204,7 +204,7 @@ def test_who_was_seen_asleep_sleeps() -> None:
     seen = kernel_lines.ThreadRow()
     for state in "RRSRR":
         seen.look(f"1 state={state} wchan=0", 1.0)
-    assert (seen.line, seen.works(0.06), seen.is_told(0.06)) == ("1 state=S wchan=0", False, True)
+    assert (seen.line, seen.works(0.06), seen.is_settled(0.06)) == ("1 state=S wchan=0", False, True)
 
 
 def test_who_only_queues_for_a_core_is_looked_at_again() -> None:
@@ -212,9 +212,9 @@ def test_who_only_queues_for_a_core_is_looked_at_again() -> None:
     seen = kernel_lines.ThreadRow()
     seen.look("1 state=R", 1.0)
     seen.look("1 state=R", 1.0)
-    assert not seen.is_told(0.06)
+    assert not seen.is_settled(0.06)
     seen.look("1 state=R", 1.01)
-    assert (seen.works(0.06), seen.is_told(0.06)) == (True, True)
+    assert (seen.works(0.06), seen.is_settled(0.06)) == (True, True)
 
 
 def test_who_uses_a_core_between_naps_runs() -> None:

@@ -1,4 +1,4 @@
-"""What /proc tells of processes, threads and interpreters."""
+"""What /proc shows of processes, threads and interpreters."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from matrix.process import kernel
-from matrix.process.evidence import runtime, snapshots
+from matrix.process.evidence import snapshots
 from tests.process.running import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 
 def test_name_with_parentheses() -> None:
-    """A process may call itself anything."""
+    """A process name with parentheses and spaces is read whole."""
     rest = " ".join(map(str, range(4, 60)))
-    found = kernel.KernelProcess(7, f"7 (a) b (c) S {rest}".encode())
-    assert (found.name, found.state, found.parent, found.threads) == ("a) b (c", "S", 4, 20)
+    process = kernel.KernelProcess(7, f"7 (a) b (c) S {rest}".encode())
+    assert (process.name, process.state, process.parent, process.threads) == ("a) b (c", "S", 4, 20)
 
 
 def test_tree_finds_new_and_forgets_old() -> None:
-    """Descendants are found when they come, and are no more when they have gone."""
+    """New descendants are found, and descendants that have gone are not."""
     tree = kernel.Tree(os.getpid())
     before = {member.pid for member in tree.look()}
     with subprocess.Popen(["sleep", "600"]) as child:
@@ -36,10 +36,10 @@ def test_tree_finds_new_and_forgets_old() -> None:
 
 
 def test_own_memory() -> None:
-    """Proportional memory is about what the process has."""
-    found = kernel.process(os.getpid())
-    assert found is not None
-    assert 0.2 * found.rss < kernel.proportional_rss([found]) <= 1.1 * found.rss
+    """Proportional memory of a process is close to its resident memory."""
+    own = kernel.process(os.getpid())
+    assert own is not None
+    assert 0.2 * own.rss < kernel.proportional_rss([own]) <= 1.1 * own.rss
 
 
 def test_gone_process() -> None:
@@ -52,19 +52,19 @@ def test_gone_process() -> None:
 
 
 def test_runtime_state_is_found() -> None:
-    """The address of _PyRuntime, where the GIL is, is known from outside."""
+    """The address of _PyRuntime, where the GIL is, is found from outside the process."""
     own = ctypes.addressof(ctypes.c_byte.in_dll(ctypes.pythonapi, "_PyRuntime"))
-    assert [start for start, end in runtime.runtime_ranges(os.getpid()) if start <= own < end] == [own]
+    assert [start for start, end in snapshots.runtime_ranges(os.getpid()) if start <= own < end] == [own]
 
 
 def test_other_files_have_no_runtime_state() -> None:
-    """What is not an interpreter has none."""
+    """A file that is not an interpreter has no runtime state."""
     with Path(__file__).open("rb") as file:
-        assert runtime.find_symbol(file.fileno()) is None
+        assert snapshots.find_symbol(file.fileno()) is None
 
 
 @pytest.mark.skipif(not snapshots.CALLS, reason="system calls of this machine are not known")
-def test_a_sleep_is_seen_as_what_it_is() -> None:
+def test_a_sleep_is_no_evidence() -> None:
     """A sleeping process is in a system call that is no evidence of a deadlock."""
     with subprocess.Popen(["sleep", "600"]) as child:
         assert until(lambda: snapshots.read_thread(child.pid, child.pid).state == "S")

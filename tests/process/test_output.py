@@ -1,4 +1,4 @@
-"""Head and tail are kept, whatever is written."""
+"""Head and tail of an output file are kept, whatever is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_cuts_fall_between_characters(text: str, cut: int) -> None:
 
 @given(st.binary(max_size=20))
 def test_any_bytes_can_be_cut(data: bytes) -> None:
-    """What is not text loses at most three bytes at a cut."""
+    """Bytes that are not text lose at most three at a cut."""
     for at_end in (True, False):
         kept = output.whole_characters(data, at_end=at_end)
         assert len(data) - len(kept) <= 3
@@ -42,8 +42,8 @@ def test_small_file_is_kept_whole(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_bytes() == b"all of it"
 
 
-def test_where_no_hole_can_be_made_the_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On such a filesystem a file may grow to the limit, and no further."""
+def test_size_is_limited_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the filesystem cannot make holes, a file may grow to the limit and no further."""
     monkeypatch.setattr(output, "_punch", lambda *_: False)
     file = output.KeptFile(str(tmp_path / "out"))
     with (tmp_path / "out").open("r+b") as writer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.process import supervision
+from matrix.process import tools
 from matrix.process.evidence import sampler
 from tests.process.running import begin
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from matrix.process.supervision import Ending
 
-pytestmark = pytest.mark.xdist_group("stacks")  # they share what they start
+pytestmark = pytest.mark.xdist_group("stacks")  # the tests share the programs they start
 needs_py_spy = pytest.mark.skipif(
-    sys.platform != "linux" or supervision.find_py_spy() is None, reason="needs /proc and py-spy"
+    sys.platform != "linux" or tools.find_tool("py-spy") is None, reason="needs /proc and py-spy"
 )
 
 
@@ -36,12 +36,12 @@ def test_lines_within_a_function_are_the_same_spot() -> None:
 
 def test_another_innermost_function_moves() -> None:
     """Another function inside is another spot."""
-    first = sampler.signature([frame("one", 3), frame("main", 9)])
-    second = sampler.signature([frame("two", 3), frame("main", 9)])
+    first = sampler.signature([frame("load", 3), frame("main", 9)])
+    second = sampler.signature([frame("save", 3), frame("main", 9)])
     assert sampler.is_moving([first, second]) is True
 
 
-def test_one_sample_tells_nothing() -> None:
+def test_a_single_sample_leaves_it_open() -> None:
     """Fewer than two samples leave it open."""
     assert sampler.is_moving(["a"]) is None
 
@@ -68,20 +68,20 @@ def test_spin_is_not_moving(endings: dict[str, Ending], name: str) -> None:
 
 @needs_py_spy
 def test_work_is_moving(endings: dict[str, Ending]) -> None:
-    """A program that gets on shows other frames."""
+    """A program that makes progress shows different frames."""
     assert (endings["moves_on"].stopped_by, endings["moves_on"].moving) == ("timeout", True)
 
 
 @needs_py_spy
 def test_idle_is_not_sampled(endings: dict[str, Ending]) -> None:
-    """What burns no CPU is not asked where it is."""
+    """The stacks of a process that uses no CPU are not read."""
     ending = endings["ignores_sigterm"]
     assert (ending.stopped_by, ending.busy, ending.moving, ending.evidence) == ("timeout", False, None, {})
 
 
 @needs_py_spy
 def test_busy_child_without_python_is_busy(endings: dict[str, Ending]) -> None:
-    """A parent that waits for a compiler is not idle, though nobody can say whether the compiler gets on."""
+    """A parent that waits for a busy child without Python is busy, and whether the child moves is not known."""
     ending = endings["waits_for_busy_child"]
     assert (ending.stopped_by, ending.busy, ending.moving) == ("timeout", True, None)
     assert "runs no Python" in ending.note or "py-spy" in ending.note
@@ -89,7 +89,7 @@ def test_busy_child_without_python_is_busy(endings: dict[str, Ending]) -> None:
 
 @needs_py_spy
 def test_no_py_spy_changes_no_verdict(endings: dict[str, Ending]) -> None:
-    """A collector that fails leaves a note, and the timeout as it is."""
+    """A collector that fails leaves a note, and the verdict is still a timeout."""
     ending = endings["blind"]
     assert (ending.stopped_by, ending.moving) == ("timeout", None)
     assert "py-spy" in ending.note

@@ -1,4 +1,4 @@
-"""Deadlocks of real programs are seen within seconds, healthy idle ones never."""
+"""Deadlocks of real programs are found within seconds, and idle programs are never taken for one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
-    pytest.mark.xdist_group("stall_programs"),  # they share what they start
+    pytest.mark.xdist_group("stall_programs"),  # the tests share the programs they start
 ]
 
 IDLE = sorted(path.stem for path in PROGRAMS.glob("idle_*.py"))
 EXIT_CODES = {"idle_watchdog": 1}
-TIMEOUT = 40.0  # seconds: for what should end itself in 8, or be seen to be stuck in 5
+TIMEOUT = 40.0  # seconds: idle programs end by themselves in 8, deadlocks are found in 5
 WORDS = {
     "stuck_locks": {"futex"},
     "stuck_join": {"futex"},
@@ -72,7 +72,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_deadlock_is_seen(running: dict[str, Supervised], name: str) -> None:
+def test_deadlock_is_found(running: dict[str, Supervised], name: str) -> None:
     """A deadlock is ended long before the timeout, with every thread's wait as evidence."""
     ending = running[name].wait()
     assert ending.stopped_by == "stall", ending
@@ -92,5 +92,5 @@ def test_idle_is_not_a_stall(running: dict[str, Supervised], name: str) -> None:
 def test_output_of_a_stalled_program_is_kept(
     running: dict[str, Supervised], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """What a program printed before it hung at exit is in its file."""
+    """The output of a program that hung at exit is in its file."""
     assert running["stuck_at_exit"].wait().stdout_bytes == len("success\n")

@@ -1,4 +1,4 @@
-"""Supervision of real processes: whatever a program does, it ends, is accounted for and leaves nothing."""
+"""Supervision of real processes: every program ends, is accounted for, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and subreapers")
 
 
-def test_tells_the_exit_code(tmp_path: Path) -> None:
-    """A program that ends by itself is "exit", with its code: 125 means not applicable to the tool."""
+def test_exit_code_of_a_program(tmp_path: Path) -> None:
+    """A program that ends by itself is stopped by "exit", with its exit code and what it used."""
     ending = run(tmp_path, "tells", "125")
     assert (ending.stopped_by, ending.exit_code, ending.signal) == ("exit", 125, None)
     assert (ending.survivors, ending.note, ending.problem) == ((), "", "")
@@ -32,43 +32,43 @@ def test_tells_the_exit_code(tmp_path: Path) -> None:
 
 
 def test_surroundings_of_a_program(tmp_path: Path) -> None:
-    """A program leads its session, has an empty stdin, no descriptors, no priority, dumps no core."""
+    """A program leads its session, has an empty stdin, no other descriptors and no priority, and dumps no core."""
     run(tmp_path, "tells", "0", mark="a:1:2:b")
-    told = json.loads((tmp_path / "out").read_text())
-    assert told["stdin"] == ""
-    assert told["cwd"] == str(tmp_path)
-    assert told["mark"] == "a:1:2:b"
-    assert told["leads"]
-    assert told["core"] in (0, 1)
-    assert told["oom_score_adj"] == 1000
-    assert told["scheduler"] == os.SCHED_OTHER
-    assert [number for number in told["descriptors"] if number > 3] == []
+    surroundings = json.loads((tmp_path / "out").read_text())
+    assert surroundings["stdin"] == ""
+    assert surroundings["cwd"] == str(tmp_path)
+    assert surroundings["mark"] == "a:1:2:b"
+    assert surroundings["leads"]
+    assert surroundings["core"] in (0, 1)
+    assert surroundings["oom_score_adj"] == 1000
+    assert surroundings["scheduler"] == os.SCHED_OTHER
+    assert [number for number in surroundings["descriptors"] if number > 3] == []
 
 
 def test_same_path_merges_the_outputs(tmp_path: Path) -> None:
-    """Where stdout and stderr name one file, both are in it."""
+    """A stdout and a stderr with the same path are written to one file."""
     ending = run(tmp_path, "tells", "0", stderr=str(tmp_path / "out"))
     assert "told\n" in (tmp_path / "out").read_text()
     assert ending.stderr_bytes == 0
 
 
 @pytest.mark.parametrize("change", [{"argv": ("/no/such/program",)}, {"cwd": "/no/such/folder"}])
-def test_what_cannot_start_is_a_problem(tmp_path: Path, change: dict[str, object]) -> None:
-    """A missing program or folder is no result of the task: the ending says what is wrong."""
+def test_failed_start_is_a_problem(tmp_path: Path, change: dict[str, object]) -> None:
+    """The ending of a task whose program or folder is missing says so, and has no exit code."""
     ending = run(tmp_path, "tells", "0", **change)
     assert "could not start" in ending.problem
     assert ending.exit_code is None
 
 
 def test_ignoring_sigterm_does_not_help(tmp_path: Path) -> None:
-    """Who ignores SIGTERM is killed after the grace, which does not count as its time."""
+    """A program that ignores SIGTERM is killed after the grace, which does not count as its time."""
     ending = run(tmp_path, "ignores_sigterm", timeout=1.0)
     assert (ending.stopped_by, ending.exit_code, ending.signal) == ("timeout", None, None)
     assert ending.seconds == pytest.approx(1.0, abs=0.2)
 
 
 def test_detached_grandchild_is_named_and_killed(tmp_path: Path) -> None:
-    """A double-forked grandchild in a session of its own is a survivor, named, and dead afterwards."""
+    """A double-forked grandchild in a session of its own is named as a survivor and killed."""
     ending = run(tmp_path, "leaves_grandchild")
     pid = int((tmp_path / "out").read_text())
     assert (ending.stopped_by, ending.exit_code) == ("exit", 0)
@@ -134,7 +134,7 @@ def test_fork_bomb(tmp_path: Path, program: str) -> None:
 
 
 def test_interrupt(tmp_path: Path) -> None:
-    """An interrupt ends all of a tree, from whatever thread it comes."""
+    """An interrupt ends all of a tree, and a second one changes nothing."""
     running = begin(tmp_path, "tree", timeout=600)
     assert until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text())
     pids = family(running.pid)
@@ -149,7 +149,7 @@ def test_interrupt(tmp_path: Path) -> None:
 
 
 def test_death_of_the_supervisor(tmp_path: Path) -> None:
-    """When the supervisor itself is killed, the tool does its last duty."""
+    """When the supervisor itself is killed, the tool ends the tree."""
     running = begin(tmp_path, "tree", timeout=600)
     assert until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text())
     pids = family(running.pid)
@@ -161,7 +161,7 @@ def test_death_of_the_supervisor(tmp_path: Path) -> None:
 
 
 def test_supervisor_that_hangs_does_not_hang_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A supervisor that never answers is given up, and the tree ended without it."""
+    """A supervisor that never answers is killed, and the tool ends the tree."""
     monkeypatch.setattr(supervision, "OUTER_GRACE", 1.0)
     running = begin(tmp_path, "tree", timeout=1.0)
     assert until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text())
@@ -192,8 +192,8 @@ def test_killing_the_tool_leaves_nothing(tmp_path: Path) -> None:
     assert until(lambda: not any(map(is_alive, [supervisor, *pids])))
 
 
-def test_sweep_finds_what_nobody_owns(tmp_path: Path) -> None:
-    """When tool and supervisor are both killed, the next run finds their processes by the mark."""
+def test_sweep_finds_processes_without_owner(tmp_path: Path) -> None:
+    """When tool and supervisor are both killed, the next run finds their processes by their mark."""
     tool, supervisor, pids = _start_tool(tmp_path)
     state = marks.state_id(tmp_path)
 

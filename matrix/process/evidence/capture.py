@@ -10,15 +10,14 @@ interrupts system calls, last. What fails is a note, and never more than that.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.process import kernel
 from matrix.process.evidence.kernel_lines import kernel_lines
+from matrix.process.tools import find_tool as find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,12 +50,6 @@ class Tools:
     def any(self) -> bool:
         """True where there is one."""
         return bool(self.py_spy or self.pystack or self.gdb)
-
-
-def find_tool(name: str) -> str | None:
-    """Return the path of a tool beside the running interpreter, or on PATH."""
-    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return shutil.which(name, path=beside)
 
 
 def find_tools() -> Tools:

@@ -1,4 +1,4 @@
-"""Say where running cells are, without disturbing them: for whoever asks the tool with a signal."""
+"""Say where running tasks are, without disturbing them: the tool's answer to a signal during a run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matrix.process import kernel
-from matrix.process.supervision import find_py_spy
+from matrix.process.tools import find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,28 +35,24 @@ def _line(supervised: Supervised) -> str:
 
 
 def leader_of(supervisor: int) -> int | None:
-    """Return the process that a supervisor started first; None where it has none yet."""
+    """Return the process that a supervisor started first, None before that."""
     members = [member for member in kernel.Tree(supervisor).look(full=True) if member.parent == supervisor]
     return min(members, key=lambda member: member.started).pid if members else None
 
 
-def current_line(pid: int, py_spy: str | None = None) -> str:
-    """Return `function (file:line)` of the main thread of a process, read without stopping it; or why not."""
-    py_spy = py_spy or find_py_spy()
+def current_line(pid: int) -> str:
+    """Return `function (file:line)` of a process's main thread, read without stopping it, or why it is not known."""
+    py_spy = find_tool("py-spy")
     if py_spy is None:
         return "no py-spy to tell where"
     command = [py_spy, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
-        ended = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
-        threads = json.loads(ended.stdout)
-        return _innermost(threads, pid)
+        dump = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+        threads = json.loads(dump.stdout)
+        main = [thread for thread in threads if thread.get("os_thread_id") == pid] or threads
+        frame = main[0]["frames"][0]
+        return f"{frame['name']} ({PurePath(frame['filename']).name}:{frame['line']})"
     except subprocess.TimeoutExpired:
         return f"process {pid}: py-spy took too long"
     except (OSError, ValueError, LookupError, TypeError):
         return f"process {pid}: no Python to be read"
-
-
-def _innermost(threads: list[dict[str, Any]], pid: int) -> str:
-    main = [thread for thread in threads if thread.get("os_thread_id") == pid] or threads
-    frame = main[0]["frames"][0]
-    return f"{frame['name']} ({PurePath(frame['filename']).name}:{frame['line']})"

@@ -1,7 +1,7 @@
-"""Find out who else could end a wait: the other ends of pipes and sockets, holders of locks, memory.
+"""Find out whether a process outside the tree could end a wait: peers of pipes and sockets, locks, shared memory.
 
-This reads the descriptors of every process of the machine, so it is done only where all else speaks for a
-deadlock already. What cannot be told is answered as "from outside": no evidence.
+This reads the descriptors of every process of the machine, so it is done only when everything else indicates a
+deadlock. An answer that is not known counts as "from outside": no evidence.
 """
 
 # The supervisor must not pay for importing pathlib.
@@ -21,7 +21,7 @@ from matrix.process import kernel
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.process.evidence import stall
+    from matrix.process.evidence.stall import Waiter
 
 _PIDFD_GETFD = 438  # the same number on all architectures
 _SOCK_DIAG, _DIAG_BY_FAMILY, _UNIX_DIAG_PEER = 4, 20, 2  # linux/sock_diag.h, unix_diag.h
@@ -31,73 +31,70 @@ _NETLINK_DONE, _NETLINK_ERROR = 3, 2
 _ESTABLISHED = b"01"  # /proc/net/tcp
 
 
-def outside(
-    waits: Sequence[tuple[int, stall.ThreadSnapshot, stall.KernelWait]], members: frozenset[int], supervisor: int
-) -> str:
-    """Return why one of the waits may be ended by who is not a member, "" where none can be."""
-    ends: dict[str, int] = {}  # "pipe:[123]" -> tid of who waits for it
-    for pid, thread, wait in waits:
-        for descriptor in wait.descriptors:
-            if wait.word == "lock":
+def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], supervisor: int) -> bool:
+    """Return whether a process that is no member could end one of the waits."""
+    links: set[str] = set()  # "pipe:[123]" for each descriptor waited for
+    for waiter in waiters:
+        pid = waiter.process.pid
+        for descriptor in waiter.wait.descriptors:
+            if waiter.wait.word == "lock":
                 if not _lock_holder_is_member(pid, descriptor, members):
-                    return f"{thread.tid}: a file lock held by who knows"
+                    return True
                 continue
-            for link in _links(pid, descriptor, members, thread.call or ""):
-                if not link:
-                    return f"{thread.tid}: fd {descriptor} may be served from outside"
-                ends[link] = thread.tid
-    sockets = {link for link in ends if link.startswith("socket:")}
+            inner_links = _links(pid, descriptor, members, waiter.thread.call or "")
+            if inner_links is None:
+                return True
+            links |= inner_links
+    sockets = {link for link in links if link.startswith("socket:")}
     if sockets:
         peers = _peers()
-        for link in sockets:
-            peer = peers.get(link)
-            if peer is None:
-                return f"{ends[link]}: {link} has a peer that is not known"
-            ends[peer] = ends[link]
-    files = _shared_files(waits)
+        if not sockets <= peers.keys():
+            return True
+        links |= {peers[link] for link in sockets}
+    files = _shared_files(waiters)
     if files is None:
-        return "a shared futex whose memory is not known"
-    if not ends and not files:
-        return ""
-    for pid in kernel.pids() - members:
-        if pid == supervisor:
-            continue
-        held = set(_open_files(pid)) & ends.keys() if ends else set()
-        if held:
-            return f"{held.pop()} is open in process {pid}"
-        if files and _maps_any(pid, files):
-            return f"memory of a futex is shared with process {pid}"
+        return True
+    if not links and not files:
+        return False
+    for pid in kernel.pids() - members - {supervisor}:
+        if (links and not links.isdisjoint(_open_files(pid))) or (files and _maps_any(pid, files)):
+            return True
     # A peer must be open somewhere in the tree: else it is on its way in a message, or in the kernel's hands.
-    everything = {link for pid in members for link in _open_files(pid)}
-    for link, tid in ends.items():
-        if link not in everything:
-            return f"{tid}: {link} is nobody's"
-    return ""
+    return not links <= {link for pid in members for link in _open_files(pid)}
 
 
-def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> list[str]:
-    """Return what a descriptor leads to, "" for what is no evidence; none for a member's own end (pidfd)."""
+def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set[str] | None:
+    """Return the pipes and sockets that a descriptor leads to, None where that is no evidence.
+
+    A pidfd of a member leads to none.
+    """
     try:
         link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
     except OSError:
-        return [""]
+        return None
     if link.startswith("pipe:["):
-        return [link]
+        return {link}
     if link.startswith("socket:["):
-        return [link] if _waits_for_ever(pid, descriptor, call) else [""]
+        return {link} if _waits_for_ever(pid, descriptor, call) else None
     if link == "anon_inode:[eventpoll]":
-        inner = epolled(pid, descriptor)
-        if inner is None:
-            return [""]
-        return [found for entry in inner for found in _links(pid, entry, members, "epoll")]
+        targets = epolled(pid, descriptor)
+        if targets is None:
+            return None
+        links: set[str] = set()
+        for target in targets:
+            target_links = _links(pid, target, members, "epoll")
+            if target_links is None:
+                return None
+            links |= target_links
+        return links
     if link == "anon_inode:[pidfd]":
-        return [] if _pid_of(pid, descriptor) in members else [""]
-    return [""]  # a terminal, a device, a timer, inotify, an eventfd that a driver may write to
+        return set() if _pid_of(pid, descriptor) in members else None
+    return None  # a terminal, a device, a timer, inotify, an eventfd that a driver may write to
 
 
 def epolled(pid: int, descriptor: int) -> tuple[int, ...] | None:
-    """Return the descriptors that an epoll instance watches; None where one of them is not what it was."""
-    found = []
+    """Return the descriptors that an epoll instance watches; None where one of them was opened anew since."""
+    targets = []
     for line in kernel.read(f"/proc/{pid}/fdinfo/{descriptor}").splitlines():
         words = line.split()
         if line.startswith(b"tfd:"):
@@ -105,23 +102,20 @@ def epolled(pid: int, descriptor: int) -> tuple[int, ...] | None:
             inode = next((int(word[4:], 16) for word in words if word.startswith(b"ino:") and len(word) > 4), None)
             if inode is not None and os.stat(f"/proc/{pid}/fd/{target}").st_ino != inode:
                 return None
-            found.append(target)
-    return tuple(found)
+            targets.append(target)
+    return tuple(targets)
 
 
 def _pid_of(pid: int, descriptor: int) -> int | None:
     """Return the process that a pidfd stands for."""
     try:
-        for line in kernel.read(f"/proc/{pid}/fdinfo/{descriptor}").splitlines():
-            if line.startswith(b"Pid:"):
-                return int(line.split()[1])
+        return int(kernel.field(f"/proc/{pid}/fdinfo/{descriptor}", b"Pid:"))
     except (OSError, ValueError):
-        pass
-    return None
+        return None
 
 
 def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
-    """Return whether a socket has no timeout of its own, which no argument of the call shows."""
+    """Return whether a socket has no timeout set on it, which the arguments of the call do not show."""
     try:
         process = os.pidfd_open(pid)
     except OSError:
@@ -130,11 +124,10 @@ def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
         copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, descriptor, 0)
         if copy < 0:
             return False
-        with socket.socket(fileno=copy) as taken:
+        with socket.socket(fileno=copy) as duplicate:
             options = [] if "poll" in call or "select" in call else [socket.SO_RCVTIMEO, socket.SO_SNDTIMEO]
-            return not any(
-                any(struct.unpack("@ll", taken.getsockopt(socket.SOL_SOCKET, option, 16))) for option in options
-            )
+            timeouts = [duplicate.getsockopt(socket.SOL_SOCKET, option, 16) for option in options]
+            return not any(any(struct.unpack("@ll", timeout)) for timeout in timeouts)
     except (OSError, struct.error):
         return False
     finally:
@@ -157,13 +150,13 @@ def _peers() -> dict[str, str]:
             if words[3] == _ESTABLISHED and words[9] != b"0":
                 by_address[words[1], words[2]] = words[9]
         for (local, remote), inode in by_address.items():
-            if other := by_address.get((remote, local)):
-                peers[f"socket:[{inode.decode()}]"] = f"socket:[{other.decode()}]"
+            if peer := by_address.get((remote, local)):
+                peers[f"socket:[{inode.decode()}]"] = f"socket:[{peer.decode()}]"
     return peers
 
 
 def _unix_peers() -> dict[str, str]:
-    """Ask the kernel for the pairs of unix sockets (sock_diag(7)): /proc/net/unix does not tell."""
+    """Ask the kernel for the pairs of unix sockets (sock_diag(7)): /proc/net/unix does not list them."""
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_PEER, 0xFFFFFFFF, 0xFFFFFFFF)
     peers: dict[str, str] = {}
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
@@ -171,24 +164,24 @@ def _unix_peers() -> dict[str, str]:
         netlink.send(struct.pack("=IHHII", 16 + len(request), _DIAG_BY_FAMILY, _DUMP, 1, 0) + request)
         while True:
             data = netlink.recv(1 << 17)
-            at = 0
-            while at + 16 <= len(data):
-                length, kind = struct.unpack_from("=IH", data, at)
+            start = 0
+            while start + 16 <= len(data):
+                length, kind = struct.unpack_from("=IH", data, start)
                 if kind in (_NETLINK_DONE, _NETLINK_ERROR) or length < 16:
                     return peers
-                inode = struct.unpack_from("=I", data, at + 20)[0]
-                inner, end = at + 32, at + length
-                while inner + 4 <= end:
-                    size, name = struct.unpack_from("=HH", data, inner)
+                inode = struct.unpack_from("=I", data, start + 20)[0]
+                position, end = start + 32, start + length
+                while position + 4 <= end:
+                    size, name = struct.unpack_from("=HH", data, position)
                     if name == _UNIX_DIAG_PEER and size >= 8:
-                        peer = struct.unpack_from("=I", data, inner + 4)[0]
+                        peer = struct.unpack_from("=I", data, position + 4)[0]
                         peers[f"socket:[{inode}]"] = f"socket:[{peer}]"
-                    inner += max(4, -(-size // 4) * 4)
-                at += -(-length // 4) * 4
+                    position += max(4, -(-size // 4) * 4)
+                start += -(-length // 4) * 4
 
 
 def _lock_holder_is_member(pid: int, descriptor: int, members: frozenset[int]) -> bool:
-    """Return whether members alone hold the locks of a file that is waited for (/proc/locks)."""
+    """Return whether only members hold the locks of a file (/proc/locks)."""
     try:
         entry = os.stat(f"/proc/{pid}/fd/{descriptor}")
         lines = kernel.read("/proc/locks").splitlines()
@@ -198,24 +191,22 @@ def _lock_holder_is_member(pid: int, descriptor: int, members: frozenset[int]) -
     for line in lines:
         words = line.split()
         if b"->" in words or len(words) < 6:
-            continue  # who waits
+            continue  # a process that waits for the lock
         if words[5].rpartition(b":")[2] == b"%d" % entry.st_ino:
             holders.append(int(words[4]))
-    return bool(holders) and all(holder in members for holder in holders)
+    return bool(holders) and members.issuperset(holders)
 
 
-def _shared_files(
-    waits: Sequence[tuple[int, stall.ThreadSnapshot, stall.KernelWait]],
-) -> set[tuple[bytes, bytes]] | None:
+def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
     """Return device and inode of the shared memory that futexes lie in; None where one is not mapped."""
     files = set()
-    for pid, _, wait in waits:
-        if not wait.shared:
+    for waiter in waiters:
+        if not waiter.wait.shared:
             continue
-        for start, end, sharing, file in _mappings(pid):
-            if start <= wait.address < end:
-                if sharing == b"s":
-                    files.add(file)
+        for start, end, fields in kernel.mappings(waiter.process.pid):
+            if start <= waiter.wait.address < end:
+                if fields[1].endswith(b"s"):
+                    files.add((fields[3], fields[4]))
                 break
         else:
             return None
@@ -223,35 +214,18 @@ def _shared_files(
 
 
 def _maps_any(pid: int, files: set[tuple[bytes, bytes]]) -> bool:
-    return any(sharing == b"s" and file in files for _, _, sharing, file in _mappings(pid))
-
-
-def _mappings(pid: int) -> list[tuple[int, int, bytes, tuple[bytes, bytes]]]:
-    """Return start, end, b"s" or b"p", and (device, inode) of the mappings of a process."""
-    found = []
-    try:
-        for line in kernel.read(f"/proc/{pid}/maps", 1 << 24).splitlines():
-            fields = line.split(None, 5)
-            start, _, end = fields[0].partition(b"-")
-            found.append((int(start, 16), int(end, 16), fields[1][3:4], (fields[3], fields[4])))
-    except (OSError, ValueError, IndexError):
-        pass
-    return found
+    return any(fields[1].endswith(b"s") and (fields[3], fields[4]) in files for _, _, fields in kernel.mappings(pid))
 
 
 def _open_files(pid: int) -> list[str]:
-    """Return what the descriptors of a process lead to.
+    """Return the links of a process's descriptors.
 
-    A process of another user cannot be read, and need not be: pipes and socket pairs of the tree reach it by
+    A process of another user cannot be read, and need not be: it gets pipes and socket pairs of the tree by
     inheritance, which makes it a member, or in a message over a socket, which is not followed.
     """
     links = []
-    try:
+    with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
+            with contextlib.suppress(OSError):
                 links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
-            except OSError:
-                continue
-    except OSError:
-        pass
     return links

@@ -1,7 +1,7 @@
 """Sample the stacks of a busy process in its last seconds, to tell moving on from spinning on the spot.
 
-Each sample is a py-spy of its own, with its own patience, reading without stopping the process; none of them
-can hold up the clock for longer than DELAY.
+Each sample is a py-spy of its own, which reads without stopping the process. None of them can hold up the clock
+for longer than DELAY.
 """
 
 # The supervisor must not pay for importing pathlib.
@@ -9,6 +9,7 @@ can hold up the clock for longer than DELAY.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
 SAMPLES = 4  # dumps; two would do to see that something moves
 SPAN = 3.0  # seconds before the deadline over which they are spread
-LEAD = 1.0  # seconds before that, over which it is told which process is busy
+LEAD = 1.0  # seconds before that, over which the busy process is found
 LOOK = 0.1  # seconds between two looks while sampling
-BUSY = 0.1  # of a core, used or queued for by the whole tree: below, it polls at most. A compile whose compiler
-# waits for a crowded machine's disk and cores was seen at a quarter
-BUSY_THREAD = 0.2  # of a core
+# Of a core, used or queued for by the whole tree: below, it polls at most. A compile whose compiler waits for a
+# crowded machine's disk and cores was measured at a quarter.
+BUSY = 0.1
+BUSY_THREAD = 0.2  # of the busiest thread's CPU time
 PATIENCE = 2.0  # seconds for one dump: the first reads the symbols of the interpreter
 DELAY = 1.5  # seconds past the deadline for which a dump under way is waited for
 DEPTH = 5  # innermost frames compared
@@ -38,26 +40,28 @@ def span(timeout: float) -> float:
 
 
 class Sampler:
-    """Samples taken of one task; `look` is called again and again and never waits."""
+    """Samples of one task; `look` is called again and again and never waits."""
 
     def __init__(self, py_spy: str, deadline: float, timeout: float, helpers: dict[int, int | None]) -> None:
         self._py_spy = py_spy
         self._deadline = deadline
-        # The last one leaves time for itself.
-        self._due = [deadline - span(timeout) * (SAMPLES - i) / SAMPLES for i in range(SAMPLES)]
-        self._helpers = helpers  # our children that are not of the tree: pid -> status once reaped
-        self._since = (0.0, dict[int, float]())  # when, and what each process had asked of the cores then
-        self._threads: dict[int, float] = {}  # CPU seconds of the threads of the process last sampled
-        self._child = (0, -1, 0.0)  # pid, output, started, of the dump under way
+        # The last sample leaves time for itself.
+        self._due = [deadline - span(timeout) * left / SAMPLES for left in range(SAMPLES, 0, -1)]
+        self._helpers = helpers  # the supervisor's children that are not of the tree: pid -> status once reaped
+        self._last_look = 0.0
+        self._last_demand: dict[int, float] = {}  # of each process at the last look
+        self._thread_cpu: dict[int, float] = {}  # CPU seconds of the threads of the process last sampled
+        self._child = 0  # pid of the dump under way
+        self._child_output, self._child_started = -1, 0.0
         self._target = 0
         self._signatures: list[tuple[int, tuple[tuple[str, str], ...]]] = []
         self._failures: list[str] = []
-        self.busy: bool | None = None  # did the tree use or queue for a core at all; None: not looked at
+        self.busy: bool | None = None  # did the tree use or queue for a core? None: not looked at
         self.frames: list[list[str]] = []  # of each sample, innermost first: "function (file:line)"
 
     def is_done(self, now: float) -> bool:
-        """Return whether nothing is under way that is worth waiting for."""
-        if self._child[0] and now < self._deadline + DELAY and self._helpers.get(self._child[0]) is None:
+        """Return whether no dump is under way that is worth waiting for."""
+        if self._child and now < self._deadline + DELAY and self._helpers.get(self._child) is None:
             return False
         self._collect(now + PATIENCE)
         return True
@@ -65,23 +69,21 @@ class Sampler:
     def look(self, now: float, members: Sequence[kernel.KernelProcess]) -> None:
         """Collect a dump that has ended, start one that is due."""
         self._collect(now)
-        since, before = self._since
-        if since and (self._child[0] or not self._due or now < self._due[0]):
+        if self._last_look and (self._child or not self._due or now < self._due[0]):
             return
-        cpu = {member.pid: _demand(member) for member in members if member.is_alive}
-        if not since:
-            self._since = (now, cpu)
+        demand = {member.pid: _demand(member) for member in members if member.is_alive}
+        grown = {pid: seconds - self._last_demand.get(pid, 0.0) for pid, seconds in demand.items()}
+        last_look, self._last_look, self._last_demand = self._last_look, now, demand
+        if not last_look:
             return
-        spent = {pid: seconds - before.get(pid, 0.0) for pid, seconds in cpu.items()}
-        self._since = (now, cpu)
         self._due.pop(0)
-        busy = sum(spent.values()) >= BUSY * (now - since)
+        busy = sum(grown.values()) >= BUSY * (now - last_look)
         self.busy = self.busy or busy
-        if not spent or not busy:
+        if not grown or not busy:
             return
-        self._target = max(spent, key=lambda pid: spent[pid])
-        if not self._threads:
-            self._threads = _thread_cpu(self._target)
+        self._target = max(grown, key=lambda pid: grown[pid])
+        if not self._thread_cpu:
+            self._thread_cpu = _thread_cpu(self._target)
         try:
             self._start(now)
         except OSError as error:
@@ -95,27 +97,25 @@ class Sampler:
             (os.POSIX_SPAWN_DUP2, output, 2),
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
         ]
-        pid = os.posix_spawn(self._py_spy, argv, os.environ, file_actions=actions, setsid=True)
-        self._helpers[pid] = None
-        self._child = (pid, output, now)
+        self._child = os.posix_spawn(self._py_spy, argv, os.environ, file_actions=actions, setsid=True)
+        self._helpers[self._child] = None
+        self._child_output, self._child_started = output, now
 
     def _collect(self, now: float) -> None:
         """Take over the dump under way if it has ended; end it if it takes too long."""
-        pid, output, started = self._child
-        if not pid:
+        if not self._child:
             return
-        status = self._helpers.get(pid)
-        if status is None:
-            if now - started < PATIENCE:
-                return
-            kernel.send(pid, signal.SIGKILL)  # reaped by the supervisor, as all children
-            self._failures.append("py-spy took too long")
+        status = self._helpers.get(self._child)
+        if status is not None:
+            del self._helpers[self._child]
+            self._take(status, os.pread(self._child_output, 1 << 24, 0))
+        elif now - self._child_started < PATIENCE:
+            return
         else:
-            del self._helpers[pid]
-            text = os.pread(output, 1 << 24, 0)
-            self._take(status, text)
-        os.close(output)
-        self._child = (0, -1, 0.0)
+            kernel.send(self._child, signal.SIGKILL)  # the supervisor reaps it, as all children
+            self._failures.append("py-spy took too long")
+        os.close(self._child_output)
+        self._child = 0
 
     def _take(self, status: int, text: bytes) -> None:
         """Read a dump: the innermost Python frames of the busy threads."""
@@ -124,16 +124,16 @@ class Sampler:
         except ValueError:
             threads = None
         if threads is None:
-            why = text.decode(errors="replace").strip().partition("\n")[0].removeprefix("Error: ")
-            self._failures.append(f"py-spy could not read process {self._target}: {why or status}")
+            reason = text.decode(errors="replace").strip().partition("\n")[0].removeprefix("Error: ")
+            self._failures.append(f"py-spy could not read process {self._target}: {reason or status}")
             return
-        now = _thread_cpu(self._target)
-        spent = {tid: seconds - self._threads.get(tid, 0.0) for tid, seconds in now.items()}
+        thread_cpu = _thread_cpu(self._target)
+        spent = {tid: seconds - self._thread_cpu.get(tid, 0.0) for tid, seconds in thread_cpu.items()}
+        self._thread_cpu = thread_cpu
         most = max(spent.values(), default=0.0)
-        self._threads = now
         busy = {tid for tid, seconds in spent.items() if most and seconds >= most * BUSY_THREAD}
-        # Where only threads without Python work (a pool in native code), those that wait for them tell.
-        chosen = [one for one in threads if one.get("os_thread_id") in busy and one["frames"]] or threads
+        # Where only threads without Python work (a pool in native code), the threads that wait for them tell.
+        chosen = [thread for thread in threads if thread.get("os_thread_id") in busy and thread["frames"]] or threads
         frames = [frame for thread in chosen for frame in thread["frames"][:DEPTH]]
         if not frames:
             self._failures.append(f"process {self._target} runs no Python")
@@ -143,17 +143,17 @@ class Sampler:
 
     @property
     def moving(self) -> bool | None:
-        """Return whether samples differ, None where there are not two."""
+        """True where samples differ, None where there are fewer than two."""
         return is_moving(self._signatures)
 
     @property
     def note(self) -> str:
-        """Return why it is not known whether it moves."""
+        """Why it is not known whether the process moves."""
         return self._failures[0] if self.moving is None and self._failures else ""
 
 
 def is_moving(signatures: Sequence[object]) -> bool | None:
-    """Return whether innermost frames changed between samples; None: fewer than two, nobody can tell."""
+    """Return whether innermost frames changed between samples, None where there are fewer than two."""
     return len(set(signatures)) > 1 if len(signatures) > 1 else None
 
 
@@ -180,13 +180,8 @@ def _demand(member: kernel.KernelProcess) -> float:
 
 def _thread_cpu(pid: int) -> dict[int, float]:
     """Return the CPU seconds of each thread of a process."""
-    found = {}
-    try:
-        for tid in os.listdir(f"/proc/{pid}/task"):
-            try:
-                found[int(tid)] = kernel.KernelProcess(int(tid), kernel.read(f"/proc/{pid}/task/{tid}/stat")).cpu
-            except (OSError, IndexError, ValueError):
-                continue
-    except OSError:
-        pass
-    return found
+    seconds = {}
+    for tid in kernel.thread_ids(pid):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            seconds[tid] = kernel.KernelProcess(tid, kernel.read(f"/proc/{pid}/task/{tid}/stat")).cpu
+    return seconds

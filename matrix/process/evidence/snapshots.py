@@ -1,17 +1,23 @@
-"""Take pictures of the threads of a tree: what each waits for, read from /proc."""
+"""Read from /proc what each thread of a tree waits for.
+
+A thread that waits for the GIL looks like any other with a deadline: take_gil waits 5 ms, again and again. Only the
+address of the futex tells. CPython keeps the GIL in the static `_PyRuntime` (3.7 and later; from 3.12 on inside its
+main interpreter), while the locks of `threading` are on the heap.
+"""
 
 # The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH208
+# ruff: noqa: PTH119, PTH123
 
 from __future__ import annotations
 
 import os
 import struct
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from matrix.process import kernel
-from matrix.process.evidence import peers, runtime, stall
+from matrix.process.evidence import peers, stall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,29 +34,31 @@ _AARCH64 = {
     212: "recvmsg", 260: "wait4", 441: "epoll_pwait2",
 }  # fmt: skip
 CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
-LOWEST_STACK = 1 << 32  # a stack below is that of a 32-bit process, whose calls have other numbers
-RETRIES = 4  # of a thread seen awake: who waits for the GIL is so for some microseconds in every 5 ms
+LOWEST_STACK = 1 << 32  # a lower stack is that of a 32-bit process, whose calls have other numbers
+RETRIES = 4  # of a thread seen awake: a waiter for the GIL is awake for some microseconds in every 5 ms
 RETRY_AFTER = 0.001  # seconds
 POLLED_LIMIT = 4096  # descriptors in one poll or select
+SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
+NOT_GIL_LIMIT = 10_000  # addresses remembered
+SYMBOL = b"_PyRuntime"
+SYMBOLS_LIMIT = 1 << 26  # bytes of a symbol table: torch's are larger, a Python's is not
+_DYNAMIC_SYMBOLS, _LOAD = 11, 1  # SHT_DYNSYM, PT_LOAD
+_POSITION_FREE = 3  # ET_DYN
 
 
-class Live:
-    """Answer what stall detection asks, from /proc of this machine (see `stall.Look`)."""
+class ProcView:
+    """Answer what stall detection asks, from /proc of this machine (see `stall.KernelView`)."""
 
     def __init__(self, tree: kernel.Tree, supervisor: int) -> None:
         self._tree = tree
         self._supervisor = supervisor
         self._runtimes: dict[int, tuple[tuple[int, int], ...]] = {}
-        self._code: dict[int, bytes] = {}  # where the program of a process is: another one after exec
+        self._code: dict[int, bytes] = {}  # address of each process's code: exec changes it
         self._not_gil: set[tuple[int, int]] = set()  # pid and address: no need to read the maps again
 
     def threads(self, pid: int, first: int) -> Iterator[stall.ThreadSnapshot]:
         """Yield the threads of a process, `first` first."""
-        try:
-            tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")), key=lambda tid: tid != first)
-        except OSError:
-            return
-        for tid in tids:
+        for tid in sorted(kernel.thread_ids(pid), key=lambda tid: tid != first):
             try:
                 thread = read_thread(pid, tid)
                 for _ in range(RETRIES):
@@ -63,7 +71,7 @@ class Live:
             yield thread
 
     def io(self, pid: int) -> tuple[int, ...]:
-        """Return rchar and wchar; nothing where they may not be read (then the switches tell alone)."""
+        """Return rchar and wchar; nothing where they may not be read (then the switches alone tell)."""
         try:
             lines = kernel.read(f"/proc/{pid}/io").split(b"\n")
             return tuple(int(line.split()[1]) for line in lines[:2])
@@ -71,13 +79,11 @@ class Live:
             return ()
 
     def expects_signals(self, pid: int) -> bool:
-        """Return whether it catches SIGALRM or SIGIO (setitimer shows nowhere) or has POSIX timers."""
+        """Return whether a process has POSIX timers, or catches SIGALRM or SIGIO (setitimer shows nowhere)."""
         try:
-            status = kernel.read(f"/proc/{pid}/status")
-            caught = int(status.partition(b"\nSigCgt:")[2].split(None, 1)[0], 16)
-        except (OSError, ValueError, IndexError):
-            return True
-        if caught & stall.SIGNALS_FROM_KERNEL:
+            if int(kernel.field(f"/proc/{pid}/status", b"SigCgt:"), 16) & SIGNALS_FROM_KERNEL:
+                return True
+        except (OSError, ValueError):
             return True
         try:
             return bool(kernel.read(f"/proc/{pid}/timers"))
@@ -86,52 +92,46 @@ class Live:
 
     def is_gil(self, pid: int, address: int) -> bool:
         """Return whether `address` is in a `_PyRuntime` of the process."""
-        code = _start_of_code(pid)
+        process = kernel.process(pid)
+        code = process.code if process else b""
         if self._code.get(pid) != code or (not self._runtimes[pid] and (pid, address) not in self._not_gil):
             self._code[pid] = code
-            self._runtimes[pid] = runtime.runtime_ranges(pid)
-        inside = any(start <= address < end for start, end in self._runtimes[pid])
-        if not inside:
-            if len(self._not_gil) > 10_000:
-                self._not_gil.clear()
-            self._not_gil.add((pid, address))
-        return inside
+            self._runtimes[pid] = runtime_ranges(pid)
+        if any(start <= address < end for start, end in self._runtimes[pid]):
+            return True
+        if len(self._not_gil) > NOT_GIL_LIMIT:
+            self._not_gil.clear()
+        self._not_gil.add((pid, address))
+        return False
 
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
-        """Read from the process's memory, or its epoll instance, which descriptors it waits for."""
+        """Read from a process's memory, or from its epoll instance, which descriptors it waits for."""
+        is_poll = call in {"poll", "ppoll"}
+        count = arguments[1] if is_poll else arguments[0]
         try:
             if call.startswith("epoll"):
                 return peers.epolled(pid, arguments[0])
-            if call in {"poll", "ppoll"}:
-                count = arguments[1]
-                if not 0 < count <= POLLED_LIMIT:
-                    return None
-                entries = struct.iter_unpack("=ihh", _memory(pid, arguments[0], 8 * count))
-                return tuple(descriptor for descriptor, events, _ in entries if descriptor >= 0)
-            count = arguments[0]
             if not 0 < count <= POLLED_LIMIT:
                 return None
-            asked = 0
-            for pointer in arguments[1:4]:
-                if pointer:
-                    words = -(-count // 64) * 8
-                    asked |= int.from_bytes(_memory(pid, pointer, words), "little")
-            return tuple(descriptor for descriptor in range(count) if asked >> descriptor & 1)
-        except (OSError, ValueError, struct.error):
+            if is_poll:
+                entries = struct.iter_unpack("=ihh", _memory(pid, arguments[0], 8 * count))
+                return tuple(descriptor for descriptor, _events, _returned in entries if descriptor >= 0)
+            size = -(-count // 64) * 8  # of a set of descriptors, one bit each
+            mask = 0
+            for pointer in filter(None, arguments[1:4]):
+                mask |= int.from_bytes(_memory(pid, pointer, size), "little")
+            return tuple(descriptor for descriptor in range(count) if mask >> descriptor & 1)
+        except (OSError, ValueError, OverflowError, struct.error):
             return None
 
-    def is_inside(
-        self, waits: Sequence[tuple[int, stall.ThreadSnapshot, stall.KernelWait]], members: frozenset[int]
-    ) -> str:
-        """Look at everybody's descriptors and mappings, once."""
+    def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
+        """Search the descriptors and mappings of every process once; new processes leave it uncertain."""
         living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
-        if not members >= living:
-            return "new processes"
-        return peers.outside(waits, living, self._supervisor)
+        return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
 
 
 def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
-    """Return one thread's picture; raise OSError where it has gone."""
+    """Return the snapshot of a thread; raise OSError where it has gone."""
     folder = f"/proc/{pid}/task/{tid}"
     status = kernel.read(folder + "/status").decode(errors="replace")
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
@@ -157,23 +157,74 @@ def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
     )
 
 
-def _start_of_code(pid: int) -> bytes:
-    """Return the address of a process's code, which is another one after exec; b"" where it has gone."""
-    try:
-        return kernel.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[23]
-    except (OSError, IndexError):
-        return b""
-
-
 def _memory(pid: int, address: int, size: int) -> bytes:
-    """Read a piece of a process's memory; raise OSError or ValueError where it is not all there."""
-    descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        found = os.pread(descriptor, size, address)
-    except OverflowError as error:
-        raise ValueError(address) from error
-    finally:
-        os.close(descriptor)
-    if len(found) != size:
+    """Read a piece of a process's memory; raise OSError, ValueError or OverflowError where it is not all there."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        content = os.pread(file.fileno(), size, address)
+    if len(content) != size:
         raise ValueError(address)
-    return found
+    return content
+
+
+def runtime_ranges(pid: int) -> tuple[tuple[int, int], ...]:
+    """Return the addresses [start, end) of all `_PyRuntime` in a process; empty where it may not be read."""
+    ranges = []
+    for start, _, fields in kernel.mappings(pid):
+        if len(fields) < 6 or b"python" not in os.path.basename(fields[5]).lower() or int(fields[2], 16) != 0:
+            continue
+        # The mapped file itself, also where it has been deleted or is in another mount namespace.
+        paths = (f"/proc/{pid}/map_files/{fields[0].decode()}", os.fsdecode(b"/proc/%d/root" % pid + fields[5]))
+        symbol = _symbol(paths[0], fields[4], fields[3]) or _symbol(paths[1], fields[4], fields[3])
+        if symbol:
+            address, size, is_relative = symbol
+            base = start if is_relative else 0
+            ranges.append((base + address, base + address + size))
+    return tuple(ranges)
+
+
+@lru_cache(maxsize=64)
+def _symbol(path: str, _inode: bytes, _device: bytes) -> tuple[int, int, bool] | None:
+    """Return what `find_symbol` says of the file at `path`, None where it cannot be read."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return find_symbol(file.fileno())
+    except (OSError, struct.error, IndexError):
+        return None
+
+
+def find_symbol(descriptor: int) -> tuple[int, int, bool] | None:
+    """Find SYMBOL in the dynamic symbols of a 64-bit little-endian ELF file (elf(5)).
+
+    Return its address, its size, and whether the address is relative to where the file is mapped.
+    """
+    header = os.pread(descriptor, 64, 0)
+    if header[:6] != b"\x7fELF\x02\x01":
+        return None
+    kind = struct.unpack_from("<H", header, 16)[0]
+    programs, sections = struct.unpack_from("<QQ", header, 32)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", header, 54)
+    table = os.pread(descriptor, section_size * section_count, sections)
+    for index in range(section_count):
+        fields = struct.unpack_from("<IIQQQQIIQQ", table, index * section_size)
+        if fields[1] != _DYNAMIC_SYMBOLS or fields[5] > SYMBOLS_LIMIT:
+            continue
+        names_at, names_size = struct.unpack_from("<QQ", table, fields[6] * section_size + 24)
+        if names_size > SYMBOLS_LIMIT:
+            continue
+        names = os.pread(descriptor, names_size, names_at)
+        wanted = names.find(b"\0" + SYMBOL + b"\0") + 1
+        if not wanted:
+            continue
+        for name, _info, _other, section, value, size in struct.iter_unpack(
+            "<IBBHQQ", os.pread(descriptor, fields[5], fields[4])
+        ):
+            if name == wanted and section != 0 and size:
+                is_relative = kind == _POSITION_FREE
+                loads = os.pread(descriptor, program_size * program_count, programs)
+                lowest = min(
+                    struct.unpack_from("<Q", loads, at + 16)[0]
+                    for at in range(0, len(loads), program_size)
+                    if struct.unpack_from("<I", loads, at)[0] == _LOAD
+                )
+                return value - (lowest // kernel.PAGE * kernel.PAGE if is_relative else 0), size, is_relative
+    return None

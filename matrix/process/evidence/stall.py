@@ -1,8 +1,8 @@
-"""Tell a tree that can never go on from one that is only idle: pure logic over the kernel's pictures of it.
+"""Tell a tree that can never go on from one that is only idle: pure logic over snapshots of its threads.
 
-The rule: every thread of every process is in a *known blocking wait without deadline* on something inside
-the tree, nobody has run or done I/O, and that for WINDOW seconds. Whatever is not known to be such a wait (a
-sleep, a poll with a timeout, a remote peer, a device, an unreadable thread) is no evidence: no verdict.
+The rule: for WINDOW seconds every thread of every process is in a *known blocking wait without deadline* on
+something inside the tree, and none has run or done I/O. Any other wait (a sleep, a poll with a timeout, a remote
+peer, a device, an unreadable thread) is no evidence, and there is no verdict.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from matrix.process.kernel import KernelProcess
 
-WINDOW = 3.5  # seconds of identical pictures: with a picture each 0.4 s, a verdict within 5 s
+WINDOW = 3.5  # seconds of identical snapshots: with one each 0.4 s, a verdict within 5 s
 QUIET = 0.02  # of a core: what the whole tree may use and still count as doing nothing
 QUIET_GIL = 0.02  # of a core for each thread that waits for the GIL: it wakes 200 times a second (measured: 0.005)
 QUIET_TICKS = 0.02  # seconds: CPU time is counted in ticks of 10 ms
-SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: caught, a timer that /proc does not show may wake anybody
-BLINKS = 10  # pictures in a row in which a waiter for the GIL may be awake: it queues for a core then
-BACK_OFF = 2.0  # times longer until the ends of pipes are searched for again: that reads every process
+BLINKS = 10  # snapshots in a row in which a waiter for the GIL may be awake, because it queues for a core
+BACK_OFF = 2.0  # factor on the time until peers are searched for again: the search reads every process
 
 _FUTEX_WAITS = {0, 6, 9, 11, 13}  # WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2
 _FUTEX_COMMAND, _FUTEX_PRIVATE = 0x7F, 0x80
 _WNOHANG, _LOCK_NB = 1, 4
 _SETLKW = 7
 _P_PID = 1
+_MILLISECONDS_AT = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}  # argument: negative for no deadline
+_TIMEOUT_AT = {"ppoll": 2, "epoll_pwait2": 3, "select": 4, "pselect6": 4}  # argument: a pointer, null for no deadline
 _TRANSFERS = {
     "read": "pipe", "readv": "pipe", "write": "pipe", "writev": "pipe",
     "recvfrom": "socket", "recvmsg": "socket", "sendto": "socket", "sendmsg": "socket",
@@ -49,27 +50,36 @@ class ThreadSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelWait:
-    """What a thread waits for: a wait that nothing but another thread of the tree can end."""
+    """A wait that only another thread of the tree can end."""
 
     word: str  # gil, futex, child, pipe, socket, poll, lock, stopped, ended
     detail: str = ""
     address: int = 0  # of a futex
     shared: bool = False  # a futex that other processes may reach
-    child: int | None = None  # the only child that is waited for; 0 for any
-    descriptors: tuple[int, ...] = ()  # all that it waits for
+    child: int | None = None  # process id of the child it waits for; 0 for any
+    descriptors: tuple[int, ...] = ()
 
 
-class Look(Protocol):
-    """What stall detection asks the kernel. Each answer may be "not known", which is never evidence."""
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A thread of a process in such a wait."""
+
+    process: KernelProcess
+    thread: ThreadSnapshot
+    wait: KernelWait
+
+
+class KernelView(Protocol):
+    """What stall detection asks the kernel; an answer that is not known is never evidence."""
 
     def threads(self, pid: int, first: int) -> Iterator[ThreadSnapshot]:
-        """Yield the threads of a process, `first` (a tid) first: most often that one decides."""
+        """Yield the threads of a process, `first` (a tid) first: most often it decides."""
 
     def io(self, pid: int) -> tuple[int, ...]:
         """Return the bytes read and written so far."""
 
     def expects_signals(self, pid: int) -> bool:
-        """Return whether a timer or the like may wake it: POSIX timers, a handler of SIGALRM or SIGIO."""
+        """Return whether a signal of the kernel may wake a process: POSIX timers, a handler of SIGALRM or SIGIO."""
 
     def is_gil(self, pid: int, address: int) -> bool:
         """Return whether a futex lies in the interpreter's runtime state, where the GIL is."""
@@ -77,11 +87,11 @@ class Look(Protocol):
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         """Return the descriptors that a poll, select or epoll waits for, None when not known."""
 
-    def is_inside(self, waits: Sequence[tuple[int, ThreadSnapshot, KernelWait]], members: frozenset[int]) -> str:
-        """Return why some wait of these may be ended from outside of the tree, "" where none can be."""
+    def is_inside(self, waiters: Sequence[Waiter], members: frozenset[int]) -> bool:
+        """Return whether it is certain that nothing outside the tree can end one of the waits."""
 
 
-def classify(pid: int, thread: ThreadSnapshot, look: Look) -> KernelWait | None:
+def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> KernelWait | None:
     """Return what a thread waits for, None where that is no evidence of a deadlock."""
     if thread.state in "ZX":
         return KernelWait(word="ended")
@@ -94,7 +104,7 @@ def classify(pid: int, thread: ThreadSnapshot, look: Look) -> KernelWait | None:
         return KernelWait(word="child", child=0) if thread.channel == "do_wait" else None
     arguments = thread.arguments
     if thread.call == "futex":
-        return _futex(pid, arguments, look)
+        return _futex(pid, arguments, view)
     if thread.call in {"wait4", "waitid"}:
         return _child(thread.call, arguments)
     if word := _TRANSFERS.get(thread.call):
@@ -103,50 +113,40 @@ def classify(pid: int, thread: ThreadSnapshot, look: Look) -> KernelWait | None:
         waits = not arguments[1] & _LOCK_NB if thread.call == "flock" else arguments[1] == _SETLKW
         return KernelWait(word="lock", detail=f"fd {arguments[0]}", descriptors=(arguments[0],)) if waits else None
     if _has_no_deadline(thread.call, arguments):
-        descriptors = look.polled(pid, thread.call, arguments)
+        descriptors = view.polled(pid, thread.call, arguments)
         if descriptors:
             words = ", ".join(map(str, descriptors[:8]))
             return KernelWait(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
     return None
 
 
-def _futex(pid: int, arguments: Sequence[int], look: Look) -> KernelWait | None:
+def _futex(pid: int, arguments: Sequence[int], view: KernelView) -> KernelWait | None:
     address, operation, deadline = arguments[0], arguments[1], arguments[3]
     if operation & _FUTEX_COMMAND not in _FUTEX_WAITS:
         return None
-    if look.is_gil(pid, address):
+    if view.is_gil(pid, address):
         return KernelWait(word="gil", address=address)
     if deadline:
-        return None  # an Event.wait(0.005) wakes as often as a wait for the GIL does
+        return None  # an Event.wait(0.005) wakes as often as a wait for the GIL
     shared = not operation & _FUTEX_PRIVATE
     return KernelWait(word="futex", detail=hex(address), address=address, shared=shared)
 
 
 def _child(call: str, arguments: Sequence[int]) -> KernelWait | None:
-    options = arguments[2] if call == "wait4" else arguments[3]
+    if call == "wait4":
+        child, options = max(_signed(arguments[0]), 0), arguments[2]
+    else:
+        child, options = arguments[1] if arguments[0] == _P_PID else 0, arguments[3]
     if options & _WNOHANG:
         return None
-    if call == "wait4":
-        pid = _signed(arguments[0])
-        return KernelWait(word="child", child=max(pid, 0), detail=f"pid {pid}" if pid > 0 else "")
-    only = arguments[1] if arguments[0] == _P_PID else 0
-    return KernelWait(word="child", child=only, detail=f"pid {only}" if only else "")
+    return KernelWait(word="child", child=child, detail=f"pid {child}" if child else "")
 
 
 def _has_no_deadline(call: str, arguments: Sequence[int]) -> bool:
     """Return whether a call waits for descriptors for ever."""
-    match call:
-        case "poll":
-            return _signed(arguments[2]) < 0
-        case "epoll_wait" | "epoll_pwait":
-            return _signed(arguments[3]) < 0
-        case "ppoll":
-            return arguments[2] == 0
-        case "epoll_pwait2":
-            return arguments[3] == 0
-        case "select" | "pselect6":
-            return arguments[4] == 0
-    return False
+    if call in _MILLISECONDS_AT:
+        return _signed(arguments[_MILLISECONDS_AT[call]]) < 0
+    return call in _TIMEOUT_AT and arguments[_TIMEOUT_AT[call]] == 0
 
 
 def _signed(value: int) -> int:
@@ -156,154 +156,130 @@ def _signed(value: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Picture:
-    """A moment in which all were waiting."""
+class _TreeSnapshot:
+    """A moment in which all threads were waiting."""
 
     time: float  # seconds, monotonic
     cpu: float  # seconds, whole tree
     key: tuple[object, ...]  # what must not change
-    waits: tuple[tuple[KernelProcess, ThreadSnapshot, KernelWait], ...]
+    waiters: tuple[Waiter, ...]
 
 
 class Watch:
-    """Watch a tree for a deadlock, picture by picture."""
+    """Watch a tree for a deadlock, snapshot by snapshot."""
 
-    def __init__(self, look: Look, window: float = WINDOW) -> None:
-        self._look = look
-        self._window = window
-        self._first: _Picture | None = None  # of a series of identical ones
-        self._suspect = (0, 0)  # pid and tid of who was no evidence last time: asked first next time
+    def __init__(self, view: KernelView) -> None:
+        self._view = view
+        self._first: _TreeSnapshot | None = None  # of a series of identical ones
+        self._suspect = (0, 0)  # pid and tid of the thread that was no evidence last time: it is read first
         self._is_awake = False  # the suspect was running, rather than in a wait that is no evidence
-        self._blinks = 0  # pictures in a row that were of no use for that
+        self._blinks = 0  # snapshots in a row that failed for that
         self._patience = 0.0  # seconds of back-off
         self._not_before = 0.0
-        self._cpu: tuple[float, float] | None = None
-        self.why_not = ""  # why there is no verdict, for tests and for the curious
+        self._last_cpu: tuple[float, float] | None = None  # time and CPU seconds of the last look
 
-    def observe(self, now: float, members: Iterable[KernelProcess]) -> list[dict[str, Any]] | None:
-        """Take a picture; return the evidence once it proves a deadlock, one entry per waiting thread."""
-        members = list(members)
+    def observe(self, now: float, members: Sequence[KernelProcess]) -> list[dict[str, Any]] | None:
+        """Take a snapshot; return the evidence once it proves a deadlock, one entry per waiting thread."""
         cpu = sum(member.cpu for member in members)
-        before, self._cpu = self._cpu, (now, cpu)
-        # Before reading any thread: at a glance, is it busy?
+        last, self._last_cpu = self._last_cpu, (now, cpu)
+        # A busy tree shows at a glance, before any thread is read.
         threads = sum(member.threads for member in members)
-        if before and cpu - before[1] > (QUIET + QUIET_GIL * threads) * (now - before[0]) + QUIET_TICKS:
-            self._reset("busy")
+        if last and _is_busy(cpu - last[1], now - last[0], threads):
+            self._first = None
             return None
         if now < self._not_before:
             return None
-        picture = self._take(now, cpu, members)
-        if picture is None:
+        snapshot = self._take(now, cpu, members)
+        if snapshot is None:
             if not self._is_blink():
                 self._first = None
             return None
         self._blinks = 0
-        if self._first is None or self._first.key != picture.key:
-            self._first = picture
-            self.why_not = "a change"
+        if self._first is None or self._first.key != snapshot.key:
+            self._first = snapshot
             return None
         span = now - self._first.time
-        waiters = sum(wait.word == "gil" for _, _, wait in picture.waits)
-        if cpu - self._first.cpu > (QUIET + QUIET_GIL * waiters) * span + QUIET_TICKS:
-            self._reset("busy")
+        gil_waiters = sum(waiter.wait.word == "gil" for waiter in snapshot.waiters)
+        if _is_busy(cpu - self._first.cpu, span, gil_waiters):
+            self._first = None
             return None
-        if span < self._window:
-            return None
-        return self._judge(now, picture)
-
-    def _reset(self, why: str) -> None:
-        self._first = None
-        self.why_not = why
+        return self._judge(now, snapshot.waiters) if span >= WINDOW else None
 
     def _is_blink(self) -> bool:
-        """Return whether the suspect is one who waits for the GIL, caught in the moment of asking for it."""
+        """Return whether the suspect waits for the GIL, and was caught in the moment of asking for it."""
         if self._first is None or not self._is_awake:
             return False
         self._blinks += 1
-        waiting = {thread.tid for _, thread, wait in self._first.waits if wait.word == "gil"}
-        return self._suspect[1] in waiting and self._blinks <= BLINKS
+        gil_waiters = {waiter.thread.tid for waiter in self._first.waiters if waiter.wait.word == "gil"}
+        return self._suspect[1] in gil_waiters and self._blinks <= BLINKS
 
-    def _take(self, now: float, cpu: float, members: Sequence[KernelProcess]) -> _Picture | None:
-        """Return a picture, None as soon as one thread is no evidence."""
+    def _take(self, now: float, cpu: float, members: Sequence[KernelProcess]) -> _TreeSnapshot | None:
+        """Return a snapshot, None as soon as one thread is no evidence."""
         self._is_awake = False
-        waits: list[tuple[KernelProcess, ThreadSnapshot, KernelWait]] = []
+        waiters: list[Waiter] = []
         key: list[object] = []
         for member in sorted(members, key=lambda member: member.pid != self._suspect[0]):
             key.append((member.pid, member.started, member.state))
             if not member.is_alive:
-                continue  # a zombie: all its threads have ended
-            found = 0
-            for thread in self._look.threads(member.pid, self._suspect[1]):
-                found += 1
-                wait = classify(member.pid, thread, self._look)
+                continue  # all threads of a zombie have ended
+            before = len(waiters)
+            for thread in self._view.threads(member.pid, self._suspect[1]):
+                wait = classify(member.pid, thread, self._view)
                 if wait is None:
                     self._suspect = (member.pid, thread.tid)
                     self._is_awake = thread.state == "R" or thread.call == ""
-                    self.why_not = f"{thread.name} ({thread.tid}): {thread.state} {thread.call}"
                     return None
-                waits.append((member, thread, wait))
+                waiters.append(Waiter(member, thread, wait))
                 if wait.word == "gil":
-                    key.append((thread.tid, "gil"))  # wakes every 5 ms to ask for it, and goes on waiting
+                    key.append((thread.tid, "gil"))  # it wakes every 5 ms to ask for the GIL, and goes on waiting
                 else:
                     key.append((thread.tid, thread.call, thread.arguments, wait, thread.switches))
-            if not found:
-                self.why_not = f"{member.name} ({member.pid}): no thread can be read"
-                return None
-            if self._look.expects_signals(member.pid):
+            if len(waiters) == before:
+                return None  # no thread can be read
+            if self._view.expects_signals(member.pid):
                 self._suspect = (member.pid, 0)
-                self._is_awake = False
-                self.why_not = f"{member.name} ({member.pid}): a timer may wake it"
                 return None
-            key.append(self._look.io(member.pid))
-        if not waits:
-            self.why_not = "nobody is alive"
-            return None
-        key.sort(key=repr)  # whoever was asked first
-        return _Picture(now, cpu, tuple(key), tuple(waits))
+            key.append(self._view.io(member.pid))
+        key.sort(key=repr)  # the order in which threads were read does not count
+        return _TreeSnapshot(now, cpu, tuple(key), tuple(waiters)) if waiters else None
 
-    def _judge(self, now: float, picture: _Picture) -> list[dict[str, Any]] | None:
-        """Look at what the waits are for, now that they have lasted."""
-        why = _child_is_missing(picture.waits)
-        if not why:
-            members = frozenset(process.pid for process, _, _ in picture.waits)
-            why = self._look.is_inside(
-                [(process.pid, thread, wait) for process, thread, wait in picture.waits], members
-            )
-        why = why or _gil_is_free(picture.waits)
-        if why:
+    def _judge(self, now: float, waiters: tuple[Waiter, ...]) -> list[dict[str, Any]] | None:
+        """Return the evidence if nothing outside the tree, and no thread that is not shown, can end the waits."""
+        members = frozenset(waiter.process.pid for waiter in waiters)
+        if not (_all_children_exist(waiters) and _is_gil_held(waiters) and self._view.is_inside(waiters, members)):
             self._patience = max(1.0, self._patience * BACK_OFF)
             self._not_before = now + self._patience
-            self.why_not = why
             return None
         return [
             {
-                "pid": process.pid,
-                "tid": thread.tid,
-                "name": thread.name,
-                "state": thread.state,
-                "wait": wait.word,
-                "detail": wait.detail,
+                "pid": waiter.process.pid,
+                "tid": waiter.thread.tid,
+                "name": waiter.thread.name,
+                "state": waiter.thread.state,
+                "wait": waiter.wait.word,
+                "detail": waiter.wait.detail,
             }
-            for process, thread, wait in picture.waits
+            for waiter in waiters
         ]
 
 
-def _gil_is_free(waits: Sequence[tuple[KernelProcess, ThreadSnapshot, KernelWait]]) -> str:
-    """Return who waits for a GIL that nobody holds, so that it is passed round; "" where there is none."""
-    holders = {process.pid for process, _, wait in waits if wait.word != "gil"}
-    for process, thread, wait in waits:
-        if wait.word == "gil" and process.pid not in holders:
-            return f"{thread.name} ({thread.tid}): nobody holds the GIL it waits for"
-    return ""
+def _is_busy(cpu: float, seconds: float, gil_waiters: int) -> bool:
+    """Return whether so many CPU seconds are more than a waiting tree uses."""
+    return cpu > (QUIET + QUIET_GIL * gil_waiters) * seconds + QUIET_TICKS
 
 
-def _child_is_missing(waits: Sequence[tuple[KernelProcess, ThreadSnapshot, KernelWait]]) -> str:
-    """Return who waits for a child that is not a living process of the tree, "" where nobody does."""
-    parents = {process.pid: process.parent for process, _, _ in waits}
-    for process, thread, wait in waits:
-        if wait.child is None:
-            continue
-        children = {pid for pid, parent in parents.items() if parent == process.pid}
-        if not children or (wait.child and wait.child not in children):
-            return f"{thread.name} ({thread.tid}): waits for a child that is not there"
-    return ""
+def _is_gil_held(waiters: Sequence[Waiter]) -> bool:
+    """Return False where all threads of a process wait for the GIL: they pass it round."""
+    holders = {waiter.process.pid for waiter in waiters if waiter.wait.word != "gil"}
+    return all(waiter.process.pid in holders for waiter in waiters)
+
+
+def _all_children_exist(waiters: Sequence[Waiter]) -> bool:
+    """Return False where a thread waits for a child that is no living process of the tree."""
+    parents = {waiter.process.pid: waiter.process.parent for waiter in waiters}
+    for waiter in waiters:
+        children = {pid for pid, parent in parents.items() if parent == waiter.process.pid}
+        child = waiter.wait.child
+        if child is not None and (not children or (child and child not in children)):
+            return False
+    return True

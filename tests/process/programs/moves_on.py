@@ -1,9 +1,9 @@
-# twenty functions in turn: on the busiest machine, too, a second's samples find it in different ones
+# Twenty functions in turn: even on a busy machine, the samples of a second find it in different ones.
 WORK = """
 def work_{number}():
     total = 0
-    for one in range(200_000):
-        total += one * one
+    for value in range(200_000):
+        total += value * value
 """
 
 functions = {}

@@ -4,10 +4,10 @@ first, second = threading.Lock(), threading.Lock()
 both = threading.Barrier(2)
 
 
-def take(one, other):
-    with one:
+def take(held, wanted):
+    with held:
         both.wait()
-        with other:
+        with wanted:
             pass
 
 

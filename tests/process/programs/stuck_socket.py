@@ -1,4 +1,4 @@
 import socket
 
-one, other = socket.socketpair()
-one.recv(1)
+near, far = socket.socketpair()
+near.recv(1)

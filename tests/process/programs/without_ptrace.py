@@ -1,7 +1,7 @@
 """Run a command that may not read other processes: without_ptrace.py COMMAND [ARGUMENT ...]
 
-As a container does whose seccomp profile lacks ptrace: the calls fail with EPERM, in the command and in all that it
-starts. Exit code 125 where this machine cannot do that.
+Like a container whose seccomp profile lacks ptrace: the calls fail with EPERM, in the command and in all that it
+starts. The exit code is 125 where this machine cannot do that.
 """
 
 import ctypes
@@ -25,8 +25,8 @@ def instruction(code, value, if_equal=0, if_not=0):
 def forbid(numbers):
     """Let these system calls fail from now on."""
     program = [instruction(LOAD_NUMBER, 0)]
-    for place, number in enumerate(numbers):
-        program.append(instruction(IS_EQUAL, number, if_equal=len(numbers) - place))
+    for position, number in enumerate(numbers):
+        program.append(instruction(IS_EQUAL, number, if_equal=len(numbers) - position))
     program += [instruction(RETURN, ALLOW), instruction(RETURN, ERRNO | errno.EPERM)]
     text = ctypes.create_string_buffer(b"".join(program))
     header = struct.pack("@HP", len(program), ctypes.addressof(text))
