@@ -42,8 +42,8 @@ class Raises:
         return f'Traceback (most recent call last):\n  File "repro.py", line 3, in <module>\n{self.exception}\n'
 
 
-How = Ending | Raises
-Behave = Callable[[str, int, Task], How | None]  # of a version, the number of its run there, and the task
+EndOfRun = Ending | Raises
+Behaviour = Callable[[str, int, Task], EndOfRun | None]  # of a version, the number of its run there, and the task
 
 
 def versions(number: int) -> tuple[str, ...]:
@@ -51,42 +51,42 @@ def versions(number: int) -> tuple[str, ...]:
     return tuple(f"2.{minor}.0" for minor in range(number))
 
 
-def as_listed(endings: Mapping[str, How | Sequence[How]], otherwise: How = PASSED) -> Behave:
+def as_listed(endings: Mapping[str, EndOfRun | Sequence[EndOfRun]], otherwise: EndOfRun = PASSED) -> Behaviour:
     """Return the behaviour by version: one ending, or one for each run, the last one for all further ones."""
 
-    def behave(version: str, run: int, _task: Task) -> How:
-        found = endings.get(version, otherwise)
-        return found[min(run, len(found)) - 1] if isinstance(found, Sequence) else found
+    def behave(version: str, run: int, _task: Task) -> EndOfRun:
+        ending = endings.get(version, otherwise)
+        return ending[min(run, len(ending)) - 1] if isinstance(ending, Sequence) else ending
 
     return behave
 
 
-def failing(bad: Sequence[str], how: How) -> Behave:
+def failing(bad: Sequence[str], ending: EndOfRun) -> Behaviour:
     """Return the behaviour of versions of which some fail, always and alike."""
-    return as_listed(dict.fromkeys(bad, how))
+    return as_listed(dict.fromkeys(bad, ending))
 
 
 @dataclass
 class Executor:
     """What a probe runs its attempts with; an interrupt ends those that wait for it."""
 
-    lab: Laboratory
+    releases: FakeReleases
     interrupted: threading.Event = field(default_factory=threading.Event)
     running: tuple[Any, ...] = ()
 
     def run(self, task: Task) -> Ending | None:
-        return None if self.interrupted.is_set() else self.lab.end(task, self.interrupted)
+        return None if self.interrupted.is_set() else self.releases.end(task, self.interrupted)
 
     def interrupt(self) -> None:
         self.interrupted.set()
 
 
 @dataclass
-class Laboratory:
-    """One state folder, in which searches follow one another."""
+class FakeReleases:
+    """Releases of torch that behave as told, and a state folder in which searches of them follow each other."""
 
     home: Path
-    behave: Behave = lambda _version, _run, _task: PASSED
+    behave: Behaviour = lambda _version, _run, _task: PASSED
     values: tuple[str, ...] = versions(8)
     missing: frozenset[str] = frozenset()
     fields: dict[str, Any] = field(default_factory=dict)  # of the scenario
@@ -122,11 +122,11 @@ class Laboratory:
                 pass
             if interrupted.is_set():
                 return None
-        how = self.behave(version, run, task)
-        if isinstance(how, Raises):
-            Path(task.stderr).write_text(how.traceback)
+        ending = self.behave(version, run, task)
+        if isinstance(ending, Raises):
+            Path(task.stderr).write_text(ending.traceback)
             return FAILED
-        return how
+        return ending
 
     def search(
         self,

@@ -88,25 +88,25 @@ def comparing(tmp_path: Path) -> Comparing:
 
 def test_each_value_is_tried_once_and_the_failing_ones_again(comparing: Comparing) -> None:
     """The first failure is what the others are held against; one that fails otherwise is a group of its own."""
-    found, runs = comparing({"a": [FAILED], "b": [PASSED], "c": [CRASHED], "d": [FAILED]})
-    assert found.groups == {"good": ("b",), "bad": ("a", "d"), "different": ("c",), "untestable": ()}
-    assert found.answer is AnswerKind.BOUNDARY
+    bisection, runs = comparing({"a": [FAILED], "b": [PASSED], "c": [CRASHED], "d": [FAILED]})
+    assert bisection.groups == {"good": ("b",), "bad": ("a", "d"), "different": ("c",), "untestable": ()}
+    assert bisection.answer is AnswerKind.BOUNDARY
     assert runs == {"a": 3, "b": 1, "c": 3, "d": 3}
-    assert "fails with a, d; fails in another way with c; passes with b" in list(bisection_lines(found, 120))
+    assert "fails with a, d; fails in another way with c; passes with b" in list(bisection_lines(bisection, 120))
 
 
 def test_flaky_value_is_bad_and_makes_the_others_run_again(comparing: Comparing) -> None:
     """Once runs of a value disagree, what passed once is not yet good."""
-    found, runs = comparing({"a": [FAILED, PASSED], "b": [PASSED, FAILED], "c": [PASSED]})
-    assert (found.groups["bad"], found.groups["good"]) == (("a", "b"), ("c",))
+    bisection, runs = comparing({"a": [FAILED, PASSED], "b": [PASSED, FAILED], "c": [PASSED]})
+    assert (bisection.groups["bad"], bisection.groups["good"]) == (("a", "b"), ("c",))
     assert runs == {"a": 2, "b": 2, "c": 3}
-    assert [reason.rpartition("; ")[2] for reason in found.reasons] == ["it is flaky", "it is flaky"]
+    assert [reason.rpartition("; ")[2] for reason in bisection.reasons] == ["it is flaky", "it is flaky"]
 
 
 def test_flaky_from_the_start(comparing: Comparing) -> None:
     """Asked to expect it, every value is run several times, whatever the first run shows."""
-    found, runs = comparing({"a": [PASSED, PASSED, FAILED], "b": [PASSED]}, flaky=True)
-    assert (found.groups["bad"], found.groups["good"]) == (("a",), ("b",))
+    bisection, runs = comparing({"a": [PASSED, PASSED, FAILED], "b": [PASSED]}, flaky=True)
+    assert (bisection.groups["bad"], bisection.groups["good"]) == (("a",), ("b",))
     assert runs == {"a": 3, "b": 3}
 
 
@@ -115,23 +115,23 @@ def test_flaky_from_the_start(comparing: Comparing) -> None:
 )
 def test_values_that_agree_are_none(comparing: Comparing, ending: Ending, words: str) -> None:
     """Where all fail or all pass, the axis does not decide."""
-    found, _ = comparing({"a": [ending], "b": [ending]})
-    assert found.answer is AnswerKind.NONE
-    assert words in list(bisection_lines(found, 120))
+    bisection, _ = comparing({"a": [ending], "b": [ending]})
+    assert bisection.answer is AnswerKind.NONE
+    assert words in list(bisection_lines(bisection, 120))
 
 
 def test_one_testable_value_is_inconclusive(comparing: Comparing) -> None:
     """What cannot be installed is no evidence, and the reason is told."""
-    found, _ = comparing({"a": [FAILED], "b": [PASSED]}, missing=frozenset("b"))
-    assert (found.answer, found.groups["untestable"]) == (AnswerKind.INCONCLUSIVE, ("b",))
-    assert "  no evidence: b: unbuildable: no wheel" in list(bisection_lines(found, 120))
+    bisection, _ = comparing({"a": [FAILED], "b": [PASSED]}, missing=frozenset("b"))
+    assert (bisection.answer, bisection.groups["untestable"]) == (AnswerKind.INCONCLUSIVE, ("b",))
+    assert "  no evidence: b: unbuildable: no wheel" in list(bisection_lines(bisection, 120))
 
 
 def test_budget_ends_it(comparing: Comparing) -> None:
     """When no more may be installed, what is known is told as inconclusive."""
-    found, runs = comparing({"a": [FAILED], "b": [PASSED], "c": [PASSED]}, budget=Budget(installs=1))
-    assert (found.answer, sum(runs.values())) == (AnswerKind.INCONCLUSIVE, 1)
-    assert found.reasons == ("the 1 installs that it may make are made",)
+    bisection, runs = comparing({"a": [FAILED], "b": [PASSED], "c": [PASSED]}, budget=Budget(installs=1))
+    assert (bisection.answer, sum(runs.values())) == (AnswerKind.INCONCLUSIVE, 1)
+    assert bisection.reasons == ("the 1 installs that it may make are made",)
 
 
 @pytest.mark.parametrize(

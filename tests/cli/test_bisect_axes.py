@@ -21,10 +21,10 @@ from tests.wheels import build_wheel
 
 def history(folder: Path, commits: int, fixed: int, builds: dict[int, str]) -> Repository:
     """Return a history in which one commit fixes torch, and some cannot be built."""
-    made = Repository.at(folder)
+    repository = Repository.at(folder)
     for number in range(commits):
-        made.commit("old" if number < fixed else "new", builds.get(number, BUILDS))
-    return made
+        repository.commit("old" if number < fixed else "new", builds.get(number, BUILDS))
+    return repository
 
 
 @pytest.fixture
@@ -35,13 +35,13 @@ def little(tmp_path: Path) -> Repository:
 
 def bisect_git(repository: Repository, script: str, first: str = "true") -> list[str]:
     """Return the command that finds what fixed a script."""
-    options = ["--git", str(repository.folder), "--build-command", repository.command(first), "--json", "found.json"]
+    options = ["--git", str(repository.folder), "--build-command", repository.command(first), "--json", "answer.json"]
     bounds = ["--bad", repository.commits[0], "--good", "main"]
     return ["bisect", script, *options, *bounds]
 
 
-def found(user: User) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads((user.folder / "found.json").read_text())
+def written(user: User) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads((user.folder / "answer.json").read_text())
     return answer
 
 
@@ -57,7 +57,7 @@ def test_commit_that_fixed_it_is_named(user: User, tmp_path: Path) -> None:
     ended = user.run(*bisect_git(repository, script))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     before, after = repository.commits[11:13]
-    answer = found(user)
+    answer = written(user)
     (boundary,) = answer["boundaries"]
     assert (answer["axis"], answer["answer"]) == ("commit", "boundary")
     assert (boundary["from"], boundary["to"], boundary["change"]) == (before, after, "fix")
@@ -67,9 +67,9 @@ def test_commit_that_fixed_it_is_named(user: User, tmp_path: Path) -> None:
     assert repository.state == ("main", "")
     builds, runs = repository.built, user.runs("repro.py")
     again = user.run(*bisect_git(repository, script))
-    assert found(user)["boundaries"] == answer["boundaries"]
+    assert written(user)["boundaries"] == answer["boundaries"]
     assert (repository.built, user.runs("repro.py")) == (builds, runs), again.stdout
-    assert (found(user)["installs"], found(user)["runs"]) == (0, 0)
+    assert (written(user)["installs"], written(user)["runs"]) == (0, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -89,7 +89,7 @@ def test_stopped_during_a_build_it_goes_on_later(user: User, little: Repository,
     gate.touch()
     ended = user.run(*command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert found(user)["boundaries"][0]["to"] == little.commits[5]
+    assert written(user)["boundaries"][0]["to"] == little.commits[5]
     assert little.state == ("main", "")
     first, second, stopped = little.built[:3]
     assert (first in little.built[3:], second in little.built[3:]) == (False, False)
@@ -100,9 +100,9 @@ def test_configs_are_told_apart(user: User) -> None:
     """Each config is tried once, the failing ones again, and what they have in common is said."""
     script = user.script("repro.py", "NOTE\nimport os\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'threads'\n")
     options = ["--axis", "config", "--config", "default,single-thread", "--config", "no-compile-threads"]
-    ended = user.run("bisect", script, *options, "--json", "found.json", "--jobs", "2", "--report", "found.md")
+    ended = user.run("bisect", script, *options, "--json", "answer.json", "--jobs", "2", "--report", "report.md")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    answer = found(user)
+    answer = written(user)
     assert answer["groups"] == {
         "good": ["single-thread"],
         "bad": ["default", "no-compile-threads"],
@@ -112,7 +112,7 @@ def test_configs_are_told_apart(user: User) -> None:
     assert (answer["answer"], answer["installs"]) == ("boundary", 1)
     assert answer["common"] == {"torch": "9.2.0", "build": "pypi", "python": answer["common"]["python"]}
     assert "fails with default, no-compile-threads; passes with single-thread" in ended.stdout
-    report = (user.folder / "found.md").read_text()
+    report = (user.folder / "report.md").read_text()
     assert report.startswith("## `repro.py` fails with default, no-compile-threads\n")
     assert user.runs("repro.py") == 7
 
@@ -125,9 +125,9 @@ def test_builds_are_told_apart(user: User, tmp_path: Path) -> None:
     (user.folder / "matrix.toml").write_text(f'[axes]\ntorch = ["latest"]\n{tables}')
     script = user.script("repro.py", FAILS_IN_OLD)
     options = ["--matrix", "matrix.toml", "--axis", "build", "--build", "one,two,three"]
-    ended = user.run("bisect", script, *options, "--json", "found.json")
+    ended = user.run("bisect", script, *options, "--json", "answer.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert found(user)["groups"] == {"good": ["two"], "bad": ["one"], "different": [], "untestable": ["three"]}
+    assert written(user)["groups"] == {"good": ["two"], "bad": ["one"], "different": [], "untestable": ["three"]}
     assert "fails with one; passes with two; could not be tested with three" in ended.stdout
 
 
@@ -135,9 +135,9 @@ def test_one_python_alone_can_be_compared_with_nothing(user: User) -> None:
     """Where all but one value cannot be tested the answer is inconclusive, and says why."""
     script = user.script("repro.py", FAILS_IN_OLD)
     own = default_python()
-    ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "found.json")
+    ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "answer.json")
     assert ended.returncode == 4, ended.stdout + ended.stderr
-    assert found(user)["groups"]["untestable"] == ["3.99"]
+    assert written(user)["groups"]["untestable"] == ["3.99"]
     assert "Python 3.99" in ended.stdout
 
 
