@@ -32,36 +32,25 @@ if TYPE_CHECKING:
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
     """Search an ordered axis between the bounds that a request names, or its ends."""
-    named = _named_bounds(request, axis)
-    ledger = Ledger(
-        request=request,
-        bench=bench,
-        axis=axis,
-        goal=_with_bounds(request.goal, named, axis),
-        named_bad=named.get(SearchVerdict.BAD),
-    )
-    return Bisector(ledger=ledger, jobs=request.jobs, named=named, notes=_replaced_bounds(request, axis)).run()
-
-
-def _named_bounds(request: SearchRequest, axis: Axis) -> dict[SearchVerdict, int]:
-    """Return the positions of the bounds that a request names."""
-    values = {SearchVerdict.GOOD: request.good, SearchVerdict.BAD: request.bad}
-    named = {verdict: axis.nearest(value) for verdict, value in values.items() if value is not None}
-    if len(named) == 2 and len(set(named.values())) == 1:
-        same = axis.values[named[SearchVerdict.GOOD]]
+    bounds = ((SearchVerdict.GOOD, request.good), (SearchVerdict.BAD, request.bad))
+    given = {verdict: value for verdict, value in bounds if value is not None}
+    named = {verdict: axis.nearest(value) for verdict, value in given.items()}
+    nearest = {verdict: axis.values[position] for verdict, position in named.items()}
+    if len(named) == 2 and len(set(nearest.values())) == 1:
+        same = nearest[SearchVerdict.GOOD]
         raise UsageError(f"--good and --bad both mean {same}", hint="name two different values")
-    return named
+    notes = [
+        f"there is no {given[verdict]}: {value} is taken for it"
+        for verdict, value in nearest.items()
+        if not _means(given[verdict], value)
+    ]
+    goal = _with_bounds(request.goal, named, axis)
+    ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
+    return Bisector(ledger=ledger, jobs=request.jobs, named=named, notes=tuple(notes)).run()
 
 
-def _replaced_bounds(request: SearchRequest, axis: Axis) -> tuple[str, ...]:
-    """Return which of the named bounds do not exist, and what is taken for them."""
-    named = [value for value in (request.good, request.bad) if value is not None]
-    nearest = [(value, axis.values[axis.nearest(value)]) for value in named]
-    return tuple(f"there is no {value}: {other} is taken for it" for value, other in nearest if not _is(value, other))
-
-
-def _is(value: str, other: str) -> bool:
-    """Return whether a value is meant by another: 2.9 means 2.9.0, and 2.9.0 its +cpu."""
+def _means(value: str, other: str) -> bool:
+    """Return whether a value means another: 2.9 means 2.9.0, and 2.9.0 means 2.9.0+cpu."""
     try:
         return Version(value) in {Version(other), Version(Version(other).public)}
     except InvalidVersion:
@@ -71,8 +60,8 @@ def _is(value: str, other: str) -> bool:
 def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axis) -> SearchOptions:
     """Return a goal with the bounds as positions.
 
-    One bound alone is put beside its neighbour, from where the search for the other one sets out. The order of two
-    says which change is meant.
+    A single bound gets its neighbour as the other bound; the search looks further out from there. The order of two
+    bounds says which change is meant.
     """
     if not named:
         return goal
@@ -106,27 +95,31 @@ class Bisector:
             answer = self._answer()
         finally:
             self.ledger.bench.prober.close()
-        reasons = (*answer.reasons, *self.notes, *self._refuted(), *self._bounds_shown(answer))
+        reasons = [*answer.reasons, *self.notes, *self._refuted()]
+        if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
+            reasons += self.ledger.shown(*self.ledger.search().bounds)
         return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
 
     def _answer(self) -> SearchAnswer:
-        prober = self.ledger.bench.prober
+        prober, axis = self.ledger.bench.prober, self.ledger.axis
         before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
-        ended: frozenset[int] = frozenset()  # where they did, but for those that were cancelled
+        ended: frozenset[int] = frozenset()  # their positions, without cancelled ones
         while True:
             search = self.ledger.search(self._costs())
             step = decide_parallel(search, self.jobs)
             if isinstance(step, SearchAnswer):
                 return step
             if step[0].position in ended and search.observations == before:
-                value = self.ledger.axis.values[step[0].position]
+                value = axis.values[step[0].position]
                 return _cut_short(partial(search), f"{value} was run again and showed nothing that counts")
             before, ended = search.observations, frozenset()
-            if over := self._over(step):
-                return _cut_short(partial(search), over)
-            if any(self._is_recalled_late(probe.position) for probe in step):
-                continue  # what is known now may make the others needless
             running = prober.positions
+            wants_install = not running and not any(map(self._is_affordable, step))
+            if over := self.ledger.over(wants_install=wants_install):
+                return _cut_short(partial(search), over)
+            unknown = [probe.position for probe in step if axis.known_request(probe.position) is None]
+            if any(map(self.ledger.recall, unknown)):
+                continue  # what is known now may make the other probes needless
             for position in running - {probe.position for probe in step}:
                 prober.cancel(position)
             for probe in step:
@@ -138,25 +131,16 @@ class Bisector:
             if problem := next(filter(None, problems), None):
                 return _cut_short(partial(self.ledger.search(self._costs())), problem)
 
-    def _over(self, step: tuple[NextProbe, ...]) -> str | None:
-        """Return which part of the budget is used up, so that nothing of a step can be run."""
-        is_idle = not self.ledger.bench.prober.positions
-        return self.ledger.over(wants_install=is_idle and not any(self._is_affordable(probe) for probe in step))
-
     def _is_affordable(self, probe: NextProbe) -> bool:
-        """Return whether the budget has an install for a probe, those being made counted."""
+        """Return whether the budget allows the install of a probe, after the installs that are being made."""
         limit = self.ledger.request.budget.installs
         if limit is None or not self.ledger.needs_install(probe.position):
             return True
         being_made = sum(map(self.ledger.needs_install, self.ledger.bench.prober.positions))
         return self.ledger.bench.installs() + being_made < limit
 
-    def _is_recalled_late(self, position: int) -> bool:
-        """Return whether an index had to be asked for a position, and records turn out to know it already."""
-        return self.ledger.axis.known_request(position) is None and self.ledger.recall(position)
-
     def _take_in(self, probed: Probed) -> str | None:
-        """Take in what came of a probe, or return what was in its way that says nothing about its value."""
+        """Take in what came of a probe, or return why it says nothing about its value."""
         environment = probed.environment
         if environment is not None and probed.cell is not None and environment.outcome is Outcome.UNBUILDABLE:
             request = self.ledger.axis.request(probed.position)
@@ -166,7 +150,7 @@ class Bisector:
         return None
 
     def _costs(self) -> Costs:
-        """Return what probes cost, by what was measured so far."""
+        """Return what probes cost, by the runs and installs so far."""
         attempts = [record.attempt for sighting in self.ledger.seen for record in sighting.telling]
         good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
         bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
@@ -181,7 +165,7 @@ class Bisector:
     def _start(self, probe: NextProbe, search: Search) -> None:
         """Begin a probe that the strategy wants."""
         reference = self.ledger.reference
-        # only a hang may be taken for one while it moves: any other failure would have come by then
+        # a slow run may be taken for a hang, but for no other failure: that would have come by then
         may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
         planned = self.ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
         sighting = self.ledger.sightings.get(probe.position)
@@ -205,7 +189,7 @@ class Bisector:
         return f"{self.ledger.axis.values[position]} ({self.ledger.sightings[position].cell.outcome})"
 
     def _refuted(self) -> list[str]:
-        """Return which of the user's bounds are not what they were named as, and what they showed."""
+        """Return a note for each bound that is not what the user calls it, with what it showed."""
         view = self.ledger.view
         return [
             f"not {verdict}: {words}"
@@ -213,10 +197,6 @@ class Bisector:
             if view.label(position) is not verdict
             for words in self.ledger.shown(position)
         ]
-
-    def _bounds_shown(self, answer: SearchAnswer) -> list[str]:
-        """Return what each bound showed, where the bounds are the reason that there is no answer."""
-        return [] if answer.kind is AnswerKind.BOUNDARY else self.ledger.shown(*self.ledger.search().bounds)
 
 
 def _cut_short(answer: SearchAnswer, why: str) -> SearchAnswer:

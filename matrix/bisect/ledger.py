@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from matrix.records.store import Records
 
 UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)
-RED = frozenset(outcome for outcome in Outcome if outcome.is_red)
-SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and would say it again
-# after which outcomes no more runs of a position are needed, by the verdict that would be enough
-STOPS = {SearchVerdict.GOOD: SAYS_NOTHING | {Outcome.PASS}, SearchVerdict.BAD: SAYS_NOTHING | RED, None: SAYS_NOTHING}
+SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and another run would say nothing, either
+_RED = {outcome for outcome in Outcome if outcome.is_red}
+# the outcomes that end the runs of a probe, by the verdict that is enough
+STOPS = {SearchVerdict.GOOD: SAYS_NOTHING | {Outcome.PASS}, SearchVerdict.BAD: SAYS_NOTHING | _RED, None: SAYS_NOTHING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def workbench(request: SearchRequest, cache: Environments, show: Show) -> Iterat
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """What was seen at the positions of an axis, why each was probed, what that cost, and the answer made of it."""
+    """The positions of an axis that were seen, why each was probed, what that cost, and the answer."""
 
     request: SearchRequest
     bench: Workbench
@@ -129,12 +129,11 @@ class Ledger:
     def planned(
         self, position: int, *, repeat: int = 1, until: SearchVerdict | None = None, provisional: bool = False
     ) -> PlannedCell:
-        """Return the test at a position, in `repeat` runs, or fewer where one of them says `until`."""
+        """Return the test at a position, in `repeat` runs, or fewer if one of them shows `until`."""
         request = self.request
         options = replace(request.run_options, repeat=repeat, until=STOPS[until], provisional=provisional)
-        return PlannedCell(
-            request=self.axis.request(position), scenario=request.scenario, variant=request.variant, options=options
-        )
+        environment, scenario, variant = self.axis.request(position), request.scenario, request.variant
+        return PlannedCell(request=environment, scenario=scenario, variant=variant, options=options)
 
     def start(
         self,
@@ -149,15 +148,10 @@ class Ledger:
         """Announce and begin a probe; `runs` are the new ones, by default all that are planned."""
         self.purposes.setdefault(position, purpose)
         value, subject = self.axis.values[position], self.axis.subject(position)
-        event = ProbeChosen(
-            number=len(self.sightings.keys() | self.purposes.keys()),
-            value=f"{value[:10]} {subject}" if subject else value,
-            purpose=purpose,
-            runs=runs or planned.options.repeat,
-            between=between,
-            left=left,
-        )
-        self.bench.emit(event)
+        number = len(self.sightings.keys() | self.purposes.keys())
+        title = f"{value[:10]} {subject}" if subject else value
+        new = runs or planned.options.repeat
+        self.bench.emit(ProbeChosen(number=number, value=title, purpose=purpose, runs=new, between=between, left=left))
         self.bench.prober.start(position, planned)
 
     # evidence
@@ -168,10 +162,9 @@ class Ledger:
         return self.bench.records.of(planned.key(environment)) if environment is not None else []
 
     def recall(self, position: int) -> bool:
-        """Take in what earlier runs recorded of a position; return False where that leaves its outcome open."""
+        """Take in what earlier runs recorded of a position; return False if they leave its outcome open."""
         planned = self.planned(position)
-        records = self.recorded(planned)
-        environment = self.bench.cache.known(planned.request)
+        records, environment = self.recorded(planned), self.bench.cache.known(planned.request)
         if environment is None or not judging(records) or planned.wants_observation(records):
             return False
         self._reused.setdefault(position, len(judging(records)))
@@ -185,7 +178,7 @@ class Ledger:
             self._see(probed.position, self.planned(probed.position), probed.environment, probed.cell)
 
     def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
-        """Take in all that is recorded of a position; `cell` says why where nothing could be."""
+        """Take in all records of a position; without records, `cell` says why there are none."""
         records = self.bench.records.of(planned.key(environment)) if environment.is_usable else []
         self.sightings[position] = Sighting(
             position=position,
@@ -210,12 +203,9 @@ class Ledger:
 
     def search(self, costs: Costs | None = None) -> Search:
         """Return what the strategy decides on."""
-        search = Search(
-            size=len(self.axis.values),
-            observations=observations_of(self.seen, self.reference, any_failure=self.request.any_failure),
-            options=self.goal,
-            names=self.axis.values,
-        )
+        values, any_failure = self.axis.values, self.request.any_failure
+        observations = observations_of(self.seen, self.reference, any_failure=any_failure)
+        search = Search(size=len(values), observations=observations, options=self.goal, names=values)
         return search if costs is None else replace(search, costs=costs)
 
     @property
@@ -232,20 +222,20 @@ class Ledger:
         return [self._probe(sighting, view.label(sighting.position)) for sighting in self.seen]
 
     def _probe(self, sighting: Sighting, label: SearchVerdict | None) -> Probe:
-        speaker = combine([record.attempt for record in sighting.records])
+        decisive = combine([record.attempt for record in sighting.records])
         position, telling = sighting.position, sighting.telling
         return Probe(
             value=self.axis.values[position],
             title=self.axis.subject(position),
             outcome=sighting.cell.outcome,
             signature=sighting.cell.signature,
-            k=sum(record.attempt.outcome is (speaker.outcome if speaker else None) for record in telling),
+            k=sum(record.attempt.outcome is (decisive.outcome if decisive else None) for record in telling),
             n=len(telling),
             reused=min(sighting.reused, len(telling)),  # a longer look stands for the run before it
             verdict=label if label is not None else SearchVerdict.UNTESTABLE,
-            # where every value is probed, it has no purpose but that
+            # if every value is probed, no probe has a purpose of its own
             purpose=self.purposes.get(position) if self.axis.name.row.is_ordered else None,
-            message=speaker.message if speaker and speaker.message else sighting.cell.reason or "",
+            message=decisive.message if decisive and decisive.message else sighting.cell.reason or "",
             seconds=sighting.cell.seconds,
             environment=sighting.environment,
             cell=sighting.cell,

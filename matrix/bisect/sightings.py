@@ -89,8 +89,11 @@ def reference_of(
     telling = [sighting for sighting in failing if any_failure or not sighting.lacks_feature]
     if not telling:
         oldest_pass = min((sighting.position for sighting in sightings if sighting.passes), default=None)
-        is_newer = [oldest_pass is not None and sighting.position > oldest_pass for sighting in failing]
-        telling = [sighting for sighting, newer in zip(failing, is_newer, strict=True) if newer or find is Find.FIX]
+        telling = [
+            sighting
+            for sighting in failing
+            if find is Find.FIX or (oldest_pass is not None and sighting.position > oldest_pass)
+        ]
     if not telling:
         return None
     preferred = (named_bad, *(bounds if find is Find.FIX else bounds[::-1]))

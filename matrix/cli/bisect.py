@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 NAMED_AXES = {str(axis): axis for axis in AxisName if not axis.row.options}
 _SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
+Text = str | None
+File = Path | None
 # the options of each panel of --help
 _What = partial(typer.Option, rich_help_panel="What is searched")
 _Bound = partial(typer.Option, rich_help_panel="Bounds")
@@ -57,10 +59,8 @@ def bisect(  # one parameter per option
     torch: Annotated[
         list[str] | None, _What(metavar="SPEC[,SPEC]", help="The versions. [default: every release with a wheel]")
     ] = None,
-    since: Annotated[str | None, _What(metavar="DAY", help="With --axis date: the first day.")] = None,
-    until: Annotated[
-        str | None, _What(metavar="DAY", help="With --axis date: the last day. [default: yesterday]")
-    ] = None,
+    since: Annotated[Text, _What(metavar="DAY", help="With --axis date: the first day.")] = None,
+    until: Annotated[Text, _What(metavar="DAY", help="With --axis date: the last day. [default: yesterday]")] = None,
     extra: Annotated[
         list[str] | None,
         _What("--with", metavar="REQUIREMENT", help="With --axis date: resolved with torch. Repeatable."),
@@ -69,8 +69,8 @@ def bisect(  # one parameter per option
     python: axes.OnePython = None,
     build: axes.OneBuild = None,
     config_name: axes.OneConfig = None,
-    good: Annotated[str | None, _Bound(metavar="VALUE", help="A value known to be good.")] = None,
-    bad: Annotated[str | None, _Bound(metavar="VALUE", help="A value known to be bad.")] = None,
+    good: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be good.")] = None,
+    bad: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be bad.")] = None,
     find: Annotated[
         Find, _Bound(help="Which change; any: whichever the bounds show; all: every change.", show_default=True)
     ] = Find.ANY,
@@ -78,42 +78,31 @@ def bisect(  # one parameter per option
         bool, _Sure("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
     ] = False,
     flaky: Annotated[bool, _Sure("--flaky", help="The failure comes and goes: search by probability.")] = False,
-    confidence: Annotated[
-        float, _Sure(metavar="P", min=0.5, max=0.9999, help="No value is blamed below this probability.")
-    ] = 0.95,
+    confidence: Annotated[float, _Sure(metavar="P", min=0.5, max=0.9999, help="Below it nothing is blamed.")] = 0.95,
     fresh: Annotated[bool, _Sure("--fresh", help="Run again what earlier runs have answered.")] = False,
     timeout: options.Timeout = None,
     jobs: Annotated[int, _Cost(metavar="N", min=1, help="Candidates installed and run at once.")] = 1,
-    max_time: Annotated[
-        str | None, _Cost(metavar="TIME", help="Stop after so long, e.g. 90s, 30m, 2h, with what is known.")
-    ] = None,
+    max_time: Annotated[Text, _Cost(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")] = None,
     max_installs: Annotated[int | None, _Cost(metavar="N", min=1, help="Install at most so many.")] = None,
     install_timeout: Annotated[
-        float | None,
-        _Cost(metavar="S", min=1, help="Seconds for an install step, or a build. [default: 900; 14400]"),
+        float | None, _Cost(metavar="S", min=1, help="Seconds for an install step, or a build. [default: 900; 14400]")
     ] = None,
     disk: options.Disk = None,
-    git: Annotated[Path | None, _Git(metavar="CHECKOUT", help="Search the commits of a git checkout.")] = None,
+    git: Annotated[File, _Git(metavar="CHECKOUT", help="Search the commits of a git checkout.")] = None,
     build_command: Annotated[
-        str | None, _Git(metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it.")
+        Text, _Git(metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it.")
     ] = None,
     interpreter: Annotated[
-        Path | None,
+        File,
         _Git(metavar="PATH", help="With --git: the Python that sees the build. [default: CHECKOUT/.venv/bin/python]"),
     ] = None,
-    good_lock: Annotated[
-        Path | None, _Packages(metavar="FILE", help="Search the packages: `pip freeze` of where it is good.")
-    ] = None,
-    bad_lock: Annotated[Path | None, _Packages(metavar="FILE", help="`pip freeze` of where it is bad.")] = None,
-    good_env: Annotated[
-        Path | None, _Packages(metavar="PYTHON", help="The Python of an environment where it is good.")
-    ] = None,
-    bad_env: Annotated[
-        Path | None, _Packages(metavar="PYTHON", help="The Python of an environment where it is bad.")
-    ] = None,
-    json_file: Annotated[Path | None, _Output("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
+    good_lock: Annotated[File, _Packages(metavar="FILE", help="Search packages: pip freeze of the good side.")] = None,
+    bad_lock: Annotated[File, _Packages(metavar="FILE", help="The same of the bad side.")] = None,
+    good_env: Annotated[File, _Packages(metavar="PYTHON", help="Instead: the Python of the good side.")] = None,
+    bad_env: Annotated[File, _Packages(metavar="PYTHON", help="Instead: the Python of the bad side.")] = None,
+    json_file: Annotated[File, _Output("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
     report_file: Annotated[
-        Path | None, _Output("--report", metavar="FILE", help="Write a report in Markdown, ready for an issue.")
+        File, _Output("--report", metavar="FILE", help="Write Markdown, ready for an issue.")
     ] = None,
 ) -> None:
     """Find the version, day, package or commit that fixed or broke a test, or say that none did.
@@ -126,25 +115,16 @@ def bisect(  # one parameter per option
     in the way; 130 interrupted.
     """
     check_folders_of(json_file, report_file)
-    values = {
-        "--torch": torch,
-        "--python": python,
-        "--build": build,
-        "--axis": axis is not AxisName.VERSION,
-        "--good-lock": good_lock,
-        "--bad-lock": bad_lock,
-        "--good-env": good_env,
-        "--bad-env": bad_env,
-        "--good": good,
-        "--bad": bad,
-        "--since": since,
-        "--until": until,
-        "--git": git,
-        "--build-command": build_command,
-        "--interpreter": interpreter,
-    }
+    values: dict[str, object] = {"--torch": torch, "--python": python, "--build": build}
+    values |= {"--axis": axis is not AxisName.VERSION, "--good": good, "--bad": bad, "--since": since, "--until": until}
+    values |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
+    values |= {"--git": git, "--build-command": build_command, "--interpreter": interpreter}
     searched = check_options(axis, [option for option, value in values.items() if value])
     sides = _side(good_lock, good_env), _side(bad_lock, bad_env)
+    source = None
+    if git and build_command:
+        limit = install_timeout or BUILD_TIMEOUT
+        source = Source(checkout=git, command=build_command, interpreter=interpreter, timeout=limit)
     specs = torch or [EVERY_RELEASE if axis.row.is_ordered else "latest"]
     named = axes.one_of_each(specs, python, build, config_name, several=axis)
     scenario, variant = _one_test(test)
@@ -168,11 +148,7 @@ def bisect(  # one parameter per option
         days=(day_named(since), day_named(until) if until else yesterday) if since else None,
         requirements=tuple(extra or ()),
         sides=(sides[0], sides[1]) if sides[0] and sides[1] else None,
-        source=Source(
-            checkout=git, command=build_command, interpreter=interpreter, timeout=install_timeout or BUILD_TIMEOUT
-        )
-        if git and build_command
-        else None,
+        source=source,
     )
     disk_budget = options.megabytes(disk)
     cache = EnvironmentCache(home, disk_budget_mb=disk_budget, install_timeout=install_timeout or INSTALL_TIMEOUT)
@@ -223,8 +199,7 @@ def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
 def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:
     """Return the one scenario and variant that a user names.
 
-    Of a scenario with several variants and none named it is the first that the header expects to go wrong
-    somewhere, else the first.
+    If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
     """
     scenarios = options.scenarios_of(test)
     if len(scenarios) > 1:

@@ -1,7 +1,7 @@
-"""Search a git history for the change: `git bisect` chooses the commits, and they are built, run and recorded here.
+"""The commits of a git history as an axis: `git bisect` chooses them, and they are built, run and recorded here.
 
-git knows what a history looks like, and what to try next around what cannot be built. It takes every answer as
-certain, so where runs turn out to disagree it is asked again from the start, with all that is known by then.
+git knows the shape of the history, and which commit to try next if one cannot be built. It takes every answer as
+certain, so if runs disagree its bisection is begun again, with all that is known by then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError, borrowed, refuse
 from matrix.bisect.axes.suspects import Suspects
-from matrix.bisect.ledger import Ledger, workbench
+from matrix.bisect.ledger import workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.environments import configs
 from matrix.environments.built_commits import BuiltCommits
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisection:
     """Search the commits between the request's two bounds.
 
-    Raises UsageError where the bounds, the checkout or the interpreter will not do, PreventedError where git
-    fails; KeyboardInterrupt passes through. The checkout is given back as it was.
+    Raises UsageError if the bounds, the checkout or the interpreter cannot be used, PreventedError if git fails;
+    KeyboardInterrupt passes through. The checkout is left as it was.
     """
     assert request.source is not None
     checkout = Checkout.at(request.source.checkout)
@@ -55,11 +55,11 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
         try:
             return CommitSearch(known=known).run()
         finally:
-            bench.prober.close()  # a build must have ended before the checkout is given back
+            bench.prober.close()  # a build must end before git resets the checkout
 
 
 def _bounds(request: SearchRequest, checkout: Checkout) -> tuple[tuple[str, str], Change]:
-    """Return the older and the newer bound, and which change lies between if they are what they are said to be."""
+    """Return the older and the newer bound, and the change between them by what the user calls them."""
     if request.good is None or request.bad is None:
         missing = " and ".join(name for name in ("good", "bad") if getattr(request, name) is None)
         raise UsageError(f"a git history needs both bounds; missing is {missing}", hint="name commits or tags for them")
@@ -85,8 +85,8 @@ def _interpreter(source: Source, checkout: Checkout) -> Path:
     raise UsageError(f"there is no interpreter {path}", hint="name the Python that sees the build with --interpreter")
 
 
-class _EnoughError(Exception):
-    """There is an answer, or there will be none."""
+class _EndError(Exception):
+    """The search ends without a commit to blame."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -113,40 +113,36 @@ class CommitSearch:
                 suspects = self._narrow()
                 if self._is_confirmed(suspects):
                     answer = AnswerKind.BOUNDARY
-        except _EnoughError as enough:
-            reasons.append(enough.reason)
+        except _EndError as end:
+            reasons.append(end.reason)
             suspects = self._remaining()
         return self._bisection(answer, suspects, reasons)
 
-    @property
-    def _ledger(self) -> Ledger:
-        return self.known.ledger
-
     def _check_bounds(self) -> None:
-        """Try both bounds, the one that is said to be bad several times."""
-        known, runs = self.known, self._ledger.goal.bound_runs
+        """Probe both bounds, the one that the user calls bad several times."""
+        known, runs = self.known, self.known.ledger.goal.bound_runs
         bad, good = known.bounds if known.change is Change.FIX else known.bounds[::-1]
         self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
         self._probe(good, runs, Purpose.BOUND, until=SearchVerdict.GOOD)
         if known.label(good) is SearchVerdict.GOOD and known.label(bad) is SearchVerdict.GOOD:
-            self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.BAD)  # a flaky failure had one chance so far
+            self._probe(bad, runs, Purpose.BOUND, until=SearchVerdict.BAD)  # a flaky failure had one run so far
 
     def _turned_round(self) -> list[str]:
-        """Let the bounds say which change it is; raise where they say nothing."""
+        """Search the change that the bounds show, with a note if it is the other one; raise if they show none."""
         known, labels = self.known, self.known.bound_labels
         if labels == known.change.sides:
             return []
         if labels != known.change.sides[::-1]:
-            raise _EnoughError(_no_change(labels))
+            raise _EndError(_no_change(labels))
         missing = known.change
         known.turn_round()
         return [f"no {missing} was found; the bounds show a {known.change} instead"]
 
     def _narrow(self) -> list[str]:
-        """Have git bisect name the change, oldest suspect first: one commit, or several with untestable ones."""
+        """Let git bisect find the suspects, oldest first: one commit, or several if some cannot be tested."""
         known, checkout = self.known, self.known.checkout
         if known.bound_labels != known.change.sides:
-            raise _EnoughError(_no_change(known.bound_labels))  # the one that passed has failed since
+            raise _EndError(_no_change(known.bound_labels))  # a bound that passed has failed since
         terms = dict(zip(known.change.sides, ("old", "new"), strict=True))
         answered: set[str] = set(known.bounds)
         checkout.restart(*known.bounds)
@@ -156,9 +152,9 @@ class CommitSearch:
                 return suspects
             commit = checkout.head
             if commit in answered:
-                raise _EnoughError(f"git asks for {commit[:10]} again")
+                raise _EndError(f"git asks for {commit[:10]} again")
             if known.label(commit) is None:
-                runs = self._ledger.goal.bound_runs if known.is_flaky else 1  # the build costs more than these
+                runs = self.known.ledger.goal.bound_runs if known.is_flaky else 1  # they cost less than the build
                 self._probe(commit, runs, Purpose.NARROW, until=SearchVerdict.BAD, left=len(suspects) - 1)
             answered.add(commit)
             try:
@@ -167,17 +163,17 @@ class CommitSearch:
                 if error.code != BAD_MERGE_BASE:
                     raise
                 what = "fixed" if known.change is Change.REGRESSION else "broken"
-                raise _EnoughError(
+                raise _EndError(
                     f"the bounds differ, but their merge base {commit[:10]} is like the newer one: "
                     f"it was {what} on the way from there to {known.bounds[0][:10]}"
                 ) from None
 
     def _is_confirmed(self, suspects: list[str]) -> bool:
-        """Run the final pair again until the confidence asked for is met; False where one turns out otherwise."""
-        known, ledger, goal = self.known, self._ledger, self._ledger.goal
+        """Run the final pair again until the answer is sure enough; return False if a commit changes its verdict."""
+        known, ledger, goal = self.known, self.known.ledger, self.known.ledger.goal
         before, after = known.pair(suspects)
         parents = [parent for parent in known.parents(after) if parent != before and parent not in suspects]
-        # what is built now goes first: that saves a build
+        # the commit that is built now goes first: that saves a build
         pair = sorted((before, after), key=lambda commit: ledger.needs_install(known.position[commit]))
         for commit in (*pair, *parents):
             self._probe(commit, goal.confirm_runs, Purpose.CONFIRM, until=_other(known.label(commit)))
@@ -189,7 +185,7 @@ class CommitSearch:
             sighting = ledger.sightings.get(known.position[batch[0]]) if batch else None
             done = len(sighting.records) if sighting else 0
             if batch is None or not done or done + batch[1] > goal.max_runs:
-                raise _EnoughError(f"no commit is blamed: the runs gave a confidence of {confidence:.2g}")
+                raise _EndError(f"no commit is blamed: the runs gave a confidence of {confidence:.2g}")
             commit, runs = batch
             label = known.label(commit)
             self._probe(commit, done + runs, Purpose.CONFIRM, until=_other(label))
@@ -198,7 +194,7 @@ class CommitSearch:
         return True
 
     def _remaining(self) -> list[str]:
-        """Return the suspects when the search ended early; none where it had not begun."""
+        """Return the suspects of a search that ended early; none if its bounds show no change."""
         known = self.known
         if known.bound_labels != known.change.sides:
             return []
@@ -211,12 +207,12 @@ class CommitSearch:
     def _probe(
         self, commit: str, runs: int, purpose: Purpose, *, until: SearchVerdict | None = None, left: int = 0
     ) -> None:
-        """Have so many runs of a commit in all, or fewer where one ends as `until` says; build it if need be."""
-        ledger, position = self._ledger, self.known.position[commit]
+        """Run a commit until it has so many runs in all, or one shows `until`; build it if needed."""
+        ledger, position = self.known.ledger, self.known.position[commit]
         planned = ledger.planned(position, repeat=runs, until=until)
         records = ledger.recorded(planned)
         if any(record.attempt.outcome in planned.options.until for record in judging(records)):
-            planned = ledger.planned(position)  # it says enough; one run is there
+            planned = ledger.planned(position)  # one run is enough, and it is recorded
         sighting = ledger.sightings.get(position)
         if planned.is_settled(records):
             if sighting is None:
@@ -225,16 +221,16 @@ class CommitSearch:
         if sighting is not None and not sighting.environment.is_usable:
             return
         if over := ledger.over(wants_install=ledger.needs_install(position)):
-            raise _EnoughError(over)
+            raise _EndError(over)
         ledger.start(position, planned, purpose, runs=runs, left=left)
         probes = ledger.bench.prober.wait(ledger.seconds_left)
         for probed in probes:
             ledger.take_in(probed)
         if not probes:
-            raise _EnoughError(ledger.over() or "it was cancelled")
+            raise _EndError(ledger.over() or "it was cancelled")
 
     def _bisection(self, answer: AnswerKind, suspects: list[str], reasons: list[str]) -> Bisection:
-        known, ledger = self.known, self._ledger
+        known, ledger = self.known, self.known.ledger
         boundaries = []
         if suspects:
             boundary = ledger.boundary(known.bracket(suspects))

@@ -1,4 +1,4 @@
-"""Days as an axis: the same requirements, resolved as of each of them; then which package's release it was."""
+"""Days as an axis: the same requirements, resolved as of each day; then the package whose release mattered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matrix.events import Show
     from matrix.model import Request
 
-# with torch in every environment: it uses both where they are there, and declares neither everywhere
+# installed with torch: it uses both if they are there, and not every release declares them
 COMPANIONS = ("numpy", "setuptools")
 
 
@@ -42,9 +42,9 @@ class Days(Axis):
     _resolved: dict[int, Request] = field(default_factory=dict)
 
     def request(self, position: int) -> Request:
-        """Return the request for what could be had by the end of a day (UTC).
+        """Return the request for what the index had at the end of a day (UTC).
 
-        Two days with the same lock ask for the same environment, so that it is installed and run once.
+        Two days with the same lock mean the same environment, which is installed and run once.
         """
         if position not in self._resolved:
             build, python = self.base.build, self.base.python
@@ -63,13 +63,13 @@ class Days(Axis):
         return self._resolved.get(position)
 
     def nearest(self, value: str) -> int:
-        """Return the position of a day, of the nearest bound for one outside."""
+        """Return the position of a day; of the first or last one for a day outside."""
         days = (day_named(value) - date.fromisoformat(self.values[0])).days
         return min(max(days, 0), len(self.values) - 1)
 
 
 def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> Bisection:
-    """Find the day whose releases, of anything, changed the outcome; then which package's it was."""
+    """Find the day whose releases changed the outcome, then the package among them."""
     assert request.days is not None
     since, until = request.days
     if until > datetime.now(UTC).date():

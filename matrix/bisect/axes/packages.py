@@ -1,4 +1,4 @@
-"""Two sets of packages: which of their differences it takes, by delta debugging over real environments."""
+"""The packages of two environments as an axis: which of their differences matter, by delta debugging."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> Bisection:
-    """Find the smallest set of package changes that turns the outcome with one lock into that with another.
+    """Find the smallest set of package changes that turns the outcome at one lock into that at the other.
 
     Raises UsageError with all that is wrong with both files.
     """
@@ -55,12 +55,9 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
     with workbench(request, cache, show) as bench:
         isolator = Isolator(request=request, bench=bench, resolver=cache, start=start, end=end, base=base)
         bisection = isolator.run()
-    reasons = bisection.reasons
-    if len(set(pythons)) > 1:
-        both = " and ".join(pythons)
-        note = f"the two have Python {both}; their packages were compared under {base.python}"
-        reasons = (note, *reasons)
-    return bisection.model_copy(update={"common": common(base), "reasons": reasons})
+    note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
+    notes = (note,) if len(set(pythons)) > 1 else ()
+    return bisection.model_copy(update={"common": common(base), "reasons": (*notes, *bisection.reasons)})
 
 
 def base_request(request: SearchRequest) -> Request:
@@ -107,7 +104,7 @@ class Lock:
 
 @dataclass(slots=True, kw_only=True)
 class Isolator:
-    """Turns the outcome at one lock into that at another with as few package changes as it takes. Call `run` once."""
+    """Finds the fewest package changes that turn the outcome at one lock into that at another. Call `run` once."""
 
     request: SearchRequest
     bench: Workbench
@@ -121,7 +118,7 @@ class Isolator:
     _notes: list[str] = field(default_factory=list)
 
     def run(self) -> Bisection:
-        """Check both locks, find the changes that it takes, confirm them."""
+        """Check both locks, find the changes that matter, confirm them."""
         changes = differences(self.start.pins, self.end.pins)
         first, last = self._locked(()), self._locked(changes)
         goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
@@ -142,7 +139,7 @@ class Isolator:
         self._turns[frozenset(needs)] = True
         names = minimal_set([change.name for change in changes], turns)
         needed = frozenset[str]().union(*(needs[name] for name in names))
-        # a change that takes all the others along stands for them; torch, where there are several
+        # a change that needs all the others stands for them: torch, if there are several such
         leaders = sorted((name for name in needed if needs[name] == needed), key=lambda name: (name != "torch", name))
         names = frozenset(leaders[:1]) or names
         chosen = [change for change in changes if change.name in needed]
@@ -170,7 +167,7 @@ class Isolator:
         )
 
     def _compared(self, requests: dict[str, Request], goal: SearchOptions) -> Bisection:
-        """Search environments, by their labels, for the change, as any axis is searched."""
+        """Search a row of environments, by their labels, like any other axis."""
         axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=tuple(requests.values()))
         ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal)
         bisection = Bisector(ledger=ledger).run()
@@ -181,7 +178,7 @@ class Isolator:
         return bisection
 
     def _locked(self, changed: Sequence[PackageChange]) -> Request:
-        """Return the request for the first lock with some changes; its problem says where they do not go together."""
+        """Return the request for the first lock with some changes; it has a problem if they are incompatible."""
         lock = combined(self.start.pins, changed)
         fixed = {*self.start.pins, *(change.name for change in changed)}
         others = {name: pin for name, pin in self.end.pins.items() if name not in fixed}
@@ -196,7 +193,7 @@ class Isolator:
     def _needs(
         self, changes: Sequence[PackageChange], first: Request, last: Request, version: str
     ) -> dict[str, frozenset[str]]:
-        """Return what each change cannot be had without, by what the packages of both sides require."""
+        """Return the changes that each change needs, by what the packages of both sides require."""
         markers = {"python_full_version": version, "python_version": self.base.python, "extra": ""}
 
         def is_active(requirement: Requirement) -> bool:
@@ -206,7 +203,7 @@ class Isolator:
         return together(changes, required(first), required(last), is_active)
 
     def _turned_by(self, changed: Sequence[PackageChange], first: Request, last: Request) -> bool:
-        """Return whether some changes alone turn the outcome; what cannot be told counts as no."""
+        """Return whether some changes alone turn the outcome; False if that is not known."""
         label = f"{self.start.label} with {', '.join(map(str, changed))}"
         request = self._locked(changed)
         if request.problem is not None:

@@ -1,4 +1,4 @@
-"""What was seen of the commits of a history, and between which of them the change lies."""
+"""What is known of the commits of a history, and between which of them the change lies."""
 
 from __future__ import annotations
 
@@ -78,28 +78,28 @@ class Suspects:
 
     @property
     def bound_labels(self) -> tuple[SearchVerdict | None, ...]:
-        """What is known of the older and the newer bound."""
+        """The verdicts of the older and the newer bound."""
         return tuple(self.label(bound) for bound in self.bounds)
 
     @property
     def is_flaky(self) -> bool:
-        """True where some commit passed and failed, or where that is to be expected."""
+        """True if some commit passed and failed, or if the user expects that."""
         return self.ledger.goal.flaky or self.ledger.view.is_mixed
 
     def label(self, commit: str) -> SearchVerdict | None:
-        """Return what is known of a commit: bad where it failed even once; None where it was not tried."""
+        """Return the verdict of a commit: bad if it failed even once; None if it was not tried."""
         return self.ledger.view.label(self.position[commit])
 
     # where the change is
 
     def pair(self, suspects: list[str]) -> tuple[str, str]:
-        """Return the commits on the two sides: the last one before that is known, and the last suspect."""
+        """Return the commits on the two sides of the change: a parent of the suspects, and the last suspect."""
         around = [parent for commit in suspects for parent in self.parents(commit) if parent not in suspects]
         labelled = [commit for commit in around if self.label(commit) is self.change.sides[0]]
         return (labelled or around or [self.bounds[0]])[0], suspects[-1]
 
     def parents(self, commit: str) -> list[str]:
-        """Return the parents of a commit that are searched; what is older than the older bound is not."""
+        """Return the parents of a commit that are between the bounds."""
         return [parent for parent in self.commits[commit].parents if parent in self.commits]
 
     def confidence(self, suspects: list[str]) -> float:
@@ -108,7 +108,7 @@ class Suspects:
         return view.confidence(step, self._posterior(view))
 
     def next_batch(self, suspects: list[str]) -> tuple[str, int] | None:
-        """Return of which one of the pair how many more runs tell most, None where nothing would."""
+        """Return the commit of the pair whose runs would tell most, and how many; None if no run would."""
         view, step = self._along(suspects)
         positions = (view.mirror(position, self.change) for position in (step.before, step.after))
         pair = dict(zip(positions, self.pair(suspects), strict=True))
@@ -137,10 +137,10 @@ class Suspects:
         return view.posterior(self.change, 0, view.search.size - 1, flaky=self.is_flaky)
 
     def _along(self, suspects: list[str]) -> tuple[View, Transition]:
-        """Return what was seen along the history, with the suspects between what is older and what is newer.
+        """Return what was seen in an order of the history that makes the change a single step of it.
 
-        Where branches were merged, neighbours in the list need not be parent and child. In this order all that
-        cannot have the change comes before all that may have it, so that the change is one step of the list.
+        After a merge, neighbours in the history need not be parent and child. In this order all commits that cannot
+        have the change come first, then the suspects, then all that have it.
         """
         before, after = self.pair(suspects)
         newer = self.checkout.descendants(after, self.bounds[1]) | {after}

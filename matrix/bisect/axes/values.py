@@ -1,6 +1,6 @@
-"""Axes without an order: which of a few configs, Pythons or builds show the failure, and which do not.
+"""Axes without an order: which configs, Pythons or builds show the failure, and which do not.
 
-Every value is tried; there is nothing to halve.
+Every value is tried, because there is no order to bisect.
 """
 
 from __future__ import annotations
@@ -35,50 +35,46 @@ _EXAMPLES = {AxisName.BUILD: "cpu,cu128", AxisName.PYTHON: "3.11,3.13", AxisName
 
 
 def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection:
-    """Try every value that is named, or the usual ones where none is.
+    """Try every value that the request names, or the usual ones.
 
-    Raises UsageError or PreventedError where there are not two values to compare; KeyboardInterrupt passes through.
+    Raises UsageError or PreventedError if there are not two values to compare; KeyboardInterrupt passes through.
     """
     requests = _requests(request)
     axis = Axis(name=request.axis, values=tuple(requests), requests=tuple(requests.values()))
     with workbench(request, cache, show) as bench:
-        # one that fails in another way than the first that fails, often the default, is a group of its own
+        # with FIX, the failure of the first value, often the default, is the one that is searched
         goal = replace(request.goal, find=Find.FIX)
         return ValueComparison(ledger=Ledger(request=request, bench=bench, axis=axis, goal=goal)).run()
 
 
 def _requests(request: SearchRequest) -> dict[str, Request]:
-    """Return the request for each value: the same torch, and all but the axis equal."""
+    """Return the request for each value; apart from the axis they are equal."""
     axis, named = request.axis, request.values
     values = named or _USUAL.get(axis, ())
     if len(set(values)) < 2:
         raise UsageError(f"there are not two {axis}s to compare", hint=f"name them, as in --{axis} {_EXAMPLES[axis]}")
-    # the version is looked up once: what is the latest in one build need not be in another
+    # the version is looked up once, because builds may differ in their latest version
     torch = _one_torch(request, _with_values(request.file, axis, named[:1]) if named else request.file)
     file = _with_values(request.file.with_axes(torch=(torch,)), axis, values)
     expansion = matrix_file.expand(file, cache=request.home / "cache")
     requests = {_value(each, axis): each for each in expansion.requests}
-    if axis is AxisName.PYTHON and not named:  # one without wheels is only worth a word where it was named
+    if axis is AxisName.PYTHON and not named:  # a usual Python without wheels is no news
         requests = {value: each for value, each in requests.items() if each.problem is None}
     if len(requests) < 2:
         only = next(iter(requests), "none")
         raise UsageError(f"there is only {only} to try of torch {torch}", hint=f"name at least two with --{axis}")
-    return {value: requests[value] for value in values if value in requests} | requests  # `auto` goes by its own name
+    return {value: requests[value] for value in values if value in requests} | requests  # `auto` has another name now
 
 
 def _with_values(file: MatrixFile, axis: AxisName, values: tuple[str, ...]) -> MatrixFile:
-    """Return a matrix file with other values on an axis, and no rows beside the product of its axes."""
-    match axis:
-        case AxisName.CONFIG:
-            return file.with_axes(config=values)
-        case AxisName.PYTHON:
-            return file.with_axes(python=values)
-        case _:
-            return file.with_axes(build=values)
+    """Return a matrix file with other values on an axis, and without its rows."""
+    if axis is AxisName.CONFIG:
+        return file.with_axes(config=values)
+    return file.with_axes(python=values) if axis is AxisName.PYTHON else file.with_axes(build=values)
 
 
 def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
-    """Return the one version that is asked for; without its local part where builds differ in just that."""
+    """Return the single version that the file means; without its local part if builds are compared."""
     requests = matrix_file.expand(file, cache=request.home / "cache").requests
     usable = list(dict.fromkeys(each.torch for each in requests if each.problem is None))
     if not usable:
@@ -93,17 +89,13 @@ def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
 
 
 def _value(request: Request, axis: AxisName) -> str:
-    values = {
-        AxisName.CONFIG: request.config.name,
-        AxisName.PYTHON: request.python,
-        AxisName.BUILD: request.build.name,
-    }
-    return values[axis]
+    build, config = request.build.name, request.config.name
+    return {AxisName.CONFIG: config, AxisName.PYTHON: request.python, AxisName.BUILD: build}[axis]
 
 
 @dataclass(slots=True, kw_only=True)
 class ValueComparison:
-    """One test, at every value once; those that may be flaky more often. Call `run` once."""
+    """One test at every value, once, and more often if it may be flaky. Call `run` once."""
 
     ledger: Ledger
     _over: str | None = None  # which part of the budget is used up
@@ -115,7 +107,7 @@ class ValueComparison:
             self._run(range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
             failing = [sighting for sighting in ledger.seen if sighting.failures and not _is_mixed(sighting)]
             self._run((sighting.position for sighting in failing), runs, SearchVerdict.GOOD)
-            if any(map(_is_mixed, ledger.seen)):  # what passed once may have been lucky, too
+            if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
                 passing = [sighting for sighting in ledger.seen if sighting.records and not sighting.failures]
                 self._run((sighting.position for sighting in passing), runs, SearchVerdict.BAD)
         finally:
@@ -123,14 +115,14 @@ class ValueComparison:
         return self._bisection()
 
     def _run(self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> None:
-        """Have so many runs at each position, several positions at once; stop where the budget ends."""
+        """Run each position until it has so many runs, several at once; stop when the budget is used up."""
         waiting, ledger = list(positions), self.ledger
         prober = ledger.bench.prober
         while (waiting or prober.positions) and self._over is None:
             while waiting and len(prober.positions) < ledger.request.jobs:
                 over = ledger.over(wants_install=ledger.needs_install(waiting[0]))
                 if over and prober.positions:
-                    break  # what runs may end in time
+                    break  # running probes may still end in time
                 self._over = over
                 if over:
                     return

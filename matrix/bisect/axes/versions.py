@@ -52,8 +52,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     """
     expansion = matrix_file.expand(request.file, cache=request.home / "cache")
     usable = [each for each in expansion.requests if each.problem is None]
-    problems = [each.problem for each in expansion.requests if each.problem]
-    if len(usable) < 2 and problems:
+    if len(usable) < 2 and (problems := [each.problem for each in expansion.requests if each.problem]):
         raise PreventedError(problems[0])
     if len(usable) < 2:
         named = f"only {usable[0].torch}" if usable else "nothing"
