@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ for chatty in ("urllib3", "charset_normalizer"):  # nox shows what every library
     logging.getLogger(chatty).setLevel(logging.WARNING)
 
 ROOT = Path(__file__).parent
+HOME = os.environ.get("WHICHTORCH_HOME") or str(ROOT / ".whichtorch")
 PROJECT = nox.project.load_toml("pyproject.toml")
 # most tests wait for processes, so more of them run at once than there are cores; some keep to one worker
 PARALLEL = ("-n", "4", "--dist", "loadgroup", "--maxschedchunk", "1")
@@ -41,7 +43,7 @@ def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
             "whichtorch",
             command,
             *arguments,
-            env={"WHICHTORCH_COMMAND": f"nox -s {command} --", "WHICHTORCH_HOME": str(ROOT / ".whichtorch")},
+            env={"WHICHTORCH_COMMAND": f"nox -s {command} --", "WHICHTORCH_HOME": HOME},
             # the tool stops its processes and keeps its records by itself: do not kill it half-way
             interrupt_timeout=None,
             terminate_timeout=None,
@@ -100,6 +102,18 @@ def runs(session: nox.Session) -> None:
 
 
 @nox.session
+def stacks(session: nox.Session) -> None:
+    """Say where a running process is stuck, and who waits for whom: `nox -s stacks -- PID`."""
+    whichtorch(session, "stacks", *session.posargs)
+
+
+@nox.session
+def dispatch(session: nox.Session) -> None:
+    """Compare by which kernels environments dispatch an operator: `nox -s dispatch -- OPERATOR ENV [ENV]`."""
+    whichtorch(session, "dispatch", *session.posargs)
+
+
+@nox.session
 def doctor(session: nox.Session) -> None:
     """Check tools and permissions, then that every control scenario gets its own outcome."""
     whichtorch(session, "doctor", *session.posargs)
@@ -116,14 +130,13 @@ def _environments() -> list[object]:
     sys.path.insert(0, str(ROOT))
     try:
         from matrix.errors import WhichtorchError
-        from matrix.plan import matrix_file
+        from matrix.plan.expansion import expand
+        from matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
     except ImportError as error:
         print(f"no environments listed: {error} (run nox with its script mode on)", file=sys.stderr)
         return []
     try:
-        expansion = matrix_file.expand(
-            matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE), cache=ROOT / ".whichtorch" / "cache"
-        )
+        expansion = expand(read_matrix_file(DEFAULT_FILE), cache=Path(HOME) / "cache")
     except WhichtorchError as error:
         print(f"no environments listed: {error}", file=sys.stderr)
         return []

@@ -1,4 +1,4 @@
-"""What supervision costs, how soon a deadlock is told, and whether anything healthy is called hung."""
+"""What supervision costs, how soon a deadlock is found, and whether anything healthy is called a hang."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def overhead(folder: Path) -> Figure:
         assert ending.exit_code == 0
         bare.append(middle - begin)
         cell.append(time.perf_counter() - middle)
-    one, other = statistics.median(bare), statistics.median(cell)
-    return Figure(text=f"{other / one:.2f} x ({other - one:+.3f} s on {one:.3f} s)", met=other <= 1.05 * one + 0.1)
+    alone, supervised = statistics.median(bare), statistics.median(cell)
+    text = f"{supervised / alone:.2f} x ({supervised - alone:+.3f} s on {alone:.3f} s)"
+    return Figure(text=text, met=supervised <= 1.05 * alone + 0.1)
 
 
 def supervisor_cpu(folder: Path) -> Figure:
@@ -104,8 +105,8 @@ def false_hangs(folder: Path) -> Figure:
     total = 0
 
     def once(number: int, name: str, argv: tuple[str, ...], environ: dict[str, str]) -> tuple[str, Ending]:
-        place = folder / f"{name.replace('/', '-').replace(' ', '-')}-{number}"
-        return name, start(_task(place, argv, timeout=600, environ=environ)).wait()
+        attempt_folder = folder / f"{name.replace('/', '-').replace(' ', '-')}-{number}"
+        return name, start(_task(attempt_folder, argv, timeout=600, environ=environ)).wait()
 
     for name, argv, environ in controls:
         at_once = BUSY_AT_ONCE if "compile" in name else IDLE_AT_ONCE

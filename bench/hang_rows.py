@@ -1,4 +1,4 @@
-"""Whether hangs are told as what they are, and healthy runs as healthy, through the whole pipeline."""
+"""Whether hangs get the right diagnosis, and healthy runs pass, through the whole pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
-from matrix.inspect.controls import Bare
+from matrix.inspect.controls import BareInterpreter
 from matrix.model import Outcome
 from matrix.plan import planning
 from matrix.records.store import Records
@@ -44,25 +44,25 @@ def _cells(
     folder: Path, suite: Sequence[Scenario], times: int, at_once: int, timeout: float | None = None
 ) -> list[Cell]:
     """Run every variant of some scenarios so many times, as cells of this Python; return them all."""
-    cache = Bare(folder, Path(sys.executable), platform.python_version())
-    planned = planning.plan([cache.request], suite, planning.RunOptions(timeout=timeout, fresh=True))
-    with recorded_run(cache, Records(), _quiet) as lab:
-        return list(lab([cell for cell in planned for _ in range(times)], at_once)[1])
+    bare = BareInterpreter(folder, Path(sys.executable), platform.python_version())
+    planned = planning.plan([bare.request], suite, planning.RunOptions(timeout=timeout, fresh=True))
+    with recorded_run(bare, Records(), _quiet) as run:
+        return list(run([cell for cell in planned for _ in range(times)], at_once)[1])
 
 
 def kinds(folder: Path) -> Figure:
-    """Hang and spin in Python, in C with and without the GIL, in a child and in its thread; compare the kind told."""
-    told: dict[str, Counter[str]] = {}
+    """Hang and spin in Python, in C with and without the GIL, in a child and in its thread; count right diagnoses."""
+    counts: dict[str, Counter[str]] = {}
     for is_busy, at_once in ((False, IDLE_AT_ONCE), (True, BUSY_AT_ONCE)):
         names = [name for name in KINDS if name.startswith("spins") is is_busy]
         suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in names]
         for cell in _cells(folder, suite, REPETITIONS, at_once, TIMEOUT):
-            kind = (cell.diagnosis or {}).get("kind", "no diagnosis")
+            kind = cell.diagnosis.kind if cell.diagnosis else "no diagnosis"
             name = Path(cell.scenario).stem
-            told.setdefault(name, Counter())[kind if cell.outcome is Outcome.HANG else str(cell.outcome)] += 1
-    right = {name: told[name][kind] for name, kind in KINDS.items()}
+            counts.setdefault(name, Counter())[kind if cell.outcome is Outcome.HANG else str(cell.outcome)] += 1
+    right = {name: counts[name][kind] for name, kind in KINDS.items()}
     text = f"{min(right.values())} of {REPETITIONS} at least"
-    wrong = [(name, kind, count) for name in KINDS for kind, count in told[name].items() if kind != KINDS[name]]
+    wrong = [(name, kind, count) for name in KINDS for kind, count in counts[name].items() if kind != KINDS[name]]
     text += "".join(f"; {name}: {count} {kind}" for name, kind, count in wrong)
     return Figure(text=text, met=min(right.values()) >= RIGHT)
 

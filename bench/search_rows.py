@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -61,14 +62,14 @@ def block(folder: Path) -> Figure:
         for culprit in range(1, SIZE, 3):
             trace = follow(History.regression(SIZE, culprit, untestable=range(first, first + BLOCK)))
             counts.append(len(_search_probes(trace)))
-            (found,) = trace.answer.boundaries
-            inside &= found.before < culprit <= found.after
+            (boundary,) = trace.answer.boundaries
+            inside &= boundary.before < culprit <= boundary.after
     mean, most = statistics.mean(counts), max(counts)
     text = f"{mean:.1f}, {most} (git 21.7, 42; mozregression 23.2, 41; cargo 29.1, 44)"
     return Figure(text=text + ("" if inside else "; a culprit was OUTSIDE"), met=inside and mean <= 14.7 and most <= 21)
 
 
-def hang_rate(rate: float) -> Figure:
+def hang_rate(folder: Path, *, rate: float) -> Figure:
     """Search 200 histories of 128 versions in which bad ones fail at a rate."""
     traces = []
     right = 0
@@ -134,11 +135,14 @@ def choosing(folder: Path) -> Figure:
         trace = follow(
             History.regression(1024, 700, rate=0.5 if flaky else 1), SearchOptions(flaky=flaky), costs=_costs(1024)
         )
-        seen = trace.search.observations
+        observations = trace.search.observations
         times = []
-        for length in range(0, len(seen) + 1, 1 + len(seen) // 20):
+        for length in range(0, len(observations) + 1, 1 + len(observations) // 20):
             search = Search(
-                size=1024, observations=seen[:length], options=SearchOptions(flaky=flaky), costs=trace.search.costs
+                size=1024,
+                observations=observations[:length],
+                options=SearchOptions(flaky=flaky),
+                costs=trace.search.costs,
             )
             begin = time.thread_time()
             decide(search)
@@ -182,7 +186,7 @@ ROWS = [
             name=f"search-rate-{rate}",
             what=f"failures show at rate {rate}, n=128: accuracy / runs / installs",
             target=f">= {TARGETS[rate][0]} / <= {TARGETS[rate][1]} / <= 7.5",
-            measure=lambda folder, rate=rate: hang_rate(rate),  # type: ignore[misc]
+            measure=partial(hang_rate, rate=rate),
         )
         for rate in PEERS
     ),

@@ -2,20 +2,35 @@
 
 All of them are frozen, so that a record says tomorrow what it said today. Those that reach a file
 are pydantic models: their JSON Schema is the contract that other programs read.
+
+It is longer than other modules because records hold all of these forms, and a record may import no room.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from matrix.privacy.redaction import restored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
@@ -198,6 +213,64 @@ def _folder_name(interpreter: Path) -> str:
     return folder.name or interpreter.name
 
 
+class ProbedFacts(Model):
+    """Base of what the probe writes: a newer probe may add fields, older records hold fewer; only set ones are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @model_serializer(mode="wrap")
+    def _set_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
+
+
+class TorchConfig(ProbedFacts):
+    """What `torch.__config__.show()` says."""
+
+    components: tuple[str, ...] = ()
+    settings: dict[str, str] = {}
+
+
+class Processor(ProbedFacts):
+    """The CPUs of a machine."""
+
+    model: str = ""
+    count: int | None = None
+    usable: int | None = None  # by this process
+
+
+class MetaKernel(ProbedFacts):
+    """Where the Meta kernel of aten::mm is registered; one in Python takes the GIL."""
+
+    registered: str | None = None
+    kind: str | None = None
+    python: bool | None = None
+
+
+class Fingerprint(ProbedFacts):
+    """What tells one torch and its machine from another. A string "unknown (ValueError)" replaces a failed answer."""
+
+    torch: str | None = None
+    git_version: str | None = None  # the commit that torch was built from
+    debug: bool | str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    xpu: str | None = None
+    python: str | None = None
+    machine: str | None = None
+    system: str | None = None
+    glibc: str | None = None
+    numpy: str | None = None
+    config: TorchConfig | str | None = None
+    parallel: dict[str, str] | str | None = None  # of torch.__config__.parallel_info()
+    openmp_loaded: tuple[str, ...] | str | None = None  # file names of shared libraries
+    blas_loaded: tuple[str, ...] | str | None = None
+    cuda_available: bool | str | None = None
+    gpus: tuple[str, ...] | str | None = None
+    cpu: Processor | str | None = None
+    meta_mm: MetaKernel | str | None = None
+    dispatch: dict[str, str] | str | None = None  # dispatch tables as torch writes them, by operator
+
+
 class Environment(Model):
     """What is really there, with a config applied; or why it is not."""
 
@@ -209,7 +282,7 @@ class Environment(Model):
     config: str
     interpreter: StoredPath | None = None
     packages: dict[str, str] = {}
-    fingerprint: dict[str, Any] = {}
+    fingerprint: Fingerprint = Fingerprint()
     outcome: Outcome | None = None  # UNBUILDABLE or BROKEN, else None
     reason: str | None = None  # of `outcome`, one line
     log: StoredPath | None = None  # of `outcome`, where the whole story is
@@ -286,6 +359,150 @@ class Limits(Model):
     stall: bool = True  # may be stopped early on evidence
 
 
+class OpenModel(Model):
+    """Base of the facts that an attempt keeps. It writes only fields that were set, and keeps those it does not know.
+
+    A record of an older or newer version is therefore read, and written again with the same fields.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, serialize_by_alias=True)
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        names = {fields[name].serialization_alias or name if name in fields else name for name in self.model_fields_set}
+        return {name: value for name, value in write(self).items() if name in names}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Mapping[str, Any], handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of the fields, which the serializer would hide."""
+        return handler({name: value for name, value in schema.items() if name != "serialization"})
+
+
+class Waiting(StrEnum):
+    """What a thread can wait for."""
+
+    GIL = "the GIL"
+    LOCK = "a lock"
+    CONDITION = "a condition"
+    THREAD = "the end of a thread"
+    CHILD = "a child"
+    PIPE = "a pipe"
+    OPENMP = "OpenMP"
+    IO = "I/O"
+    DEVICE = "the GPU"
+    SLEEP = "time to pass"
+    STOPPED = "SIGCONT"
+    FUTEX = "a futex"  # the kernel's word, where no frame says what it stands for
+
+
+class WaitEdge(OpenModel):
+    """A thread that waits for something, and for whom, where that is known."""
+
+    pid: int = 0
+    tid: int = 0
+    function: str = ""  # where it waits, or that asked for the wait
+    waiting: str = ""  # a value of `Waiting`; another version may know more of them
+    partner: int | None = None  # tid of the thread, or pid of the child, that it waits for
+    holds: str | None = None  # what others wait for, a value of `Waiting`
+    evidence: str = ""  # how the partner is known
+
+    def words(self, before: WaitEdge | None = None) -> str:
+        """Return the edge as a sentence; "for it" is the thread of the edge before."""
+        holds = f"holds {self.holds} and " if self.holds else ""
+        function = f" in {self.function}" if self.function else ""
+        if self.waiting == Waiting.CHILD:
+            child = f" for child {self.partner}" if self.partner else " for a child"
+            return f"process {self.pid} {holds}waits{function}{child}"
+        if self.waiting == Waiting.THREAD or (self.holds and self.partner):
+            target = "it" if before and self.partner == before.tid else f"thread {self.partner}"
+            target = target if self.partner else "another thread"
+            return f"thread {self.tid} {holds}waits{function} for {target}"
+        if self.holds:
+            return f"thread {self.tid} {holds}waits{function} for {self.waiting}"
+        return f"thread {self.tid}{function} waits for {self.waiting}"
+
+
+def cycle_sentences(edges: Sequence[WaitEdge]) -> list[str]:
+    """Return a sentence for each edge of a cycle or chain, in their order."""
+    return [edge.words(before) for edge, before in zip(edges, (None, *edges), strict=False)]
+
+
+def _edges(values: Sequence[object]) -> list[object]:
+    """Leave out what is no edge, as a damaged record may hold it."""
+    return [value for value in values if isinstance(value, Mapping | WaitEdge)]
+
+
+class StuckThread(OpenModel):
+    """The thread that a hang is stuck in."""
+
+    pid: int = 0
+    tid: int | None = None
+
+
+class Diagnosis(OpenModel):
+    """What the stacks of a stopped attempt show."""
+
+    kind: str = ""  # a value of `diagnosis.hang.hang_diagnosis.HangKind`; another version may know more of them
+    summary: str = ""
+    stage: str | None = None  # of the call in the dispatcher
+    place: str | None = None  # of the call in the dispatcher, in words
+    operator: str | None = None  # "aten::add.Tensor"
+    key: str | None = None  # the dispatch key
+    cycle: Annotated[tuple[WaitEdge, ...], BeforeValidator(_edges)] = ()  # from the stuck thread on
+    closed: bool = False  # `cycle` comes back to its start: nothing in it can ever go on
+    stuck: StuckThread | None = None
+    frames: tuple[str, ...] = ()  # of the signature
+    seconds: float = 0  # that taking the stacks took
+    path: str = ""  # the call's path in the dispatcher, as diagnosis.txt shows it
+    stacks: tuple[str, ...] = ()  # of the threads, as diagnosis.txt shows them, the stuck one first
+    left_out: str = ""  # which threads are not among `stacks`, as diagnosis.txt says it
+
+
+class ThreadWait(OpenModel):
+    """The kernel's view of one thread of a stalled process tree."""
+
+    pid: int = 0
+    tid: int = 0
+    name: str = ""
+    state: str = ""  # the kernel's letter
+    wait: str = ""  # the supervisor's word: gil, futex, child, pipe, socket, poll, lock, stopped, ended
+    detail: str = ""  # of `wait`
+
+
+class DispatchedCall(OpenModel):
+    """One operator that was dispatched, as `inside/startup/observe.py` writes it; None is "not known"."""
+
+    op: str = ""  # "aten::mm"
+    under: tuple[str, ...] = ()  # operators that enclose it, the innermost first
+    devices: tuple[str, ...] = ()  # types of devices that its tensors are on
+    keys: tuple[str, ...] = ()
+    keys_from: str = ""  # how the keys are known: call, device or stacks
+    grad_mode: bool | None = None
+    python_key: bool | None = None
+    thread: Literal["main", "other"] | None = None
+    count: int = 1  # of alike calls
+
+
+class DispatchedCalls(OpenModel):
+    """All operators that an attempt was seen to dispatch, or why none were seen."""
+
+    operators: tuple[DispatchedCall, ...] | None = None
+    source: str = Field(
+        default="", validation_alias="from", serialization_alias="from"
+    )  # "stacks": only calls that have not returned
+    all_threads: bool = False  # False: calls of other threads than the main one are missing
+    problem: str = ""
+
+
+class AttemptEvidence(OpenModel):
+    """What an outcome rests on, beyond how the process ended."""
+
+    stall: tuple[ThreadWait, ...] = ()
+    samples: tuple[tuple[str, ...], ...] = ()  # of a busy process at its timeout, frames with the innermost first
+    observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
+
+
 class Attempt(Model):
     """One supervised run of a cell."""
 
@@ -305,12 +522,10 @@ class Attempt(Model):
     stdout_bytes: int = 0  # as written; the file keeps head and tail
     stderr_bytes: int = 0
     stacks: str = ""  # folder of the raw stacks taken before it was stopped; a path as stdout's
-    diagnosis: dict[str, Any] | None = None  # what they show: kind, summary, stage, operator, key, cycle, stuck, …
+    diagnosis: Diagnosis | None = None  # what they show
     note: str = ""  # why this outcome, where that is not obvious
     message: str = ""  # of a `fail`: what the exception, or the one it was raised for, says in its first line
-    # of a stall or of a busy timeout: kernel waits, sampled frames; of an observing attempt, or of a hang whose
-    # scenario declares conditions, what was dispatched: "observed"
-    evidence: dict[str, Any] = {}
+    evidence: AttemptEvidence = AttemptEvidence()
 
 
 class Record(Model):
@@ -327,6 +542,11 @@ class Record(Model):
     signature: str | None = None
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def judging_records(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return the records of attempts that judge a cell, without those that only observe it."""
+    return tuple(record for record in records if record.attempt.role is Role.JUDGE)
 
 
 def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits) -> str:
@@ -363,16 +583,16 @@ class Cell(Model):
         return self.scenario + variant_suffix(self.variant)
 
     @property
-    def diagnosis(self) -> dict[str, Any] | None:
-        """What the stacks of an attempt with this outcome show."""
-        found = [one.diagnosis for one in self.attempts if one.outcome == self.outcome and one.diagnosis]
-        return found[-1] if found else None
+    def diagnosis(self) -> Diagnosis | None:
+        """What the stacks of the last attempt with this outcome show."""
+        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome == self.outcome)
+        return next((attempt.diagnosis for attempt in attempts if attempt.diagnosis), None)
 
     @property
     def what(self) -> str | None:
         """What happened, for people: where a hung cell is stuck, else its signature."""
         shown = self.diagnosis if self.outcome in {Outcome.HANG, Outcome.SLOW} else None
-        return shown["summary"] if shown else self.signature
+        return shown.summary if shown else self.signature
 
     @property
     def message(self) -> str:

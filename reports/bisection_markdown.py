@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from matrix.bisect.strategy.evidence import AnswerKind, SearchVerdict
 from matrix.explain.explanation import verb
 from reports.bisection_text import answer_lines, cost, heading, short, word
-from reports.excerpts import ends_of
-from reports.gfm import code_span, fenced, plain, table
+from reports.gfm import code_span, escaped, fenced, table
+from reports.shown_text import ends_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,82 +17,76 @@ if TYPE_CHECKING:
     from matrix.bisect.bisection import Bisection, Boundary, Probe
 
 
-def bisection_markdown(found: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
+def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
     """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
 
-    `file` finds what an attempt left behind.
+    `file` finds the path of an attempt's file.
     """
-    yield f"## {_title(found)}"
+    yield f"## {_title(search)}"
     yield ""
-    yield from (f"- {plain(line.strip())}" for line in answer_lines(found))
+    yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
     yield ""
-    yield plain(f"{heading(found)}. {cost(found)}.")
+    yield escaped(f"{heading(search)}. {cost(search)}.")
     yield ""
-    yield from _table(found)
-    bad = _bad_probe(found)
+    yield from _table(search)
+    bad = _bad_probe(search)
     if bad is not None:
         yield from _failure(bad, file)
-    for boundary in found.boundaries:
+    for boundary in search.boundaries:
         yield from _changes(boundary)
-    yield from _environment(found, bad)
+    yield from _environment(search, bad)
     yield "### To repeat it"
     yield ""
-    yield from fenced([found.command])
-    if found.reasons:
+    yield from fenced([search.command])
+    if search.reasons:
         yield ""
-        yield from (f"- {plain(reason)}" for reason in found.reasons)
+        yield from (f"- {escaped(reason)}" for reason in search.reasons)
 
 
-def _title(found: Bisection) -> str:
-    does = verb(found.reference[0] if found.reference else None)
-    if found.answer is AnswerKind.BOUNDARY and found.boundaries:
+def _title(search: Bisection) -> str:
+    does = verb(search.reference[0] if search.reference else None)
+    if search.answer is AnswerKind.BOUNDARY and search.boundaries:
         ends = ", ".join(
-            f"{one.change} between {short(found, one.from_)} and {short(found, one.to)}" for one in found.boundaries
+            f"{boundary.change} between {short(search, boundary.from_)} and {short(search, boundary.to)}"
+            for boundary in search.boundaries
         )
-        return f"{code_span(found.scenario)} {does}: {plain(ends)}"
-    if found.answer is AnswerKind.BOUNDARY:
-        return f"{code_span(found.scenario)} {does} with {plain(', '.join(found.groups[SearchVerdict.BAD]))}"
-    return f"{code_span(found.scenario)}: {'no change found' if found.answer is AnswerKind.NONE else 'inconclusive'}"
+        return f"{code_span(search.scenario)} {does}: {escaped(ends)}"
+    if search.answer is AnswerKind.BOUNDARY:
+        return f"{code_span(search.scenario)} {does} with {escaped(', '.join(search.groups[SearchVerdict.BAD]))}"
+    return f"{code_span(search.scenario)}: {'no change found' if search.answer is AnswerKind.NONE else 'inconclusive'}"
 
 
-def _table(found: Bisection) -> Iterator[str]:
+def _table(search: Bisection) -> Iterator[str]:
     rows = [
         [
-            plain(f"{short(found, probe.value)} {probe.title}"),
+            escaped(f"{short(search, probe.value)} {probe.title}"),
             word(probe),
             f"{probe.k} of {probe.n}" if probe.n else "-",
-            _short(probe),
+            escaped(": ".join(filter(None, (probe.signature, probe.message)))),
             f"{probe.seconds:.1f}",
         ]
-        for probe in found.probes
+        for probe in search.probes
     ]
-    headers = [str(found.axis), "outcome", "runs", "what", "seconds"]
-    yield from table(headers, rows)
+    yield from table([str(search.axis), "outcome", "runs", "what", "seconds"], rows)
     yield ""
 
 
-def _short(probe: Probe) -> str:
-    what = probe.signature or ""
-    says = probe.message
-    return plain(f"{what}: {says}" if what and says else what or says)
-
-
-def _bad_probe(found: Bisection) -> Probe | None:
+def _bad_probe(search: Bisection) -> Probe | None:
     """Return the probe to show: the bad side of the newest boundary, else the newest one that fails."""
-    bad = [probe for probe in found.probes if probe.verdict is SearchVerdict.BAD]
-    ends = {end for boundary in found.boundaries for end in (boundary.from_, boundary.to)}
+    bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
+    ends = {end for boundary in search.boundaries for end in (boundary.from_, boundary.to)}
     return next((probe for probe in reversed(bad) if probe.value in ends), bad[-1] if bad else None)
 
 
 def _failure(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
-    yield f"### The failure, in {plain(bad.value)}"
+    yield f"### The failure, in {escaped(bad.value)}"
     yield ""
     where = bad.cell.diagnosis
     if where:
-        yield plain(str(where["summary"]))
+        yield escaped(where.summary)
         yield ""
-        if where.get("place"):
-            yield f"Stage: {plain(str(where['place']))}"
+        if where.place:
+            yield f"Stage: {escaped(where.place)}"
             yield ""
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
     lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
@@ -107,24 +101,24 @@ def _changes(boundary: Boundary) -> Iterator[str]:
         yield ""
     if not boundary.packages:
         return
-    yield f"### Packages that differ between {plain(boundary.from_)} and {plain(boundary.to)}"
+    yield f"### Packages that differ between {escaped(boundary.from_)} and {escaped(boundary.to)}"
     yield ""
     rows = [[name, old or "none", new or "none"] for name, (old, new) in boundary.packages.items()]
-    headers = ["package", plain(boundary.from_), plain(boundary.to)]
+    headers = ["package", escaped(boundary.from_), escaped(boundary.to)]
     yield from table(headers, rows)
     yield ""
 
 
-def _environment(found: Bisection, bad: Probe | None) -> Iterator[str]:
-    shown = bad or (found.probes[-1] if found.probes else None)
+def _environment(search: Bisection, bad: Probe | None) -> Iterator[str]:
+    shown = bad or (search.probes[-1] if search.probes else None)
     if shown is None:
         return
     environment = shown.environment
-    yield f"### Environment, in {plain(shown.value)}"
+    yield f"### Environment, in {escaped(shown.value)}"
     yield ""
     yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
     yield f"- config {environment.config}"
-    for name, value in environment.fingerprint.items():
+    for name, value in environment.fingerprint.model_dump().items():
         if isinstance(value, str | int | bool) and len(str(value)) <= 120:
-            yield f"- {name}: {plain(str(value))}"
+            yield f"- {name}: {escaped(str(value))}"
     yield ""

@@ -1,21 +1,24 @@
-"""What every report says of a cell: what happened, how it went on the way, and where its files are."""
+"""What every report says of a cell: what happened, where its files are, and the commands that go on from it."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import words
-from matrix.model import Outcome
+from matrix.model import Diagnosis, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from matrix.model import Attempt, Cell
+    from matrix.model import Attempt, Cell, Environment
     from matrix.records.stored_runs import StoredRun
 
+    Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 
-def speaker(cell: Cell) -> Attempt | None:
+
+def telling_attempt(cell: Cell) -> Attempt | None:
     """Return the attempt that shows what came of a cell: the last with its outcome, else the last."""
     same = [attempt for attempt in cell.attempts if attempt.outcome is cell.outcome]
     return next(reversed(same or cell.attempts), None)
@@ -27,9 +30,27 @@ def what(cell: Cell) -> str:
     return (cell.what or cell.reason or "-") + conflict
 
 
+def conditions_of(cell: Cell) -> str:
+    """Return what became of the conditions of a hang; "" where it declares none."""
+    return words(cell.conditions) if cell.outcome is Outcome.HANG else ""
+
+
+def details(cell: Cell) -> Iterator[str]:
+    """Yield what else is known: the exception's words, kind and place of a hang, its conditions, how often."""
+    if cell.message:
+        yield f"says: {cell.message}"
+    hang = cell.diagnosis or Diagnosis()
+    facts = {"kind": hang.kind, "stage": hang.place, "operator": hang.operator, "dispatch key": hang.key}
+    yield from (f"{title}: {text}" for title, text in facts.items() if text)
+    if conditions := conditions_of(cell):
+        yield conditions
+    if cell.flaky:
+        yield f"flaky: {cell.flaky} attempts end so"
+
+
 def log_of(stored: StoredRun, cell: Cell) -> Path | None:
     """Return the file of what a cell wrote to stderr."""
-    attempt = speaker(cell)
+    attempt = telling_attempt(cell)
     return stored.file(attempt.stderr) if attempt and attempt.stderr else None
 
 
@@ -39,20 +60,44 @@ def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
     return stored.file(folder) if folder else None
 
 
-def details(cell: Cell) -> Iterator[str]:
-    """Yield, beyond what happened, what is known of it: kind and place of a hang, its conditions, how often."""
-    if cell.message:
-        yield f"says: {cell.message}"
-    diagnosis = cell.diagnosis or {}
-    for name, title in (("kind", "kind"), ("place", "stage"), ("operator", "operator"), ("key", "dispatch key")):
-        if diagnosis.get(name):
-            yield f"{title}: {diagnosis[name]}"
-    if seen := conditions_of(cell):
-        yield seen
-    if cell.flaky:
-        yield f"flaky: {cell.flaky} attempts end so"
+def rerun(cell: Cell, environment: Environment, command: str) -> str:
+    """Return the command that runs just this cell again."""
+    option = "--script" if cell.scenario.endswith(".py") else "--scenario"
+    return f"{command} {shlex.join([*environment.options, option, cell.name, '--fresh'])}"
 
 
-def conditions_of(cell: Cell) -> str:
-    """Return what became of the conditions of a hang; "" where it declares none."""
-    return words(cell.conditions) if cell.outcome is Outcome.HANG else ""
+def bisect(cell: Cell, environment: Environment, command: str) -> str:
+    """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
+    if environment.interpreter is not None and "--interpreter" in environment.options:
+        return ""
+    return f"{command} {shlex.join([cell.name, *_options_without_torch(environment)])}"
+
+
+def explain(cell: Cell, command: str) -> str:
+    """Return the command that says why a cell fails here and not there."""
+    return f"{command} {shlex.join([cell.name])}"
+
+
+def bisect_between(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
+    """Return the command that finds what changed between two environments, run on two days; "" where there is none.
+
+    It searches the versions of torch between the two. Where only other packages changed, it searches the days between
+    the runs.
+    """
+    options = _options_without_torch(bad)
+    if "--interpreter" in bad.options or "--interpreter" in good.options:
+        return ""
+    if good.torch != bad.torch:
+        return f"{command} {shlex.join([name, *options, '--good', good.torch, '--bad', bad.torch])}"
+    if good.packages == bad.packages or days[0] == days[1]:
+        return ""
+    since = ["--axis", "date", "--torch", bad.torch, "--since", days[0], "--until", days[1]]
+    return f"{command} {shlex.join([name, *options, *since])}"
+
+
+def _options_without_torch(environment: Environment) -> list[str]:
+    options = list(environment.options)
+    if "--torch" in options:
+        index = options.index("--torch")
+        del options[index : index + 2]
+    return options

@@ -6,9 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from matrix.compare.comparison import ChangeKind
-from reports.cell_text import log_of
-from reports.lists import some
-from reports.rerun_commands import bisect_between, rerun
+from reports.cell_text import bisect_between, log_of, rerun
+from reports.shown_text import some
 from reports.table import short
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from matrix.compare.comparison import CellChange, Comparison, EnvironmentChange, RunSide
     from matrix.model import Cell, Environment, Result, Run
     from matrix.records.stored_runs import StoredRun
-    from reports.rerun_commands import Called
+    from reports.cell_text import Called
 
 ENVIRONMENTS_NAMED = 3  # that changed alike; more are counted
 PACKAGES_NAMED = 6  # of an environment that changed; more are counted
@@ -34,7 +33,7 @@ MEANING = {
     ChangeKind.APPEARED: "only in the new run",
     ChangeKind.STILL_PASSING: "passes as before",
 }
-_TOLD_ONE_BY_ONE = (ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT, ChangeKind.FIXED)
+_EACH_SHOWN = (ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT, ChangeKind.FIXED)
 
 
 def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, called: Called) -> Iterator[str]:
@@ -49,10 +48,10 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
         yield from environments
     yield ""
     yield from count_lines(comparison)
-    told = list(_changed_lines(comparison, old.result, new, called))
-    if told:
+    changed = list(_changed_lines(comparison, old.result, new, called))
+    if changed:
         yield ""
-        yield from told
+        yield from changed
 
 
 def run_words(run: Run) -> str:
@@ -64,9 +63,9 @@ def run_words(run: Run) -> str:
 def environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
     """Yield how environments changed, those that changed alike in one line."""
     for group in alike(changes):
-        places = [one.old if one.old == one.new else f"{one.old} -> {one.new}" for one in group]
+        labels = [change.old if change.old == change.new else f"{change.old} -> {change.new}" for change in group]
         commits = f"; commits {group[0].commits}" if group[0].commits else ""
-        yield f"{some(places, ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
+        yield f"{some(labels, ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
 
 
 def alike(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
@@ -79,7 +78,7 @@ def alike(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]
 
 def changes_words(change: EnvironmentChange) -> str:
     """Return which packages and facts of an environment changed."""
-    # a fact may be a long list: that it changed is said, the two are in the JSON
+    # a fact may be a long list: then only its name is shown; both values are in the JSON
     both = change.packages | {name: pair for name, pair in change.facts.items() if len(str(pair)) <= FACT_SHOWN}
     changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in both.items()]
     changes += [name for name in change.facts if name not in both]
@@ -96,46 +95,53 @@ def count_lines(comparison: Comparison) -> Iterator[str]:
             yield f"{counts[change]:5d}  {change:<17}  {MEANING[change]}{hangs}"
 
 
-def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: Called) -> Iterator[str]:
-    before, after = _Index(old), _Index(new.result)
-    days = comparison.old.started[:10], comparison.new.started[:10]
-    for change in _TOLD_ONE_BY_ONE:
-        for one in comparison.of(change):
-            yield from _cell_lines(one, before, after, new, days, called)
-    for one in comparison.of(ChangeKind.INCONCLUSIVE):
-        if (one.old and one.new and one.old.outcome is not one.new.outcome) or one.why:
-            yield from _cell_lines(one, before, after, new, days, called)
-    for change in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
-        yield from _names(change, comparison.of(change))
-
-
-def _cell_lines(
-    one: CellChange, before: _Index, after: _Index, new: StoredRun, days: tuple[str, str], called: Called
-) -> Iterator[str]:
-    """Yield what became of a cell, what it shows now, and the commands that go on from here."""
-    side = one.new or one.old
+def side_of(change: CellChange) -> RunSide:
+    """Return the cell as the new run left it, else as the old one did."""
+    side = change.new or change.old
     assert side is not None
-    what = f": {side.signature}" if one.change is not ChangeKind.FIXED and side.signature else ""
-    yield f"{one.change}  {transition(one)}  {one.name}  {side.environment}{what}"
-    if one.why:
-        yield f"    {one.why}"
-    if one.script_changed:
+    return side
+
+
+def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: Called) -> Iterator[str]:
+    before, after = _by_label_and_name(old), _by_label_and_name(new.result)
+    days = comparison.old.started[:10], comparison.new.started[:10]
+    shown = [change for kind in _EACH_SHOWN for change in comparison.of(kind)]
+    shown += [change for change in comparison.of(ChangeKind.INCONCLUSIVE) if _is_news(change)]
+    for change in shown:
+        now = after.get((change.new.environment, change.name)) if change.new else None
+        earlier = before.get((change.old.environment, change.name)) if change.old else None
+        yield from _change_lines(change)
+        if now and change.change is not ChangeKind.FIXED:
+            cell, environment = now
+            if log := log_of(new, cell):
+                yield f"    log: {short(log)}"
+            if cell.attempts or environment.is_usable:
+                yield f"    rerun: {rerun(cell, environment, called('matrix'))}"
+            if change.change is ChangeKind.REGRESSION and earlier:
+                search = bisect_between(change.name, earlier[1], environment, days, called("bisect"))
+                yield from [f"    bisect: {search}"] if search else []
+    for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
+        yield from _names(kind, comparison.of(kind))
+
+
+def _is_news(change: CellChange) -> bool:
+    return bool(change.why or (change.old and change.new and change.old.outcome is not change.new.outcome))
+
+
+def _change_lines(change: CellChange) -> Iterator[str]:
+    """Yield what a cell was and is, and what makes that doubtful."""
+    side = side_of(change)
+    what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
+    yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
+    if change.why:
+        yield f"    {change.why}"
+    if change.script_changed:
         yield "    the script is not the same as before"
-    found, earlier = after.of(one.new, one.name), before.of(one.old, one.name)
-    if found and one.change is not ChangeKind.FIXED:
-        cell, environment = found
-        if log := log_of(new, cell):
-            yield f"    log: {short(log)}"
-        if cell.attempts or environment.is_usable:
-            yield f"    rerun: {rerun(cell, environment, called('matrix'))}"
-        if one.change is ChangeKind.REGRESSION and earlier:
-            search = bisect_between(one.name, earlier[1], environment, days, called("bisect"))
-            yield from [f"    bisect: {search}"] if search else []
 
 
-def transition(one: CellChange) -> str:
+def transition(change: CellChange) -> str:
     """Return what a cell was and is: "pass -> HANG!", in the words of the table."""
-    return f"{word(one.old)} -> {word(one.new)}"
+    return f"{word(change.old)} -> {word(change.new)}"
 
 
 def word(side: RunSide | None) -> str:
@@ -147,27 +153,21 @@ def word(side: RunSide | None) -> str:
     return f"{shown} {side.flaky.replace(' of ', '/')}" if side.flaky else shown
 
 
-def _names(change: ChangeKind, cells: Sequence[CellChange]) -> Iterator[str]:
+def _names(kind: ChangeKind, changes: Sequence[CellChange]) -> Iterator[str]:
     """Yield the cells that came or went, those of one environment together."""
     by_environment: dict[str, list[str]] = {}
-    for one in cells:
-        side = one.new or one.old
-        assert side is not None
-        by_environment.setdefault(side.environment, []).append(f"{one.name} ({word(side)})")
+    for change in changes:
+        side = side_of(change)
+        by_environment.setdefault(side.environment, []).append(f"{change.name} ({word(side)})")
     for environment, names in by_environment.items():
-        yield f"{change}  {environment}: {some(names, CELLS_NAMED)}"
+        yield f"{kind}  {environment}: {some(names, CELLS_NAMED)}"
 
 
-class _Index:
-    """The cells of a run by what a comparison calls them."""
-
-    def __init__(self, result: Result) -> None:
-        environments = {environment.id: environment for environment in result.environments}
-        self._cells: dict[tuple[str, str], tuple[Cell, Environment]] = {
-            (environments[cell.environment].label, cell.name): (cell, environments[cell.environment])
-            for cell in result.cells
-            if cell.environment in environments
-        }
-
-    def of(self, side: RunSide | None, name: str) -> tuple[Cell, Environment] | None:
-        return self._cells.get((side.environment, name)) if side else None
+def _by_label_and_name(result: Result) -> dict[tuple[str, str], tuple[Cell, Environment]]:
+    """Return the cells of a run by what a comparison calls them."""
+    environments = {environment.id: environment for environment in result.environments}
+    return {
+        (environments[cell.environment].label, cell.name): (cell, environments[cell.environment])
+        for cell in result.cells
+        if cell.environment in environments
+    }

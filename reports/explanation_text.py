@@ -6,16 +6,16 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from matrix.compare.factors import AXES
-from matrix.compare.histories import age
+from matrix.compare.factors import AXES, age
 from matrix.diagnosis.conditions import words
 from matrix.explain.explanation import ExplanationKind, verb
 from matrix.model import Outcome
+from reports.shown_text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.compare.histories import History
+    from matrix.compare.factors import History
     from matrix.explain.explanation import Answer, Experiment, Explanation, Observation
 
 EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
@@ -24,9 +24,10 @@ WIDTH_OF_VALUE = 80  # characters of a factor's value: some fields hold a compil
 
 
 def explanation_lines(explanation: Explanation, command: str, again: str) -> Iterator[str]:
-    """Yield answers first, then what they rest on, then what to run.
+    """Yield the answers, then what they rest on, then what to run.
 
-    `command` runs a matrix, `again` this explanation with leave to run what it needs; empty if it had that.
+    `command` is how the user calls `matrix`. `again` is the command that explains the same test and may run what it
+    needs; "" where this explanation was allowed to.
     """
     yield explanation.test
     does = verb(explanation.reference)
@@ -39,8 +40,8 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
         yield f"  {head}: {explanation.problem}"
     yield from (f"  {line}" for line in _evidence_lines(explanation, does))
     if not explanation.is_answered:
-        for one in explanation.missing:
-            yield f"  run this ({one.why}): {_command(command, one.axes, explanation.test)}"
+        for missing in explanation.missing:
+            yield f"  run this ({missing.why}): {_command(command, missing.axes, explanation.test)}"
         if again:
             yield f"  or let it find out: {again}"
 
@@ -63,9 +64,8 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
     assert rule is not None
     kinds = " and ".join(name if name in AXES else _cut(name) for name in rule.factors)
     yield f"environment: {kinds}"
-    total = answer.red
     yield (
-        f"  {does} in {answer.red} of {total} environments with {_cut(rule.words)}, "
+        f"  {does} in {answer.red} of {answer.red} environments with {_cut(rule.words)}, "
         f"passes in {answer.green} of {answer.green} without"
     )
     if len(rule.terms) == 1:
@@ -88,17 +88,17 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
 
 def _versions(explanation: Explanation) -> list[str]:
     """Return the versions of torch, oldest first, if it was seen both red and passing in each; else none."""
-    red = {one.environment.torch for one in explanation.observations if one.is_red}
-    green = {one.environment.torch for one in explanation.observations if one.is_pass}
+    red = {observation.environment.torch for observation in explanation.observations if observation.is_red}
+    green = {observation.environment.torch for observation in explanation.observations if observation.is_pass}
     return sorted(red, key=age) if red == green else []
 
 
 def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]:
     """Yield how each value of a factor fared, where there are more than two."""
     values: dict[str, list[Observation]] = {}
-    for one in explanation.observations:
-        if one.is_red or one.is_pass:
-            values.setdefault(one.factors.get(factor, "none"), []).append(one)
+    for observation in explanation.observations:
+        if observation.is_red or observation.is_pass:
+            values.setdefault(observation.factors.get(factor, "none"), []).append(observation)
     if len(values) > 2 and factor in AXES:
         parts = []
         for value, observed in values.items():
@@ -113,7 +113,8 @@ def _version_lines(answer: Answer, _explanation: Explanation, does: str) -> Iter
     for history in answer.histories:
         shown.setdefault(tuple(_history_lines(history, does)), []).append(history)
     for lines, alike in shown.items():
-        where = "" if len(shown) == 1 and len(alike) == 1 else " (" + "; ".join(one.words for one in alike) + ")"
+        where = "; ".join(history.words for history in alike)
+        where = "" if len(shown) == 1 and len(alike) == 1 else f" ({where})"
         yield f"  {lines[0]}{where}"
         yield from (f"  {line}" for line in lines[1:])
     if answer.rule and answer.rule.rivals:
@@ -123,10 +124,10 @@ def _version_lines(answer: Answer, _explanation: Explanation, does: str) -> Iter
 
 
 def _history_lines(history: History, does: str) -> Iterator[str]:
-    tried = ", ".join(step.torch for step in history.steps)
+    versions = ", ".join(step.torch for step in history.steps)
     changes = history.changes
     if not changes:
-        yield f"no version tried fixes it: {does} in {tried}"
+        yield f"no version tried fixes it: {does} in {versions}"
         return
     for change in changes:
         before, after = change.before.torch, change.after.torch
@@ -174,39 +175,37 @@ def _experiment_lines(experiment: Experiment, does: str) -> Iterator[str]:
 
 def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
     """Yield what became of conditions where it fails, what is flaky, and what was seen but is no evidence."""
-    told_of = [(words(one.cell.conditions), one.environment.label) for one in explanation.observations if one.is_red]
-    for what in dict.fromkeys(what for what, _ in told_of if what):
-        yield f"{what}, where it {does} ({_places([label for one, label in told_of if one == what])})"
-    for one in explanation.observations:
-        if one.is_red and one.cell.flaky:
-            yield f"flaky: {does} in {one.cell.flaky} attempts in {one.environment.label}"
-    for one in explanation.observations:
-        if one.is_different:
-            what = one.cell.signature or "no signature"
-            yield f"another failure, not counted: {one.cell.outcome} in {one.environment.label}: {what}"
-    told = any(answer.kind is ExplanationKind.CONDITIONS for answer in explanation.answers)
-    rest = [
-        one
-        for one in explanation.observations
-        if not (one.is_red or one.is_pass or one.is_different or (told and one.is_vacuous))
-    ]
+    observations = explanation.observations
+    red = [observation for observation in observations if observation.is_red]
+    conditions: dict[str, list[str]] = {}
+    for observation in red:
+        conditions.setdefault(words(observation.cell.conditions), []).append(observation.environment.label)
+    for what, labels in conditions.items():
+        if what:
+            yield f"{what}, where it {does} ({_places(labels)})"
+    for observation in red:
+        if observation.cell.flaky:
+            yield f"flaky: {does} in {observation.cell.flaky} attempts in {observation.environment.label}"
+    for observation in observations:
+        if observation.is_different:
+            what, where = observation.cell.signature or "no signature", observation.environment.label
+            yield f"another failure, not counted: {observation.cell.outcome} in {where}: {what}"
+    is_vacuous_shown = any(answer.kind is ExplanationKind.CONDITIONS for answer in explanation.answers)
+    rest: Counter[str] = Counter()
+    for observation in observations:
+        is_shown = observation.is_red or observation.is_pass or observation.is_different
+        if not is_shown and not (is_vacuous_shown and observation.is_vacuous):
+            outcome = observation.cell.outcome
+            rest["doubted pass" if outcome is Outcome.PASS else str(outcome)] += 1
     if rest:
-        yield f"no evidence: {_counted(rest)}"
-
-
-def _counted(observations: Sequence[Observation]) -> str:
-    words = ["doubted pass" if one.cell.outcome is Outcome.PASS else str(one.cell.outcome) for one in observations]
-    parts = Counter(words).items()
-    return ", ".join(f"{outcome} in {count} {_plural(count)}" for outcome, count in parts)
+        parts = (f"{outcome} in {count} environment{'' if count == 1 else 's'}" for outcome, count in rest.items())
+        yield f"no evidence: {', '.join(parts)}"
 
 
 def _ours(explanation: Explanation) -> Observation | None:
-    return next((one for one in explanation.observations if one.environment.id == explanation.here), None)
-
-
-def _plural(count: int) -> str:
-    return "environment" if count == 1 else "environments"
+    observations = explanation.observations
+    return next((seen for seen in observations if seen.environment.id == explanation.here), None)
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= WIDTH_OF_VALUE else text[: WIDTH_OF_VALUE - 1] + "…"
+    return cut(text, WIDTH_OF_VALUE)

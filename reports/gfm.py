@@ -1,7 +1,7 @@
-"""GitHub's Markdown, holding text that was not written for it: shown as it is, and nothing but shown.
+"""GitHub's Markdown that shows somebody's text as it is: nothing in the text becomes markup.
 
-A backslash keeps no `@name` from being a mention and no `#12` from being a link: GitHub looks for both after it has
-read the Markdown. In a code span, neither is looked for.
+A backslash does not keep `@name` from being a mention, nor `#12` from being a link: GitHub looks for both after it has
+read the Markdown. It does not look in code spans.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from reports.excerpts import cleaned, one_line
+from reports.shown_text import cleaned, cleaned_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,24 +21,24 @@ _BEGINS_BLOCK = re.compile(r"[-+=]+|\d+[.)]|>.*")  # as the first word of a line
 
 def code_span(text: str) -> str:
     """Return text as one line of code; "" for none."""
-    line = one_line(text)
+    line = cleaned_line(text)
     if not line:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
-    room = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{fence}{room}{line}{room}{fence}"
+    gap = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{gap}{line}{gap}{fence}"
 
 
-def plain(text: str) -> str:
-    """Return text as one line in which the words that Markdown would read otherwise are code."""
-    words = one_line(text).split(" ")
+def escaped(text: str) -> str:
+    """Return text as one line in which the words that Markdown would take for markup are code."""
+    words = cleaned_line(text).split(" ")
     needs_code = [bool(_MARKUP.search(word)) for word in words]
     needs_code[0] = needs_code[0] or bool(_BEGINS_BLOCK.fullmatch(words[0]))
     return " ".join(code_span(word) if is_code else word for word, is_code in zip(words, needs_code, strict=True))
 
 
 def fenced(lines: Iterable[str]) -> Iterator[str]:
-    """Yield a block of text that no content can end."""
+    """Yield a block of text, with a fence that the text does not hold."""
     shown = [part for line in lines for part in cleaned(line).split("\n")]
     fence = "`" * max(3, 1 + max((len(run) for line in shown for run in re.findall("`+", line)), default=0))
     yield f"{fence}text"
@@ -53,7 +53,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
 
 
 def table_head(headers: Sequence[str]) -> Iterator[str]:
-    """Yield what begins a table."""
+    """Yield the head of a table."""
     yield table_row(headers)
     yield table_row(["---"] * len(headers))
 
@@ -64,5 +64,5 @@ def table_row(row: Iterable[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Escape the pipes of a cell; after a backslash, which would escape the escape, with a blank between."""
+    """Escape the pipes of a cell. A blank goes between a backslash and a pipe, or the one would escape the escape."""
     return re.sub(r"\\(?=\|)", r"\\ ", text).replace("|", "\\|")

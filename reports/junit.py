@@ -1,24 +1,24 @@
 """A run as JUnit XML, for CI services and whatever else shows test results.
 
-A suite per environment, a case per cell. What is what:
+An environment is a suite, a cell is a case:
 
-- `fail`, `hang`, `crash` and `oom` are a `<failure>` with the outcome as its type. A hang is never less than that:
+- `fail`, `hang`, `crash` and `oom` are a `<failure>` with the outcome as its type. A hang is always one:
   Bazel (#3763) and meson (#13795) let timeouts pass, and some viewers show an `<error>` as passed
   (dorny/test-reporter #81).
 - `unbuildable`, `broken` and `error` are an `<error>`: nothing was learnt about torch.
 - `skip`, `vacuous` and `slow` are `<skipped>`: no verdict. A slow cell did not pass, and is no evidence of a hang.
 - A red cell that its scenario's header expects is a known issue. It must not turn a viewer red, so it is a plain case
   with the properties `expected`, `outcome`, `known` (the header's reason) and `signature`.
-- A pass that the header does not expect is a pass, with `expected` false and `known`; one whose conditions nobody
-  could observe is a pass with `doubt`. A cell whose attempts disagree has `flaky`, and is what its outcome is: with
-  a single unexpected hang among them, a failure.
+- A pass that the header does not expect is a pass with the properties `expected` (false) and `known`. A pass whose
+  conditions nobody could observe has the property `doubt`.
+- A cell whose attempts disagree has the property `flaky`. Its outcome decides its element, as for any other cell.
 
 So there is a `<failure>` where the exit code of `matrix` is 1, and an `<error>` but no failure where it is 3.
 
-A case is told by its class and name: GitLab looks at nothing else and drops all but one of those that share both
-(JuliaTesting/TestReports.jl #43), Jenkins shows what is before the last dot of the class as its package. So the class
-is the environment, then the scenario's family. A nightly is called `nightly` there where the run has but one of a
-kind: a viewer can follow its cells from night to night.
+Class and name identify a case. GitLab looks at nothing else, and of cases that share both it keeps one
+(JuliaTesting/TestReports.jl #43). Jenkins takes what is before the last dot of the class for a package. So the class
+is the environment, then the scenario's family. The only nightly of its kind in a run is called `nightly` there, so
+that a viewer can follow its cells from night to night.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from xml.etree import ElementTree as ET
 from matrix.compare.comparison import stream
 from matrix.model import Outcome
 from reports import cell_text
-from reports.excerpts import cleaned, cut, ends_of, one_line
-from reports.rerun_commands import rerun
-from reports.table import LEGEND, short
+from reports.shown_text import cleaned, cleaned_line, cut, ends_of
+from reports.table import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,32 +39,19 @@ if TYPE_CHECKING:
     from matrix.model import Cell, Environment, Result
     from matrix.records.stored_runs import StoredRun
 
-ELEMENTS = {  # of an outcome that is not expected; a pass has none
-    Outcome.FAIL: "failure",
-    Outcome.HANG: "failure",
-    Outcome.CRASH: "failure",
-    Outcome.OOM: "failure",
-    Outcome.UNBUILDABLE: "error",
-    Outcome.BROKEN: "error",
-    Outcome.ERROR: "error",
-    Outcome.SKIP: "skipped",
-    Outcome.VACUOUS: "skipped",
-    Outcome.SLOW: "skipped",
-}
 SCRIPTS = "script"  # family of what is no scenario of the suite
 
 
 def junit_xml(stored: StoredRun, command: str) -> bytes:
     """Return the whole report; `command` is how the user calls `matrix`."""
     result = stored.result
-    root = ET.Element("testsuites", name=one_line(f"whichtorch {result.run.name or result.run.id}"))
+    root = ET.Element("testsuites", name=cleaned_line(f"whichtorch {result.run.name or result.run.id}"))
     classes = _classes(result.environments)
     for environment in result.environments:
         own = [cell for cell in result.cells if cell.environment == environment.id]
-        suite = ET.SubElement(root, "testsuite", name=one_line(environment.label))
-        suite.set(
-            "timestamp", one_line(result.run.started.removesuffix("+00:00"))
-        )  # the strictest readers want no offset
+        suite = ET.SubElement(root, "testsuite", name=cleaned_line(environment.label))
+        # the strictest readers accept no offset
+        suite.set("timestamp", cleaned_line(result.run.started.removesuffix("+00:00")))
         _add_properties(suite, _facts(environment, result))
         for cell in own:
             suite.append(_case(cell, environment, classes[environment.id], stored, command))
@@ -77,35 +63,40 @@ def junit_xml(stored: StoredRun, command: str) -> bytes:
 
 
 def _classes(environments: Sequence[Environment]) -> dict[str, str]:
-    """Return what each environment is called from run to run, and apart from the others of this one, by its id."""
+    """Return by id what each environment is called: the same from run to run, and unique in this one."""
     names = Counter(stream(environment) for environment in environments)
-    return {one.id: stream(one) if names[stream(one)] == 1 else one.label for one in environments}
+    return {
+        environment.id: stream(environment) if names[stream(environment)] == 1 else environment.label
+        for environment in environments
+    }
 
 
 def element_of(cell: Cell) -> str | None:
-    """Return which element tells the outcome of a cell; None for a plain case, which viewers show as passed."""
-    return None if cell.outcome.is_red and cell.expected else ELEMENTS.get(cell.outcome)
+    """Return the element that says the outcome of a cell; None for a plain case, which viewers show as passed."""
+    return None if cell.outcome.is_red and cell.expected else cell.outcome.row.junit or None
 
 
 def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
     family = SCRIPTS if cell.scenario.endswith(".py") else cell.scenario.rpartition("/")[0] or cell.scenario
-    case = ET.Element("testcase", name=one_line(cell.name), classname=one_line(f"{class_}.{family.replace('.', '_')}"))
+    case = ET.Element(
+        "testcase", name=cleaned_line(cell.name), classname=cleaned_line(f"{class_}.{family.replace('.', '_')}")
+    )
     case.set("time", f"{cell.seconds:.3f}")
     _add_properties(case, _remarks(cell))
     if tag := element_of(cell):
-        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(one_line(_what(cell))))
+        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(cleaned_line(_what(cell))))
         element.text = cleaned("\n".join(_story(cell, environment, stored, command)))
     return case
 
 
 def _what(cell: Cell) -> str:
     """Return what happened, or, where nothing more is known, what the outcome means."""
-    return cell.what or cell.reason or LEGEND[cell.outcome]
+    return cell.what or cell.reason or cell.outcome.row.meaning
 
 
 def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
-    """Return what a reader must know of an environment. The machine's name is not among it: reports are published."""
-    commit = environment.fingerprint.get("git_version")
+    """Return the properties of a suite. The machine's name is not among them, because reports are published."""
+    commit = environment.fingerprint.git_version
     done, planned = len(result.cells), result.run.planned
     missing = f"{done} of {planned} cells" if done < planned else "the run did not come to its end"
     return {
@@ -121,9 +112,8 @@ def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
 
 
 def _remarks(cell: Cell) -> dict[str, str | None]:
-    """Return what is to be said of a cell beside its result; nothing of a plain pass."""
-    is_plain = cell.outcome is Outcome.PASS and cell.expected and not cell.flaky and not cell.is_doubted
-    if is_plain:
+    """Return the properties of a case; none for a plain pass."""
+    if cell.outcome is Outcome.PASS and cell.expected and not cell.flaky and not cell.is_doubted:
         return {}
     return {
         "outcome": str(cell.outcome),
@@ -137,9 +127,9 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
 
 
 def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
-    """Yield what happened, the ends of what it wrote, where to read on, and how to run it again."""
-    yield cut(one_line(_what(cell)))
-    yield from (cut(one_line(detail)) for detail in cell_text.details(cell))
+    """Yield what happened, the ends of what the cell wrote, its files, and the command that runs it again."""
+    yield cut(cleaned_line(_what(cell)))
+    yield from (cut(cleaned_line(detail)) for detail in cell_text.details(cell))
     log = cell_text.log_of(stored, cell) or environment.log
     lines = ends_of(log) if log else []
     if lines:
@@ -148,7 +138,7 @@ def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str
         yield f"log: {short(log)}"
     if stacks := cell_text.stacks_of(stored, cell):
         yield f"stacks: {short(stacks)}"
-    yield f"rerun: {rerun(cell, environment, command)}"
+    yield f"rerun: {cell_text.rerun(cell, environment, command)}"
 
 
 def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
@@ -156,11 +146,11 @@ def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
     if known:
         properties = ET.SubElement(parent, "properties")
         for name, value in known.items():
-            ET.SubElement(properties, "property", name=name, value=cut(one_line(value)))
+            ET.SubElement(properties, "property", name=name, value=cut(cleaned_line(value)))
 
 
 def _count(parent: ET.Element, seconds: float) -> None:
-    """Write how many cases there are below, and of which kind."""
+    """Set how many cases there are below, and of which kind."""
     parent.set("tests", str(len(list(parent.iter("testcase")))))
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         parent.set(attribute, str(len(list(parent.iter(tag)))))

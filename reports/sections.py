@@ -1,4 +1,4 @@
-"""A long report made to fit: sections of pieces, of which the least interesting are left out first."""
+"""Cut a long report to a size: it has sections of pieces, and the least interesting pieces are left out first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Interest(StrEnum):
-    """What pieces are of, the most interesting first: as a note on what is left out calls them."""
+    """What pieces hold, the most interesting first, in the words of the note on what is left out."""
 
     WORSE = "changes for the worse"
     HANGS = "hangs that nobody expects"
@@ -41,13 +41,13 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of its lines in a file."""
         return size_of(self.lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Pieces between what is there in any case."""
+    """Pieces, between lines that are always there."""
 
     head: tuple[str, ...] = ()
     pieces: tuple[Piece, ...] = ()
@@ -62,11 +62,11 @@ def size_of(lines: Iterable[str]) -> int:
 def fitted(sections: Sequence[Section], limit: int) -> Iterator[str]:
     """Yield the lines of sections in at most `limit` bytes; where pieces had to go, a note says which and how many."""
     kept = _kept(sections, limit)
-    for at, section in enumerate(sections):
+    for number, section in enumerate(sections):
         yield from section.head
         left_out: Counter[Interest] = Counter()
-        for place, piece in enumerate(section.pieces):
-            if (at, place) in kept:
+        for index, piece in enumerate(section.pieces):
+            if (number, index) in kept:
                 yield from piece.lines
             else:
                 left_out[piece.interest] += 1
@@ -77,17 +77,16 @@ def fitted(sections: Sequence[Section], limit: int) -> Iterator[str]:
 
 
 def _kept(sections: Sequence[Section], limit: int) -> frozenset[tuple[int, int]]:
-    """Return the places of the pieces that fit, the most interesting first, and of equals the first in the report."""
-    pieces = {(at, place): piece for at, section in enumerate(sections) for place, piece in enumerate(section.pieces)}
-    frame = sum(size_of((*section.head, *section.tail)) for section in sections)
-    room = limit - frame
-    if sum(piece.size for piece in pieces.values()) > room:
-        room -= NOTE * len(sections)
-    order = {interest: rank for rank, interest in enumerate(Interest)}
+    """Return section and index of the pieces that fit: the most interesting, of equals the first in the report."""
+    pieces = {(at, index): piece for at, section in enumerate(sections) for index, piece in enumerate(section.pieces)}
+    budget = limit - sum(size_of((*section.head, *section.tail)) for section in sections)
+    if sum(piece.size for piece in pieces.values()) > budget:
+        budget -= NOTE * len(sections)
+    order = list(Interest)
     kept = []
-    for where, piece in sorted(pieces.items(), key=lambda item: order[item[1].interest]):
-        room -= piece.size
-        if room < 0:
+    for position, piece in sorted(pieces.items(), key=lambda item: order.index(item[1].interest)):
+        budget -= piece.size
+        if budget < 0:
             break
-        kept.append(where)
+        kept.append(position)
     return frozenset(kept)

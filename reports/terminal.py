@@ -1,4 +1,4 @@
-"""Live progress: a line for all that ends, and what is running now."""
+"""Live progress: a line for whatever ends, and what is running now."""
 
 from __future__ import annotations
 
@@ -34,18 +34,11 @@ if TYPE_CHECKING:
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
 
-_SAID_OTHERWISE = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages that EnvironmentReady tells better
-_STYLES = {
-    Outcome.PASS: "green",
-    Outcome.HANG: "bold red",
-    Outcome.CRASH: "bold magenta",
-    Outcome.FAIL: "red",
-    Outcome.OOM: "red",
-}
+_NOT_SHOWN = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages for which EnvironmentReady has a better line
 
 
 class Progress:
-    """Shows events as they come, from any thread; `total` is how many cells there will be, None where unknown."""
+    """Show events as they come, from any thread. `total` is the number of cells, None where unknown."""
 
     def __init__(self, console: Console, total: int | None) -> None:
         self._console, self._total = console, total
@@ -82,7 +75,7 @@ class Progress:
             self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
 
     def __call__(self, event: Event) -> None:
-        """Take in an event and print what it is worth."""
+        """Print the line of an event, if it has one."""
         with self._lock:
             line = self._line(event)
         if line:
@@ -91,7 +84,7 @@ class Progress:
     def _line(self, event: Event) -> Text | None:
         match event:
             case EnvironmentStage():
-                new = self._stages.get(event.label) != event.stage and event.stage not in _SAID_OTHERWISE
+                new = self._stages.get(event.label) != event.stage and event.stage not in _NOT_SHOWN
                 self._stages[event.label] = event.stage
                 if event.stage == "ready":
                     del self._stages[event.label]
@@ -123,27 +116,23 @@ class Progress:
             return Text(f"{environment.label}: {environment.outcome}: {environment.reason}", "yellow")
         if not event.cells:
             return None
-        notes = "".join(f"; {note}" for note in environment.notes)
-        return Text(
-            f"{environment.label}: ready, torch {environment.torch} on Python {environment.python}{notes}", "dim"
-        )
+        facts = [f"ready, torch {environment.torch} on Python {environment.python}", *environment.notes]
+        return Text(f"{environment.label}: {'; '.join(facts)}", "dim")
 
     def _probe_line(self, event: ProbeChosen) -> Text:
         """Return which value is tried, why, and how much is left."""
         before, after = event.between
-        place = {
-            (True, True): f"between {before} and {after}, {event.left} left",
-            (True, False): f"after {before}",
-            (False, True): f"before {after}",
-            (False, False): "",
-        }[before is not None, after is not None]
-        why = {"narrow": "", "bound": "bound"}.get(event.purpose, event.purpose)
+        if before is not None and after is not None:
+            bracket = f"between {before} and {after}, {event.left} left"
+        else:
+            bracket = f"after {before}" if before is not None else f"before {after}" if after is not None else ""
+        why = "" if event.purpose == "narrow" else event.purpose
         runs = f"up to {event.runs} runs" if event.runs > 1 else ""
-        words = "; ".join(word for word in (why, runs, place) if word)
+        words = "; ".join(filter(None, (why, runs, bracket)))
         return Text.assemble((f"probe {event.number}: {event.value}", "bold"), (f"  {words}", "dim"))
 
     def _refusal_line(self, event: AttemptEnded) -> Text | None:
-        """Say once that stacks may not be read: it is so of every hang."""
+        """Return once, for the first hang it concerns, that stacks may not be read."""
         if self._is_refusal_told or NOT_PERMITTED not in event.attempt.note:
             return None
         self._is_refusal_told = True
@@ -157,13 +146,15 @@ class Progress:
             return None
         if not event.environment.is_usable:
             return None
-        style = _STYLES.get(cell.outcome, "yellow") if not cell.expected or not cell.outcome.is_red else "dim red"
+        is_known = cell.expected and cell.outcome.is_red  # marked, so that it frightens nobody
+        style = "dim red" if is_known else cell.outcome.row.style
+        word = f"{code(cell)} (known)" if is_known else code(cell)
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "
         what = f"  {cell.what}" if cell.what else ""
         return Text.assemble(
             (count, "dim"),
             " ",
-            (f"{code(cell):<8}", style),
+            (f"{word:<8}", style),
             f" {cell.name}  {event.environment.label}  {cell.seconds:.1f} s{what}",
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matrix.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
 from matrix.records import store
-from matrix.records.stored_runs import Head
+from matrix.records.stored_runs import RunFolder
 
 PASS, FAIL, HANG = Outcome.PASS, Outcome.FAIL, Outcome.HANG
 
@@ -55,19 +55,19 @@ def result(environments: Sequence[Environment], cells: Sequence[Cell], id_: str 
     return Result(run=run, environments=tuple(environments), cells=tuple(cells))
 
 
-def stored(home: Path, made: Result, *, day: str = "2026-11-01", ended: bool = True, **fields: object) -> Head:
+def stored(home: Path, made: Result, *, day: str = "2026-11-01", ended: bool = True, **fields: object) -> RunFolder:
     """Store a run as the tool does, as if it had been started on a day."""
     with store.new_run(home, made.run.command, len(made.cells)) as run_store:
         started = f"{day}T02:00:00+00:00"
         run_store.run = run_store.run.model_copy(update={"started": started, **fields})
         for scenario in made.scenarios:
             run_store.add_scenario(scenario)
-        for one in made.environments:
-            run_store.add_environment(one)
-        for place, one_cell in enumerate(made.cells):
-            run_store.add_cell(one_cell, [], place)
+        for made_environment in made.environments:
+            run_store.add_environment(made_environment)
+        for index, made_cell in enumerate(made.cells):
+            run_store.add_cell(made_cell, [], index)
         if ended:
             run_store.finish(run_store.run)
         else:
             store.write_run(run_store.folder, run_store.run, run_store.redactor)
-    return Head(folder=run_store.folder, run=run_store.run)
+    return RunFolder(folder=run_store.folder, run=run_store.run)

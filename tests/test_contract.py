@@ -14,9 +14,9 @@ from typer.core import TyperGroup
 
 from matrix.bisect.axes.git import MARKER
 from matrix.cli.app import app
-from matrix.cli.exits import Exit
+from matrix.cli.session import Exit
 from matrix.compare.comparison import ChangeKind, classify
-from matrix.environments.cache import environment_id
+from matrix.environments.installation import environment_id
 from matrix.explain.explainer import Explanations
 from matrix.model import (
     UNOBSERVED,
@@ -24,7 +24,9 @@ from matrix.model import (
     Build,
     Cell,
     Config,
+    Diagnosis,
     Environment,
+    Fingerprint,
     Model,
     Outcome,
     Record,
@@ -36,7 +38,6 @@ from matrix.model import (
 )
 from matrix.records.store import CellLine
 from reports.markdown import LIMIT
-from reports.table import LEGEND
 from tests import contract
 from tests.reports.test_junit import properties, read
 from tests.reports.test_table import NEW, cell, result
@@ -57,13 +58,13 @@ def helps(group: TyperGroup) -> Iterator[tuple[str, str]]:
 
 def test_exit_codes() -> None:
     """Every code has its number and its name."""
-    told = {int(code): name for code, name, _ in contract.table("code", "name", "meaning")}
-    assert told == {int(code): code.name for code in Exit}
+    promised = {int(code): name for code, name, _ in contract.table("code", "name", "meaning")}
+    assert promised == {int(code): code.name for code in Exit}
 
 
 def test_exit_codes_of_commands() -> None:
     """Every command is there; its help names no code that the table does not give it."""
-    told = {
+    promised = {
         row[0]: {Exit(code) for code, what in zip((1, 4), row[1:], strict=True) if what != "-"}
         for row in contract.table("command", "1", "4")
     }
@@ -73,16 +74,16 @@ def test_exit_codes_of_commands() -> None:
         said = re.search(r"Exit code:(.*)", text, re.DOTALL)
         assert said is not None, f"the help of {name} says nothing of its exit code"
         codes = {Exit(int(code)) for code in re.findall(r"\b(\d+)\b", said[1])}
-        assert codes - EVERYWHERE == told[name]
+        assert codes - EVERYWHERE == promised[name]
 
 
 def test_outcomes() -> None:
     """Every outcome is there with the meaning that the legend gives it, and with what it says about torch."""
-    told = {row[0]: row[1:] for row in contract.table("outcome", "meaning", "says")}
-    assert list(told) == [str(outcome) for outcome in Outcome]
+    promised = {row[0]: row[1:] for row in contract.table("outcome", "meaning", "says")}
+    assert list(promised) == [str(outcome) for outcome in Outcome]
     for outcome in Outcome:
-        meaning, says = told[outcome]
-        assert meaning.startswith(LEGEND[outcome])
+        meaning, says = promised[outcome]
+        assert meaning.startswith(outcome.row.meaning)
         assert (says == "red") is outcome.is_red
         assert (says == "no evidence") is outcome.is_prevented
         assert (says == "good") is (outcome is Outcome.PASS)
@@ -96,18 +97,18 @@ def test_what_stops_an_attempt() -> None:
 @pytest.mark.parametrize("outcome", Outcome)
 @pytest.mark.parametrize("is_expected", [True, False])
 def test_junit(outcome: Outcome, is_expected: bool) -> None:
-    """What is told of an outcome is what a reader of junit.xml finds."""
+    """What is promised of an outcome is what a reader of junit.xml finds."""
     rows = {row[0]: row[2 if is_expected else 1] for row in contract.table("outcome", "not expected", "expected")}
     report = result([NEW], [cell(NEW, outcome, expected=is_expected)])
     ((case,),) = read(report)
-    found = [f'<{type(one).__name__.lower()} type="{one.type}">' for one in case.result] or ["plain"]
+    found = [f'<{type(child).__name__.lower()} type="{child.type}">' for child in case.result] or ["plain"]
     assert found == [rows[outcome]]
 
 
 def test_junit_properties() -> None:
     """The properties of suites and cases are those that are named, and no others."""
     attempts = (
-        Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, diagnosis={"summary": "in take"}),
+        Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, diagnosis=Diagnosis(summary="in take")),
         Attempt(outcome=Outcome.PASS, seconds=1, stopped_by=StoppedBy.EXIT),
     )
     facts: dict[str, Any] = {"expected": False, "known": "x", "signature": "x"}
@@ -115,7 +116,7 @@ def test_junit_properties() -> None:
         cell(NEW, Outcome.HANG, attempts=attempts, **facts),
         cell(NEW, Outcome.PASS, scenario="b", reason=UNOBSERVED, **facts),
     ]
-    environment = NEW.model_copy(update={"fingerprint": {"git_version": "abc"}})
+    environment = NEW.model_copy(update={"fingerprint": Fingerprint(git_version="abc")})
     (suite,) = read(result([environment], cells))
     sentences = re.search(r"Properties of a suite:(.*?)Properties of a case(.*?)`classname`", contract.TEXT, re.DOTALL)
     assert sentences is not None
@@ -138,26 +139,26 @@ def test_no_model_is_told_that_is_not_compared() -> None:
 
 def test_schemas() -> None:
     """Every schema in docs/ is there, with the model that it is made from."""
-    told = {
+    promised = {
         name.removesuffix(".schema.json"): model for name, _, model in contract.table("schema", "command", "one of")
     }
-    assert told == {name: model.__name__ for name, model in MODELS.items()}
-    assert {f"{name}.schema.json" for name in told} == {path.name for path in DOCS.glob("*.schema.json")}
-    assert "schema_version" in Explanations.model_fields
+    assert promised == {name: model.__name__ for name, model in MODELS.items()}
+    assert {f"{name}.schema.json" for name in promised} == {path.name for path in DOCS.glob("*.schema.json")}
+    assert Explanations.model_fields["schema_"].alias == "schema_version"
 
 
 def test_identities() -> None:
     """What makes environments and records the same is what their identities are made from."""
-    told = {thing: same.split(", ") for thing, same in contract.table("thing", "is the same where these are")}
-    assert told["record's key"] == list(signature(record_key).parameters)
+    promised = {thing: same.split(", ") for thing, same in contract.table("thing", "is the same where these are")}
+    assert promised["record's key"] == list(signature(record_key).parameters)
     made_of: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("matrix.environments.cache.digest", made_of.append)
+        patch.setattr("matrix.environments.installation.digest", made_of.append)
         request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
         environment_id(request, "3.11.7", [], [])
     (parts,) = made_of
     assert isinstance(parts, dict)
-    assert told["environment"] == list(parts)
+    assert promised["environment"] == list(parts)
 
 
 SIDES = {

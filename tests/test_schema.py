@@ -14,8 +14,8 @@ from matrix.bisect.strategy.evidence import AnswerKind, Find
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Histories
 from matrix.explain.explainer import Explanations
-from matrix.model import Attempt, Cell, Environment, Model, Outcome, Result, Run, StoppedBy
-from reports.run_list import Runs
+from matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
+from reports.stored_run_text import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
 MODELS: dict[str, type[Model]] = {
@@ -38,7 +38,7 @@ RESULT = Result(
             build="pypi",
             config="default",
             packages={"torch": "2.11.0"},
-            fingerprint={"git_version": "abc"},
+            fingerprint=Fingerprint(git_version="abc"),
         ),
     ),
     cells=(
@@ -148,6 +148,15 @@ def test_comparison_fulfils_the_schema() -> None:
 def test_result_is_read_back() -> None:
     """A stored result makes the same report later."""
     assert Result.model_validate_json(RESULT.model_dump_json(by_alias=True)).cells[0].outcome is Outcome.FAIL
+
+
+def test_fingerprint_is_written_as_the_probe_gave_it() -> None:
+    """A record may hold fewer facts than the model, unknown ones and failed answers: it is written field for field."""
+    probed: dict[str, object] = {"torch": "2.11.0", "hip": None, "config": "unknown (OSError)", "gpus": []}
+    probed |= {"cpu": {"count": 2, "cache": 3}, "new": {"fact": [1, None]}}
+    fields = RESULT.environments[0].model_dump(mode="json") | {"fingerprint": probed}
+    written = json.loads(Environment.model_validate(fields).model_dump_json())
+    assert json.dumps(written) == json.dumps(fields)
 
 
 if __name__ == "__main__":

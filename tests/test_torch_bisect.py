@@ -40,7 +40,7 @@ def bisect(tmp_path: Path, *options: str, cwd: Path = ROOT) -> dict[str, Any]:
 
 
 def ends(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [(one["from"], one["to"], one["change"]) for one in found["boundaries"]]
+    return [(boundary["from"], boundary["to"], boundary["change"]) for boundary in found["boundaries"]]
 
 
 def test_the_release_that_fixed_fake_tensor_add_is_found(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_the_release_that_fixed_fake_tensor_add_is_found(tmp_path: Path) -> None
 def test_the_day_and_the_package_are_found(tmp_path: Path) -> None:
     """The same requirements broke on the day of numpy 2.0.0, and numpy it was."""
     (tmp_path / "from_numpy.py").write_text(FROM_NUMPY)
-    asked = ("--axis", "date", "--torch", "2.2.2", "--since", "2024-06-12", "--until", "2024-06-20")
-    found = bisect(tmp_path, "from_numpy.py", *asked, cwd=tmp_path)
+    options = ("--axis", "date", "--torch", "2.2.2", "--since", "2024-06-12", "--until", "2024-06-20")
+    found = bisect(tmp_path, "from_numpy.py", *options, cwd=tmp_path)
     assert ends(found) == [("2024-06-15", "2024-06-16", "regression")]
     assert found["changes"] == ["numpy 1.26.4 -> 2.0.0"]
 

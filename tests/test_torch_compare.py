@@ -63,7 +63,7 @@ def test_exactly_what_was_planted_between_two_runs_is_found(tmp_path: Path) -> N
     assert ended.returncode == 1, ended.stdout + ended.stderr
     found: dict[str, Any] = json.loads((tmp_path / "c.json").read_text())
     old, new = "torch-2.2.2-pypi-house", "torch-2.12.1-pypi-house"
-    assert {(one["name"], (one["new"] or one["old"])["environment"]): one["change"] for one in found["cells"]} == {
+    assert {(cell["name"], (cell["new"] or cell["old"])["environment"]): cell["change"] for cell in found["cells"]} == {
         ("from_numpy.py", old): "regression",
         ("from_numpy.py", new): "still passing",
         ("forks.py", old): "regression",
@@ -75,10 +75,10 @@ def test_exactly_what_was_planted_between_two_runs_is_found(tmp_path: Path) -> N
         ("new.py", old): "appeared",
         ("new.py", new): "appeared",
     }
-    outcomes = {one["name"]: one["new"]["outcome"] for one in found["cells"] if one["change"] == "regression"}
+    outcomes = {cell["name"]: cell["new"]["outcome"] for cell in found["cells"] if cell["change"] == "regression"}
     assert outcomes == {"from_numpy.py": "fail", "forks.py": "hang"}
-    assert {one["name"] for one in found["cells"] if one["script_changed"]} == {"edited.py"}
-    changed = {one["new"]: one["packages"]["numpy"] for one in found["environments"]}
+    assert {cell["name"] for cell in found["cells"] if cell["script_changed"]} == {"edited.py"}
+    changed = {delta["new"]: delta["packages"]["numpy"] for delta in found["environments"]}
     assert set(changed) == {old, new}
     assert all(before.startswith("1.") and after.startswith("2.") for before, after in changed.values())
     assert "--matrix matrix.toml --torch 2.2.2 --build pypi --config house --script from_numpy.py" in ended.stdout

@@ -13,12 +13,12 @@ from matrix.bisect.prober import Prober
 from matrix.bisect.sightings import Sighting, observations_of, reference_of
 from matrix.bisect.strategy.evidence import Search, SearchVerdict
 from matrix.bisect.strategy.view import View
-from matrix.compare.factors import changed_packages
-from matrix.compare.histories import commit_of, compare_link
+from matrix.compare.factors import changed_packages, commit_of, compare_link
 from matrix.diagnosis.verdict import combine
 from matrix.events import EnvironmentStage, ProbeChosen, Show
-from matrix.model import Outcome, variant_suffix
-from matrix.plan.planning import PlannedCell, judging
+from matrix.model import Outcome, judging_records, variant_suffix
+from matrix.plan.judging import judged_cell
+from matrix.plan.planning import PlannedCell
 from matrix.records import store
 from matrix.run.pipeline import opened_run
 from matrix.run.signals import answering
@@ -165,9 +165,9 @@ class Ledger:
         """Take in what earlier runs recorded of a position; return False if they leave its outcome open."""
         planned = self.planned(position)
         records, environment = self.recorded(planned), self.bench.cache.known(planned.request)
-        if environment is None or not judging(records) or planned.wants_observation(records):
+        if environment is None or not judging_records(records) or planned.wants_observation(records):
             return False
-        self._reused.setdefault(position, len(judging(records)))
+        self._reused.setdefault(position, len(judging_records(records)))
         self._see(position, planned, environment)
         return True
 
@@ -183,8 +183,8 @@ class Ledger:
         self.sightings[position] = Sighting(
             position=position,
             environment=environment,
-            cell=planned.judged(environment, records) if records or cell is None else cell,
-            records=tuple(judging(records)),
+            cell=judged_cell(planned, environment, records) if records or cell is None else cell,
+            records=tuple(judging_records(records)),
             reused=self._reused.get(position, 0),
         )
 

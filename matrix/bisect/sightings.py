@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
-from matrix.diagnosis.missing_api import is_absent
-from matrix.diagnosis.sameness import is_same_failure
+from matrix.diagnosis.sameness import is_missing_api, is_same_failure
 from matrix.model import Cell, Environment, Outcome, Record
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Sighting:
     @property
     def lacks_feature(self) -> bool:
         """True where all its failures say that this version does not have what the test uses."""
-        return all(is_absent(record.signature, record.attempt.message) for record in self.failures)
+        return all(is_missing_api(record.signature, record.attempt.message) for record in self.failures)
 
 
 def reference_of(

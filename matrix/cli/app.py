@@ -1,52 +1,125 @@
-"""The command line: its commands in the order of its help, and how it ends."""
+"""The command line: its commands with examples, in the order of its help, and how it ends."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from inspect import getdoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from matrix.cli.bisect import bisect
 from matrix.cli.compare import compare
 from matrix.cli.dispatch import dispatch
 from matrix.cli.doctor import doctor
-from matrix.cli.exits import Exit
 from matrix.cli.explain import explain
 from matrix.cli.history import history
 from matrix.cli.matrix import matrix
 from matrix.cli.merge import merge
 from matrix.cli.report import report
-from matrix.cli.runs import runs
+from matrix.cli.runs import list_runs, runs
+from matrix.cli.session import Exit, called
 from matrix.cli.stacks import stacks
 from matrix.errors import WhichtorchError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# with the arguments of two examples each
+_COMMANDS: dict[Callable[..., None], tuple[str, str]] = {
+    matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
+    bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
+    explain: ("repro.py", "meta_mm/linear --run"),
+    report: ("", "latest~1 --markdown report.md"),
+    compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),
+    merge: ("downloads", "run-of-linux run-of-mac"),
+    history: ("meta_mm/linear", "repro.py --json history.json"),
+    stacks: ("4711", "4711 --json"),
+    dispatch: ("aten::mm torch-2.11.0-cpu torch-2.15.0-cpu", "aten::add.Tensor .venv/bin/python"),
+    doctor: ("", "--interpreter .venv/bin/python"),
+}
+_RUNS_COMMANDS = (("latest before-the-update", "2026-11-20 friday"), ("--keep 20", "--keep 20 --dry-run"))
 
 
-@app.callback()
+class _Command(TyperCommand):
+    """A command whose help has its options by panel, and whose values may be paths that begin with ~.
+
+    The commands that reports give have such paths within quotes, where no shell expands them.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        ctx.params.update({option: _expanded(value) for option, value in ctx.params.items()})
+        return rest
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if record := parameter.get_help_record(ctx):
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or kind, []).append(record)
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class _Group(TyperGroup):
+    """A command with commands below it, whose own values may be paths that begin with ~."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        ctx.params.update({option: _expanded(value) for option, value in ctx.params.items()})
+        return rest
+
+
+def _expanded(value: object) -> object:
+    """Return the value of an option with the user's folder instead of ~, as of each element of a list."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_expanded, value))
+    if isinstance(value, str) and value.startswith("~/"):
+        return os.path.expanduser(value)  # noqa: PTH111
+    return value.expanduser() if isinstance(value, Path) and value.parts[:1] == ("~",) else value
+
+
+def _help(function: Callable[..., object], *examples: tuple[str, str]) -> str:
+    """Return the help of a command: examples, each a command and its arguments, before what the docstring says."""
+    lines = "\n".join(f"  {called(command)} {arguments}".rstrip() for command, arguments in examples)
+    return f"\b\nExamples:\n{lines}\n\n{getdoc(function)}"
+
+
+def _summary(function: Callable[..., object]) -> str:
+    """Return the line of a command in the list of commands."""
+    return (getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+
+
 def whichtorch() -> None:
     """Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."""
 
 
-for _command in (matrix, bisect, explain, report, compare, merge, history, stacks, dispatch, doctor):
-    app.command()(_command)
-app.add_typer(runs, name="runs")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich's help would double the time until the first line
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.callback(help=_help(whichtorch, ("matrix", "--script repro.py"), ("bisect", "repro.py")))(whichtorch)
+for _function, _examples in _COMMANDS.items():
+    _lines = [(_function.__name__, arguments) for arguments in _examples]
+    app.command(cls=_Command, help=_help(_function, *_lines), short_help=_summary(_function))(_function)
+_lines = [("runs", ""), ("runs", "--json runs.json")]
+app.add_typer(runs, name="runs", cls=_Group, help=_help(list_runs, *_lines), short_help=_summary(list_runs))
+for _below, _examples in zip(runs.registered_commands, _RUNS_COMMANDS, strict=True):
+    assert _below.callback is not None
+    _lines = [(f"runs {_below.callback.__name__}", arguments) for arguments in _examples]
+    _below.cls, _below.help, _below.short_help = _Command, _help(_below.callback, *_lines), _summary(_below.callback)
 
 
 def main() -> NoReturn:
-    """Run the command line; a user's mistake ends in a message, not in a traceback.
-
-    Paths in commands that reports give may begin with ~, and within quotes no shell makes them whole.
-    """
-    sys.argv[1:] = [os.path.expanduser(word) if word.startswith("~/") else word for word in sys.argv[1:]]  # noqa: PTH111
+    """Run the command line; a user's mistake ends in a message, not in a traceback."""
     try:
         app(standalone_mode=True)
     except WhichtorchError as error:

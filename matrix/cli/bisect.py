@@ -15,12 +15,20 @@ from rich.console import Console
 from matrix.bisect.axis import AxisName
 from matrix.bisect.request import BUILD_TIMEOUT, Budget, PackageSet, SearchRequest, Source, day_named
 from matrix.bisect.strategy.evidence import Find, SearchOptions
-from matrix.cli import axes, options
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
-from matrix.cli.session import called, going_on_later, progress_on
-from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
-from matrix.environments.index.releases import EVERY_RELEASE
+from matrix.cli import options
+from matrix.cli.session import (
+    Exit,
+    called,
+    check_folders_of,
+    going_on_later,
+    print_lines,
+    progress_on,
+    write_json,
+    write_lines,
+)
+from matrix.environments.cache import EnvironmentCache
+from matrix.environments.commander import INSTALL_TIMEOUT
+from matrix.environments.index.version_specs import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
 from matrix.plan.planning import RunOptions
@@ -65,10 +73,10 @@ def bisect(  # one parameter per option
         list[str] | None,
         _What("--with", metavar="REQUIREMENT", help="With --axis date: resolved with torch. Repeatable."),
     ] = None,
-    matrix_file: axes.MatrixFile = None,
-    python: axes.OnePython = None,
-    build: axes.OneBuild = None,
-    config_name: axes.OneConfig = None,
+    matrix_file: options.MatrixPath = None,
+    python: options.OnePython = None,
+    build: options.OneBuild = None,
+    config_name: options.OneConfig = None,
     good: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be good.")] = None,
     bad: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be bad.")] = None,
     find: Annotated[
@@ -85,7 +93,12 @@ def bisect(  # one parameter per option
     max_time: Annotated[Text, _Cost(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")] = None,
     max_installs: Annotated[int | None, _Cost(metavar="N", min=1, help="Install at most so many.")] = None,
     install_timeout: Annotated[
-        float | None, _Cost(metavar="S", min=1, help="Seconds for an install step, or a build. [default: 900; 14400]")
+        float | None,
+        _Cost(
+            metavar="S",
+            min=1,
+            help=f"Seconds for an install step, or a build. [default: {INSTALL_TIMEOUT:g}; {BUILD_TIMEOUT:g}]",
+        ),
     ] = None,
     disk: options.Disk = None,
     git: Annotated[File, _Git(metavar="CHECKOUT", help="Search the commits of a git checkout.")] = None,
@@ -126,13 +139,13 @@ def bisect(  # one parameter per option
         limit = install_timeout or BUILD_TIMEOUT
         source = Source(checkout=git, command=build_command, interpreter=interpreter, timeout=limit)
     specs = torch or [EVERY_RELEASE if axis.row.is_ordered else "latest"]
-    named = axes.one_of_each(specs, python, build, config_name, several=axis)
+    file = options.read_search_matrix(matrix_file, specs, python, build, config_name, several=axis)
     scenario, variant = _one_test(test)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     home = store.state_folder()
     request = SearchRequest(
         home=home,
-        file=axes.read_matrix(matrix_file, named),
+        file=file,
         scenario=scenario,
         variant=variant,
         axis=searched,

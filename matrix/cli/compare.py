@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json
-from matrix.cli.session import called
+from matrix.cli.session import Exit, called, check_folders_of, print_lines, write_json
 from matrix.records import store, stored_runs
 
 

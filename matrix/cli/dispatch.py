@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli import axes
-from matrix.cli.output import print_lines, write_json
+from matrix.cli import options
+from matrix.cli.session import print_lines, write_json
 from matrix.environments.cache import EnvironmentCache
+from matrix.process.executor import LocalExecutor
 from matrix.records import store
 
 
@@ -16,8 +17,10 @@ def dispatch(
     environments: Annotated[
         list[str], typer.Argument(metavar="ENV [ENV]", help="Label or id of a known environment, or a Python's path.")
     ],
-    matrix_file: axes.MatrixFile = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the tables as JSON.")] = None,
+    matrix_file: options.MatrixPath = None,
+    json_file: Annotated[
+        Path | None, options.OutputOption("--json", metavar="FILE", help="Write the tables as JSON.")
+    ] = None,
 ) -> None:
     """Compare by which kernels two environments dispatch an operator, or show those of one.
 
@@ -25,8 +28,9 @@ def dispatch(
     """
     from matrix.inspect import dispatch_tables  # here: `matrix` starts without it
 
-    file = axes.read_matrix(matrix_file)
-    comparison = dispatch_tables.compare(operator, environments, file, EnvironmentCache(store.state_folder()))
+    file = options.read_matrix(matrix_file)
+    cache = EnvironmentCache(store.state_folder())
+    comparison = dispatch_tables.compare_operator(operator, environments, file, cache, LocalExecutor())
     print_lines(dispatch_tables.comparison_lines(comparison))
     if json_file:
         write_json(json_file, comparison)

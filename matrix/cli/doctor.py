@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix.cli.exits import Exit
-from matrix.cli.output import print_lines
-from matrix.cli.session import progress_on, terminating_like_interrupt
+from matrix.cli.options import EnvironmentOption, RunningOption
+from matrix.cli.session import Exit, print_lines, progress_on, terminating_like_interrupt
 from matrix.plan.naming import environment_named
 from matrix.process.executor import default_jobs
 from matrix.records import store
@@ -17,9 +16,10 @@ from matrix.records import store
 
 def doctor(
     interpreter: Annotated[
-        str | None, typer.Option(metavar="PATH|LABEL", help="Python, or known environment, that runs the controls.")
+        str | None,
+        EnvironmentOption(metavar="PATH|LABEL", help="Python, or known environment, that runs the controls."),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Controls at once.")] = None,
+    jobs: Annotated[int | None, RunningOption(metavar="N", min=1, help="Controls at once.")] = None,
 ) -> None:
     """Check tools and permissions, then run every control scenario: each must get its own outcome.
 
@@ -64,7 +64,7 @@ def _run_controls(home: Path, python: Path, jobs: int) -> int:
     from matrix.inspect import controls  # here: `matrix` starts without it
 
     with terminating_like_interrupt():
-        found = list(controls.run_controls(home, python, jobs, progress_on(Console())))
+        results = list(controls.run_controls(home, python, jobs, progress_on(Console())))
     print()
-    print_lines(controls.control_lines(found))
-    return sum(control.problem is not None for control in found)
+    print_lines(controls.control_lines(results))
+    return sum(result.problem is not None for result in results)

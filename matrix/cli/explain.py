@@ -2,55 +2,57 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from matrix.cli import axes, options
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json
-from matrix.cli.session import called, going_on_later, progress_on
+from matrix.cli import options
+from matrix.cli.session import Exit, called, check_folders_of, going_on_later, print_lines, progress_on, write_json
 from matrix.environments.cache import EnvironmentCache
 from matrix.plan import planning
 from matrix.records import store
 
+_Here = partial(typer.Option, rich_help_panel="Environments")
+_Run = partial(typer.Option, rich_help_panel="How it runs")
+_Output = partial(typer.Option, rich_help_panel="Output")
+
 
 def explain(  # one parameter per option
     test: options.Test,
-    here: Annotated[Path | None, typer.Option(metavar="PYTHON", help="Why not in the environment of this one?")] = None,
-    env: Annotated[str | None, typer.Option(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
-    run: Annotated[bool, typer.Option("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
-    matrix_file: axes.MatrixFile = None,
-    torch: axes.OnlyTorch = None,
-    python: axes.OnlyPython = None,
-    build: axes.OnlyBuild = None,
-    config_names: axes.OnlyConfig = None,
+    here: Annotated[Path | None, _Here(metavar="PYTHON", help="Why not with this interpreter?")] = None,
+    env: Annotated[str | None, _Here(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
+    run: Annotated[bool, _Run("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
+    matrix_file: options.MatrixPath = None,
+    torch: options.OnlyTorch = None,
+    python: options.OnlyPython = None,
+    build: options.OnlyBuild = None,
+    config_names: options.OnlyConfig = None,
     timeout: options.Timeout = None,
     repeat: options.Repeat = 1,
     disk: options.Disk = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
+    json_file: Annotated[Path | None, _Output("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
 ) -> None:
     """Say why a test hangs or fails in some environments and not in others, from what is recorded.
 
-    The answer is an environment, a version, conditions that were not met, or that it does fail here; with --run
-    the cells that decide are run, as few as can be. Options that name environments leave the others out.
+    The answer is an environment, a version, conditions that were not met, or that the test does fail here. With
+    --run, it runs as few cells as possible to decide. Options that name environments leave the others out.
     --json writes {"schema_version": 1, "explanations": [...]}: each with its test, reference outcome and
-    signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and what is
-    missing. Exit code: 0 answered; 4 not; 2 wrong usage; 130 interrupted.
+    signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and the cells
+    that are missing. Exit code: 0 answered; 4 not answered; 2 wrong usage; 130 interrupted.
     """
-    # imported here: `matrix` answers from its records in less time than these take
+    # imported here, because these imports take longer than `matrix` needs to answer from its records
     from matrix.explain import explainer
     from reports.explanation_text import explanation_lines
 
     home = store.state_folder()
     check_folders_of(json_file)
-    named = axes.named_axes(torch, python, build, config_names)
-    question = explainer.ExplainQuestion(
+    request = explainer.ExplainRequest(
         home=home,
-        file=axes.read_matrix(matrix_file, named),
-        is_narrowed=bool(named),
+        file=options.read_matrix(matrix_file, torch, python, build, config_names),
+        is_narrowed=any((torch, python, build, config_names)),
         here=here.absolute() if here else None,
         env=env,
         may_run=run,
@@ -59,10 +61,10 @@ def explain(  # one parameter per option
     suite = options.scenarios_of(test)
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
     with going_on_later():
-        explanations = explainer.answers(question, suite, cache, progress_on(Console()))
+        explanations = explainer.answers(request, suite, cache, progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
-    for explanation in explanations:
+    for explanation in explanations.explanations:
         print_lines(explanation_lines(explanation, called("matrix"), again))
     if json_file:
-        write_json(json_file, explainer.Explanations(explanations=explanations))
-    raise typer.Exit(Exit.GOOD if explainer.is_answered(explanations) else Exit.UNANSWERED)
+        write_json(json_file, explanations)
+    raise typer.Exit(Exit.GOOD if explanations.is_answered else Exit.UNANSWERED)

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json
+from matrix.cli.session import Exit, check_folders_of, print_lines, write_json
 from matrix.errors import UsageError
 from matrix.records import store, stored_runs
 
@@ -20,16 +19,15 @@ def history(
     Exit code: 0; 2 no run has it.
     """
     from matrix.compare import nights
-    from reports.history_text import history_lines
+    from reports.stored_run_text import history_lines
 
     home = store.state_folder()
     check_folders_of(json_file)
-    found = nights.history(
-        scenario, [head for head in stored_runs.heads(home) if head.run.kind in stored_runs.COMPARABLE]
-    )
-    if not found:
+    heads = [head for head in stored_runs.all_runs(home) if head.run.kind in stored_runs.COMPARABLE]
+    histories = nights.history(scenario, heads)
+    if not histories:
         raise UsageError(f"no stored run has a cell {scenario}", hint="`whichtorch runs` lists the runs")
-    print_lines(history_lines(found))
+    print_lines(history_lines(histories))
     if json_file:
-        write_json(json_file, nights.Histories(histories=found))
+        write_json(json_file, nights.Histories(histories=histories))
     raise typer.Exit(Exit.GOOD)

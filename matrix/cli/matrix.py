@@ -8,72 +8,78 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix.cli import axes, options
-from matrix.cli.exits import Exit, exit_code
-from matrix.cli.output import check_folders_of, print_lines, write_json, write_lines
-from matrix.cli.session import called, progress_on, terminating_like_interrupt
+from matrix.cli import options
+from matrix.cli.options import EnvironmentOption, OutputOption, RunningOption, ScenarioOption
+from matrix.cli.session import (
+    Exit,
+    called,
+    check_folders_of,
+    exit_code,
+    print_lines,
+    progress_on,
+    terminating_like_interrupt,
+    write_json,
+    write_lines,
+)
 from matrix.environments.cache import EnvironmentCache
+from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.model import Scenario
-from matrix.plan import planning
-from matrix.plan.matrix_file import MatrixFile, expand
+from matrix.plan.matrix_file import MatrixFile
+from matrix.plan.planning import MatrixRequest, PlannedCell, RunOptions, plan_matrix
 from matrix.process.executor import default_jobs
 from matrix.records import store, stored_runs
 from matrix.records.stored_runs import StoredRun
+from matrix.run.forecast import forecast
 from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 from reports import markdown, table
 
 
 def matrix(  # one parameter per option
-    matrix_file: Annotated[
-        Path | None, typer.Option("--matrix", metavar="FILE", help="Matrix file, instead of the default one.")
-    ] = None,
-    torch: axes.Torch = None,
-    python: axes.Python = None,
-    build: axes.Build = None,
-    config_names: axes.Config = None,
+    matrix_file: options.MatrixPath = None,
+    torch: options.Torch = None,
+    python: options.Python = None,
+    build: options.Build = None,
+    config_names: options.Config = None,
     interpreter: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Python of an existing environment, used as it is. Repeatable."),
+        EnvironmentOption(metavar="PATH", help="Python of an existing environment, used as it is. Repeatable."),
     ] = None,
+    disk: options.Disk = None,
+    install_timeout: Annotated[
+        float, EnvironmentOption(metavar="S", min=1, help="Seconds after which an install is given up.")
+    ] = INSTALL_TIMEOUT,
     scenario: Annotated[
         list[str] | None,
-        typer.Option(metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."),
+        ScenarioOption(metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."),
     ] = None,
     script: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Any script of your own. Repeatable.")
+        list[str] | None, ScenarioOption(metavar="FILE", help="Any script of your own. Repeatable.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(metavar="S", min=0.1, help="Seconds per attempt, instead of the scenarios' own.")
+        float | None, RunningOption(metavar="S", min=0.1, help="Seconds per attempt, instead of the scenarios' own.")
     ] = None,
     repeat: options.Repeat = 1,
     jobs: Annotated[
         int | None,
-        typer.Option(
+        RunningOption(
             metavar="N", min=1, help="Attempts at once. [default: cores, memory permitting; twice that for hangs]"
         ),
     ] = None,
-    disk: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Room for environments, e.g. 60GB. [default: 80 % of what is free]"),
-    ] = None,
-    install_timeout: Annotated[
-        float, typer.Option(metavar="S", min=1, help="Seconds after which an install is given up.")
-    ] = 1800,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
+    fresh: Annotated[bool, RunningOption("--fresh", help="Run again what earlier runs have answered.")] = False,
     no_stall: Annotated[
-        bool, typer.Option("--no-stall", help="Wait out every timeout, even on evidence of a deadlock.")
+        bool, RunningOption("--no-stall", help="Wait out every timeout, even on evidence of a deadlock.")
     ] = False,
     list_only: Annotated[
-        bool, typer.Option("--list", help="Show what would run and what is already known, and run nothing.")
+        bool, OutputOption("--list", help="Show what would run and what is already known, and run nothing.")
     ] = False,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Compare with this run, and exit 1 only for what got worse since."),
+        OutputOption(metavar="RUN", help="Compare with this run, and exit 1 only for what got worse since."),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")] = None,
+    json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the result as JSON.")] = None,
     markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.")
+        Path | None, OutputOption("--markdown", metavar="FILE", help="Write the report as Markdown.")
     ] = None,
 ) -> None:
     """Run scenarios in every environment of a matrix and show what passed, hung, crashed or failed.
@@ -85,30 +91,29 @@ def matrix(  # one parameter per option
     """
     home = store.state_folder()
     console = Console()
-    file = axes.read_matrix(matrix_file, axes.named_axes(torch, python, build, config_names))
-    suite = _chosen_scenarios(file, scenario or [], script or [])
-    how = planning.RunOptions(
-        timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall
+    file = options.read_matrix(matrix_file, torch, python, build, config_names)
+    request = MatrixRequest(
+        file=file,
+        path=matrix_file,
+        interpreters=tuple(interpreter or ()),
+        product=bool(torch) or not interpreter,
+        suite=_chosen_scenarios(file, scenario or (), script or ()),
+        options=RunOptions(
+            timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall
+        ),
     )
     check_folders_of(json_file, markdown_file)
     before = stored_runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
-    given = tuple(interpreter or ())
-    expansion = expand(
-        file,
-        interpreters_given=given,
-        cache=home / "cache",
-        product=bool(torch) or not given,
-        path=matrix_file,
-    )
-    for note in expansion.notes:
-        console.print(note, style="dim", highlight=False, soft_wrap=True)
-    planned = planning.plan(expansion.requests, suite, how)
+    planned, notes = plan_matrix(request, home)
     records = store.read_records(home)
+    for line in (*notes, *forecast(planned, cache, records, request.options.jobs).lines):
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
     if list_only:
         print_lines(table.plan_lines(planned, cache, records))
         return
-    stored = _run(planned, cache, records, console, jobs=how.jobs, waiting=0 if jobs else how.jobs)
+    waiting = 0 if jobs else request.options.jobs
+    stored = _run(planned, cache, records, console, jobs=request.options.jobs, waiting=waiting)
     print_lines(_report_lines(stored, console))
     for path in _written(stored, json_file, markdown_file):
         print(f"wrote {table.short(path)}")
@@ -118,15 +123,15 @@ def matrix(  # one parameter per option
     raise typer.Exit(code)
 
 
-def _chosen_scenarios(file: MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> list[Scenario]:
+def _chosen_scenarios(file: MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> tuple[Scenario, ...]:
     """Return the scenarios that globs choose, then the user's scripts; those of the matrix file if none is named."""
-    chosen = tuple(globs) or (() if scripts else file.suite.scenarios)
+    chosen = globs or (() if scripts else file.suite.scenarios)
     suite = selection.select(selection.suite(), chosen) if chosen else []
-    return suite + [selection.script(text) for text in scripts]
+    return (*suite, *map(selection.script, scripts))
 
 
 def _run(
-    planned: Sequence[planning.PlannedCell],
+    planned: Sequence[PlannedCell],
     cache: EnvironmentCache,
     records: store.Records,
     console: Console,
@@ -140,7 +145,7 @@ def _run(
         code = Exit.INTERRUPTED if run.is_interrupted else exit_code(run.cells)
         ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
         recorded.store.run = recorded.store.run.model_copy(update=ended)
-    return stored_runs.read(stored_runs.Head(folder=recorded.store.folder, run=recorded.store.run))
+    return stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
 
 
 def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
+from matrix.cli.session import Exit, print_lines
 from matrix.errors import UsageError
 from matrix.records import store, stored_runs
 
@@ -22,7 +22,7 @@ def merge(
     parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
     """
     from matrix.records.merging import merge as merged
-    from reports.merge_text import merge_lines
+    from reports.stored_run_text import merge_lines
 
     home = store.state_folder()
     heads = []
@@ -35,8 +35,7 @@ def merge(
     if problems:
         raise UsageError("\n".join(problems), hint="name a folder with a run.json, or one above it")
     with store.new_run(home, tuple(sys.argv[1:])) as run_store:
-        found = merged(heads, run_store)
+        result = merged(heads, run_store)
         run_store.finish(run_store.run)
-    for line in merge_lines(found, run_store.run):
-        print(line)
+    print_lines(merge_lines(result, run_store.run))
     raise typer.Exit(Exit.GOOD)

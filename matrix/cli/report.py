@@ -1,15 +1,17 @@
 """`whichtorch report`: pages and files about a stored run, for people and for machines."""
 
+from collections.abc import Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, write_json, write_lines
-from matrix.cli.session import called
+from matrix.cli.session import Exit, called, check_folders_of, write_json, write_lines
+from matrix.model import Model
 from matrix.privacy.redaction import Redactor
 from matrix.records import store, stored_runs
+from reports.formats import FORMATS, ReportFormat
 
 OUTPUT = Path("output")  # where reports go for which no file is named
 
@@ -22,56 +24,46 @@ def report(
         str | None,
         typer.Option(metavar="RUN", help="What changed since this run? [default: the last with half its cells]"),
     ] = None,
-    html: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the page, DIR/index.html.")] = None,
-    markdown_file: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write Markdown, for an issue or a job summary.")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")] = None,
+    **paths: Path | None,
 ) -> None:
     """Make the reports of a stored run: by default all of them, of the latest run, in the folder output.
 
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.
     """
-    from reports.bisection_markdown import bisection_markdown
-    from reports.dossier import told
-    from reports.junit import junit_xml
-    from reports.markdown import markdown_lines
-    from reports.page import html as page
+    from reports.run_facts import gather
     from reports.table import short
 
-    if html or markdown_file or junit or json_file:
-        check_folders_of(html, markdown_file, junit, json_file)
-    else:
-        html, markdown_file = OUTPUT, OUTPUT / "report.md"
-        junit, json_file = OUTPUT / "junit.xml", OUTPUT / "result.json"
+    named = [(row, path) for row in FORMATS if (path := paths[row.name])]
+    check_folders_of(*(path for _, path in named))
+    files = [(row, path / row.file if row.in_folder else path) for row, path in named]
+    files = files or [(row, OUTPUT / row.file) for row in FORMATS]
     home = store.state_folder()
-    story = told(stored_runs.find(run, home), home, stored_runs.find(baseline, home) if baseline else None)
-    written = []
-    if html:
-        html.mkdir(exist_ok=True)
-        text = page.page(
-            story.stored,
-            comparison=story.comparison,
-            nights=story.nights,
-            bisections=story.bisections,
-            called=called,
-        )
-        (html / "index.html").write_text(text, encoding="utf-8")  # of stored records alone: nothing to redact
-        written.append(html / "index.html")
-    if markdown_file:
-        lines = markdown_lines(story.stored, called("matrix"), story.comparison)
-        if story.stored.result.run.kind == "bisect" and story.bisections:
-            lines = bisection_markdown(story.bisections[0], story.stored.file)
-        write_lines(markdown_file, lines)
-        written.append(markdown_file)
-    if junit:
-        junit.write_bytes(Redactor.of_this_machine().data(junit_xml(story.stored, called("matrix"))))
-        written.append(junit)
-    if json_file:
-        write_json(json_file, story.stored.result)
-        written.append(json_file)
-    for path in written:
-        print(f"wrote {short(path)}")
+    facts = gather(stored_runs.find(run, home), home, stored_runs.find(baseline, home) if baseline else None)
+    for row, file in files:
+        file.parent.mkdir(exist_ok=True)
+        content = row.content(facts, called)
+        if isinstance(content, Model):
+            write_json(file, content)
+        elif isinstance(content, bytes):
+            file.write_bytes(content if row.is_redacted else Redactor.of_this_machine().data(content))
+        else:
+            write_lines(file, content)
+    for _, file in files:
+        print(f"wrote {short(file)}")
     raise typer.Exit(Exit.GOOD)
+
+
+def offer(formats: Sequence[ReportFormat]) -> None:
+    """Give `report` an option for each format: typer reads the options of a command from its signature."""
+    own = signature(report).parameters.values()
+    given = [parameter for parameter in own if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    report.__dict__["__signature__"] = Signature([*given, *map(_option, formats)])
+
+
+def _option(row: ReportFormat) -> Parameter:
+    option = typer.Option(f"--{row.name}", metavar="DIR" if row.in_folder else "FILE", help=row.help)
+    return Parameter(row.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[Path | None, option])
+
+
+offer(FORMATS)

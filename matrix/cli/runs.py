@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.exits import Exit
-from matrix.cli.output import check_folders_of, print_lines, write_json
+from matrix.cli.session import Exit, check_folders_of, print_lines, write_json
 from matrix.errors import UsageError
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
@@ -30,10 +29,10 @@ def list_runs(
     """
     if context.invoked_subcommand is not None:
         return
-    from reports.run_list import Runs, run_lines
+    from reports.stored_run_text import Runs, run_lines
 
     check_folders_of(json_file)
-    heads = stored.heads(store.state_folder())
+    heads = stored.all_runs(store.state_folder())
     print_lines(run_lines([head.run for head in heads]))
     if json_file:
         write_json(json_file, Runs(runs=tuple(head.run for head in heads)))
@@ -51,7 +50,9 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
     head = stored.find(run, home)
     if head.folder.parent != home / "runs":
         raise UsageError(f"{head.folder} is not among the stored runs", hint="`whichtorch merge` takes it in")
-    namesake = next((one.run.id for one in stored.heads(home) if text in {one.run.name, one.run.id}), head.run.id)
+    namesake = next(
+        (other.run.id for other in stored.all_runs(home) if text in {other.run.name, other.run.id}), head.run.id
+    )
     if namesake != head.run.id:
         raise UsageError(f"{namesake} is called {text}", hint="choose another name")
     store.write_run(head.folder, head.run.model_copy(update={"name": text}), Redactor.of_this_machine())
@@ -68,15 +69,14 @@ def prune(
 
     Runs with a name stay, and what the runs that stay rest on. Exit code: 0; 2 wrong usage.
     """
-    from matrix.records import pruning
-    from reports.run_list import prune_lines
+    from reports.stored_run_text import prune_lines
 
     home = store.state_folder()
-    heads = stored.heads(home)
-    chosen = pruning.removable(heads, keep)
+    heads = stored.all_runs(home)
+    chosen = stored.removable(heads, keep)
     others = [head for head in heads if head not in chosen]
     if dry_run:
         print_lines(f"would remove {head.run.id}" for head in chosen)
         raise typer.Exit(Exit.GOOD)
-    print_lines(prune_lines(pruning.prune(home, chosen, others)))
+    print_lines(prune_lines(stored.prune(home, chosen, others)))
     raise typer.Exit(Exit.GOOD)

@@ -1,16 +1,16 @@
-"""Two runs, cell by cell: what is worse, what is better, and where nothing can be said."""
+"""Two runs, cell by cell: what is worse, what is better, and what is inconclusive."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
-from matrix.compare.factors import Versions, changed_facts, changed_packages
-from matrix.compare.histories import commit_of, compare_link
+from matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
 from matrix.diagnosis.sameness import is_same_failure
 from matrix.diagnosis.verdict import passes_needed
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run
@@ -18,18 +18,17 @@ from matrix.model import Cell, Environment, Model, Outcome, Result, Run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-SCHEMA = 1
-LUCK = 0.05  # chance that passes are luck, above which they are no proof that a failure that comes and goes is gone
+LUCK = 0.05  # passes prove that a flaky failure is gone where the chance that they are luck is below this
 
 
 class ChangeKind(StrEnum):
-    """What became of a cell, what a reader wants to know first before the rest."""
+    """What became of a cell, the most important first."""
 
-    REGRESSION = "regression"  # passed, and does not any more
-    NEW_FAILURE = "new failure"  # fails, and nothing was known of it
-    DIFFERENT = "different failure"  # fails, and did so in another way
-    FIXED = "fixed"  # failed, and passes
-    INCONCLUSIVE = "inconclusive"  # nothing was learnt before or now
+    REGRESSION = "regression"  # passed before, does not pass now
+    NEW_FAILURE = "new failure"  # fails now, and had no verdict before
+    DIFFERENT = "different failure"  # failed before in another way
+    FIXED = "fixed"  # failed before, passes now
+    INCONCLUSIVE = "inconclusive"  # no verdict before or now
     STILL_FAILING = "still failing"
     DISAPPEARED = "disappeared"
     APPEARED = "appeared"
@@ -47,44 +46,44 @@ class RunSide(Model):
 
 
 class CellChange(Model):
-    """A cell of either run, or of both, with what became of it."""
+    """What became of one cell: its state in each run that has it."""
 
     name: str  # scenario and variant
     change: ChangeKind
     old: RunSide | None
     new: RunSide | None
-    script_changed: bool = False  # so that the change may be the script's
-    why: str = ""  # what makes it inconclusive, or doubtful
+    script_changed: bool = False  # then the script may be the cause
+    why: str = ""  # it is inconclusive or doubtful
 
 
 class EnvironmentChange(Model):
-    """An environment that is not what it was: other packages, another machine, or the nightly after."""
+    """An environment that changed between the runs: other packages, another machine, or the next nightly."""
 
     old: str  # labels
     new: str
     packages: Versions  # before and after
-    facts: Versions = Field(default_factory=dict)  # what else is recorded and differs: another processor
+    facts: Versions = Field(default_factory=dict)  # other recorded differences, such as the processor
     commits: str | None = None  # link to the commits of torch between the two
 
 
 class Comparison(Model):
     """What `compare --json` writes."""
 
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    schema_: int = Field(default=1, alias="schema")
     old: Run
     new: Run
     cells: tuple[CellChange, ...]  # the most important first, else in the order of the new run
     environments: tuple[EnvironmentChange, ...] = ()
-    incomplete: tuple[str, ...] = ()  # ids of the runs that did not come to their end
+    incomplete: tuple[str, ...] = ()  # ids of the runs that did not finish
 
     @property
     def is_worse(self) -> bool:
-        """True where something passed before and does not now."""
+        """True where some cell passed before and fails now."""
         return bool(self.of(ChangeKind.REGRESSION))
 
     @property
     def is_prevented(self) -> bool:
-        """True where something that had an outcome about torch could not be run any more."""
+        """True where some cell had an outcome about torch before and could not be run now."""
         return any(
             cell.old and cell.new and cell.new.outcome.is_prevented and not cell.old.outcome.is_prevented
             for cell in self.cells
@@ -98,19 +97,24 @@ class Comparison(Model):
 def compare(old: Result, new: Result) -> Comparison:
     """Return what became of each cell from one run to the other.
 
-    Cells are matched by test and environment. An environment is the one with the same id, else the same label,
-    else, of nightlies, the one of the other night where there is one each.
+    Cells are matched by test and environment. Environments are matched by id, else by label. Of the remaining
+    nightlies, two are matched where each run has exactly one of the same stream.
     """
     pairs = list(_pairs(old.environments, new.environments))
-    before, after = _cells(old), _cells(new)
+    old_cells, new_cells = _by_environment(old), _by_environment(new)
     changes = []
-    for one, other in pairs:
-        names = dict.fromkeys([*after[other.id if other else ""], *before[one.id if one else ""]])
-        for name in names:
-            first = before[one.id].get(name) if one else None
-            last = after[other.id].get(name) if other else None
-            if first or last:
-                changes.append(_change(name, _labelled(one, first), _labelled(other, last)))
+    for before, after in pairs:
+        old_by_name = old_cells[before.id] if before else {}
+        new_by_name = new_cells[after.id] if after else {}
+        for name in dict.fromkeys([*new_by_name, *old_by_name]):
+            cells = old_by_name.get(name), new_by_name.get(name)
+            kind, why = classify(*cells)
+            hashes = {cell.source_hash for cell in cells if cell and cell.source_hash}
+            sides = _side(before, cells[0]), _side(after, cells[1])
+            change = CellChange(
+                name=name, change=kind, old=sides[0], new=sides[1], script_changed=len(hashes) > 1, why=why
+            )
+            changes.append(change)
     order = list(ChangeKind)
     return Comparison(
         old=old.run,
@@ -121,57 +125,64 @@ def compare(old: Result, new: Result) -> Comparison:
     )
 
 
-def _cells(result: Result) -> defaultdict[str, dict[str, Cell]]:
+def _by_environment(result: Result) -> defaultdict[str, dict[str, Cell]]:
     """Return the cells of a run by environment and name."""
-    found: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
+    cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
     for cell in result.cells:
-        found[cell.environment][cell.name] = cell
-    return found
+        cells[cell.environment][cell.name] = cell
+    return cells
+
+
+def _side(environment: Environment | None, cell: Cell | None) -> RunSide | None:
+    if environment is None or cell is None:
+        return None
+    return RunSide(
+        environment=environment.label,
+        outcome=cell.outcome,
+        signature=cell.what,
+        flaky=cell.flaky,
+        expected=cell.expected,
+    )
 
 
 def _pairs(
     old: Sequence[Environment], new: Sequence[Environment]
 ) -> Iterator[tuple[Environment | None, Environment | None]]:
-    """Yield the environments of the new run with what they were, then those that are gone."""
-    left = list(old)
-    found: dict[str, Environment] = {}
-    for is_same in (_has_same_id, _has_same_label):
+    """Yield each environment of the new run with its counterpart, then the old ones that are gone."""
+    unmatched = list(old)
+    matches: dict[str, Environment] = {}
+
+    def match(environment: Environment, counterpart: Environment) -> None:
+        matches[environment.id] = counterpart
+        unmatched.remove(counterpart)
+
+    for key in (attrgetter("id"), attrgetter("label")):
         for environment in new:
-            match = next((one for one in left if environment.id not in found and is_same(one, environment)), None)
-            if match is not None:
-                found[environment.id] = match
-                left.remove(match)
-    nights = _by_stream(left)
-    for stream, (*others, last) in _by_stream(one for one in new if one.id not in found).items():
-        if not others and len(nights.get(stream, ())) == 1:
-            found[last.id] = nights[stream][0]
-            left.remove(nights[stream][0])
-    yield from ((found.get(environment.id), environment) for environment in new)
-    yield from ((environment, None) for environment in left)
+            same = [other for other in unmatched if key(other) == key(environment)]
+            if same and environment.id not in matches:
+                match(environment, same[0])
+    old_nightlies = _by_stream(unmatched)
+    for name, nightlies in _by_stream(environment for environment in new if environment.id not in matches).items():
+        if len(nightlies) == len(old_nightlies[name]) == 1:
+            match(nightlies[0], old_nightlies[name][0])
+    yield from ((matches.get(environment.id), environment) for environment in new)
+    yield from ((environment, None) for environment in unmatched)
 
 
-def _has_same_id(one: Environment, other: Environment) -> bool:
-    return one.id == other.id
-
-
-def _has_same_label(one: Environment, other: Environment) -> bool:
-    return one.label == other.label
-
-
-def _by_stream(environments: Iterable[Environment]) -> dict[str, list[Environment]]:
-    """Return the nightlies among environments, by what they have in common from night to night."""
-    found: defaultdict[str, list[Environment]] = defaultdict(list)
-    for one in environments:
-        if stream(one) != one.label:
-            found[stream(one)].append(one)
-    return found
+def _by_stream(environments: Iterable[Environment]) -> defaultdict[str, list[Environment]]:
+    """Return the nightlies among environments by stream."""
+    streams: defaultdict[str, list[Environment]] = defaultdict(list)
+    for environment in environments:
+        if stream(environment) != environment.label:
+            streams[stream(environment)].append(environment)
+    return streams
 
 
 def stream(environment: Environment) -> str:
-    """Return what an environment is called from night to night: its label, with `nightly` for a nightly's version."""
+    """Return the name of an environment that stays the same every night: a nightly's version becomes `nightly`."""
     try:
         is_nightly = Version(environment.torch).is_devrelease
-    except InvalidVersion:  # of one that could not be had
+    except InvalidVersion:  # the environment could not be made
         return environment.label
     return environment.label.replace(environment.torch, "nightly") if is_nightly else environment.label
 
@@ -179,44 +190,30 @@ def stream(environment: Environment) -> str:
 def _environment_changes(
     pairs: Iterable[tuple[Environment | None, Environment | None]],
 ) -> Iterator[EnvironmentChange]:
-    for one, other in pairs:
-        if one and other and one.is_usable and other.is_usable:
-            packages, facts = changed_packages(one, other), changed_facts(one, other)
-            if packages or facts or one.id != other.id:
-                commits = compare_link(*ends) if (ends := (commit_of(one), commit_of(other)))[0] != ends[1] else None
-                yield EnvironmentChange(old=one.label, new=other.label, packages=packages, facts=facts, commits=commits)
-
-
-def _labelled(environment: Environment | None, cell: Cell | None) -> tuple[str, Cell] | None:
-    return (environment.label, cell) if environment and cell else None
-
-
-def _change(name: str, old: tuple[str, Cell] | None, new: tuple[str, Cell] | None) -> CellChange:
-    change, why = classify(old[1] if old else None, new[1] if new else None)
-    hashes = {pair[1].source_hash for pair in (old, new) if pair and pair[1].source_hash}
-    return CellChange(name=name, change=change, old=_side(old), new=_side(new), script_changed=len(hashes) > 1, why=why)
-
-
-def _side(pair: tuple[str, Cell] | None) -> RunSide | None:
-    if pair is None:
-        return None
-    label, cell = pair
-    return RunSide(
-        environment=label, outcome=cell.outcome, signature=cell.what, flaky=cell.flaky, expected=cell.expected
-    )
+    for before, after in pairs:
+        if before and after and before.is_usable and after.is_usable:
+            packages, facts = changed_packages(before, after), changed_facts(before, after)
+            if packages or facts or before.id != after.id:
+                commits = compare_link(commit_of(before), commit_of(after))
+                yield EnvironmentChange(
+                    old=before.label, new=after.label, packages=packages, facts=facts, commits=commits
+                )
 
 
 def classify(old: Cell | None, new: Cell | None) -> tuple[ChangeKind, str]:
-    """Return what became of a cell, and why that is inconclusive or doubtful, if it is.
+    """Return what became of a cell, and why that is inconclusive or doubtful, or "".
 
-    One of the two is there. A failure counts where it was seen at all; that one is gone needs proof.
+    At least one of the two is there. One failed attempt is enough for a failure; that a failure is gone needs proof.
     """
     if new is None:
         return ChangeKind.DISAPPEARED, ""
     if old is None:
         return (ChangeKind.NEW_FAILURE if new.outcome.is_red else ChangeKind.APPEARED), ""
+    if new.outcome.is_red and old.outcome.is_red:
+        same = old.outcome is new.outcome and is_same_failure(old.signature, new.signature, old.message, new.message)
+        return (ChangeKind.STILL_FAILING if same else ChangeKind.DIFFERENT), ""
     if new.outcome.is_red:
-        return _became_red(old, new)
+        return (ChangeKind.REGRESSION, _luck(new, old)) if _passes(old) else (ChangeKind.NEW_FAILURE, "")
     if _passes(new) and _passes(old):
         return ChangeKind.STILL_PASSING, ""
     if _passes(new) and old.outcome.is_red:
@@ -225,27 +222,18 @@ def classify(old: Cell | None, new: Cell | None) -> tuple[ChangeKind, str]:
     return ChangeKind.INCONCLUSIVE, ""
 
 
-def _became_red(old: Cell, new: Cell) -> tuple[ChangeKind, str]:
-    if old.outcome.is_red:
-        same = old.outcome is new.outcome and is_same_failure(old.signature, new.signature, old.message, new.message)
-        return (ChangeKind.STILL_FAILING if same else ChangeKind.DIFFERENT), ""
-    if not _passes(old):
-        return ChangeKind.NEW_FAILURE, ""
-    return ChangeKind.REGRESSION, _luck(new, old)
-
-
 def _passes(cell: Cell) -> bool:
     return cell.outcome is Outcome.PASS and not cell.is_doubted
 
 
 def _luck(red: Cell, green: Cell) -> str:
-    """Return why the passes of one cell prove little where the failure of the other comes and goes; "" if they do."""
-    seen, made = red.agreement
-    if seen in {0, made}:  # none: attempts of a merged run may be gone, and with them the one that failed
+    """Return why the passes of one cell may be luck where the failure of the other is flaky, or ""."""
+    failures, attempts = red.agreement
+    if failures in {0, attempts}:  # 0: the attempts of a merged run may be gone, and the failed one with them
         return ""
     passes = sum(attempt.outcome is Outcome.PASS for attempt in green.attempts)
-    needed = passes_needed(seen, made, LUCK)
+    needed = passes_needed(failures, attempts, LUCK)
     if passes >= needed:
         return ""
     times = "one pass" if passes == 1 else f"{passes} passes"
-    return f"it fails in {seen} of {made} runs, so {times} may be luck: --repeat {needed} tells"
+    return f"it fails in {failures} of {attempts} runs, so {times} may be luck: --repeat {needed} tells"

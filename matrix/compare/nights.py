@@ -15,14 +15,11 @@ from matrix.records import stored_runs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.records.stored_runs import Head
-
-
-SCHEMA = 1
+    from matrix.records.stored_runs import RunFolder
 
 
 class Night(Model):
-    """A run, as far as it holds the cells that are asked about."""
+    """What one run made of the cells of another."""
 
     run: Run
     cells: int
@@ -38,38 +35,42 @@ class NightCell(Model):
 
 
 class Histories(Model):
-    """What `history --json` writes: what runs, oldest first, made of cells, by the cells' names."""
+    """What `history --json` writes: the cells of runs, oldest first, by name."""
 
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    schema_: int = Field(default=1, alias="schema")
     histories: dict[str, list[NightCell]]
 
 
-def nights(result: Result, before: Sequence[Head]) -> tuple[Night, ...]:
-    """Return what earlier runs and this one, the last, made of this one's cells; runs without any are left out.
+def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:
+    """Return what earlier runs, then this one, made of this one's cells; runs without any of them are left out.
 
-    A nightly stands for that of the other nights.
+    A nightly is compared with the nightlies of the other runs.
     """
-    streams = {environment.id: stream(environment) for environment in result.environments}
-    asked = {(streams[cell.environment], cell.name) for cell in result.cells}
-    found = [_night(one, asked) for one in (*(stored_runs.read(head).result for head in before), result)]
-    return tuple(night for night in found if night.cells)
+    streams = _streams(result)
+    names = {(streams[cell.environment], cell.name) for cell in result.cells}
+    counted = [_night(other, names) for other in (*(stored_runs.read(head).result for head in before), result)]
+    return tuple(night for night in counted if night.cells)
 
 
-def _night(result: Result, asked: set[tuple[str, str]]) -> Night:
-    streams = {environment.id: stream(environment) for environment in result.environments}
-    mine = [cell for cell in result.cells if (streams.get(cell.environment, ""), cell.name) in asked]
-    return Night(run=result.run, cells=len(mine), outcomes=dict(Counter(cell.outcome for cell in mine)))
+def _night(result: Result, names: set[tuple[str, str]]) -> Night:
+    streams = _streams(result)
+    cells = [cell for cell in result.cells if (streams.get(cell.environment, ""), cell.name) in names]
+    return Night(run=result.run, cells=len(cells), outcomes=dict(Counter(cell.outcome for cell in cells)))
 
 
-def history(name: str, heads: Sequence[Head]) -> dict[str, list[NightCell]]:
-    """Return what runs, oldest first, made of the cells that a scenario's name or a glob means, by their names."""
-    found: dict[str, list[NightCell]] = {}
+def _streams(result: Result) -> dict[str, str]:
+    return {environment.id: stream(environment) for environment in result.environments}
+
+
+def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]:
+    """Return what runs, oldest first, made of the cells that match a scenario's name or a glob, by name."""
+    cells: dict[str, list[NightCell]] = {}
     for head in heads:
         result = stored_runs.read(head).result
         environments = {environment.id: environment for environment in result.environments}
         for cell in result.cells:
-            is_asked = name in {cell.name, cell.scenario} or fnmatchcase(cell.name, name.replace("[", "[[]"))
-            if is_asked and cell.environment in environments:
-                seen = NightCell(run=result.run, environment=environments[cell.environment], cell=cell)
-                found.setdefault(cell.name, []).append(seen)
-    return found
+            is_match = name in {cell.name, cell.scenario} or fnmatchcase(cell.name, name.replace("[", "[[]"))
+            if is_match and cell.environment in environments:
+                night = NightCell(run=result.run, environment=environments[cell.environment], cell=cell)
+                cells.setdefault(cell.name, []).append(night)
+    return cells

@@ -1,145 +1,182 @@
-"""Declared conditions and what was seen of a test -> which were met, and what happened instead.
+"""Say which declared conditions were met, from the calls that a test was seen to dispatch.
 
-Pure: the observation is what `matrix/environments/inside/startup/observe.py` writes, as JSON, or of a hang the same,
-from its stacks (`hang/stuck_call.py`). What is exact in it and what is inferred is told there.
+`matrix/environments/inside/startup/observe.py` writes these calls, and says what in them is exact and what is
+inferred. Of a hang the stacks show the calls that have not returned.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from matrix.diagnosis.dispatch.call_path import Stage, Status
 from matrix.diagnosis.symbols import UNNAMED
-from matrix.model import Condition, ConditionResult
+from matrix.model import Condition, ConditionResult, DispatchedCall, DispatchedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from matrix.diagnosis.dispatch.call_path import Place
+    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.model import Scenario
 
-OBSERVED = "observed"  # where an observing attempt's evidence holds the observation
-STACKS = "stacks"  # where rows are from that show only what has not returned, and not all of that
-MOST_NAMED = 3  # operators that are told instead of the one that was wanted
+STACKS = "stacks"  # source of calls that are not all that were dispatched, and not known in full
+MOST_NAMED = 3  # operators that are named instead of the one that was wanted
+_PYTHON = "Python"  # the key of dispatch modes and tensor subclasses
+_ALIAS = "Composite"  # begins names of kernels for many keys, which no tensor has
 
-Row = dict[str, Any]
-Lack = tuple[bool, str]  # is it known that a call was not as asked, and in words what it was, or what is not known
+Lack = tuple[bool, str]  # whether it is known that a call was not as declared; what it was instead, or is not known
 
 
 def declared(scenario: Scenario, variant: Mapping[str, str]) -> tuple[Condition, ...]:
-    """Return the conditions of a scenario that are asked of a variant."""
-    return tuple(found for found in scenario.conditions if found.variant.items() <= variant.items())
+    """Return the conditions that a scenario declares for a variant."""
+    return tuple(condition for condition in scenario.conditions if condition.variant.items() <= variant.items())
 
 
-def problem_of(conditions: Iterable[Condition], observation: Mapping[str, Any] | None) -> str | None:
+def problem_of(conditions: Iterable[Condition], observation: DispatchedCalls | None) -> str | None:
     """Return why an observation does not tell whether conditions were met, None where it does."""
     if observation is None:
         return "the observer wrote nothing"
-    if observation.get("problem"):
-        return str(observation["problem"])
-    if not isinstance(observation.get("operators"), list):
+    if observation.problem:
+        return observation.problem
+    if observation.operators is None:
         return "the observer wrote no operators"
-    if not observation.get("all_threads") and any(condition.thread == "other" for condition in conditions):
+    if not observation.all_threads and any(condition.thread == "other" for condition in conditions):
         return "this torch's profiler sees the main thread only"
     return None
 
 
-def check(conditions: Iterable[Condition], observation: Mapping[str, Any]) -> tuple[ConditionResult, ...]:
-    """Return for each condition whether it was met by a call of its operator, and what was seen."""
-    rows, is_whole = observation["operators"], observation.get("from") != STACKS
-    return tuple(_checked(condition, rows, is_whole=is_whole) for condition in conditions)
+def check(conditions: Iterable[Condition], observation: DispatchedCalls) -> tuple[ConditionResult, ...]:
+    """Return for each condition whether a call of its operator met it, and what was seen."""
+    calls, is_whole = observation.operators or (), observation.source != STACKS
+    return tuple(_checked(condition, calls, is_whole=is_whole) for condition in conditions)
 
 
 def unmet_reason(results: Iterable[ConditionResult]) -> str | None:
     """Return what happened instead, for all conditions that were not met; None where all were."""
-    unmet = [result.seen for result in results if not result.met]
-    return "; ".join(unmet) or None
+    return "; ".join(result.seen for result in results if not result.met) or None
 
 
 def words(results: Sequence[ConditionResult]) -> str:
-    """Return what became of conditions, for people; "" where none are known."""
+    """Return whether conditions were met, for people; "" where none are known."""
     reason = unmet_reason(results)
     return f"conditions: {reason}" if reason else "conditions met" if results else ""
 
 
-def _checked(condition: Condition, rows: Sequence[Row], *, is_whole: bool) -> ConditionResult:
-    candidates = [row for row in rows if row["op"] == condition.op]
+def _checked(condition: Condition, calls: Sequence[DispatchedCall], *, is_whole: bool) -> ConditionResult:
+    candidates = [call for call in calls if call.op == condition.op]
     if not candidates and is_whole:
-        return ConditionResult(condition=condition, met=False, seen=_instead(condition, rows))
+        return ConditionResult(condition=condition, met=False, seen=_instead(condition, calls))
     if not candidates:
         return ConditionResult(condition=condition, met=None, seen=f"not known whether {condition.op} was dispatched")
-    wrong, open_ = [], []
-    for row in candidates:
-        lacks = list(_lacks(condition, row))
+    wrong, unknown = [], []
+    for call in candidates:
+        lacks = list(_lacks(condition, call))
         wrong.append([text for is_known, text in lacks if is_known])
-        open_.append([text for is_known, text in lacks if not is_known])
-    nearest = min(range(len(candidates)), key=lambda place: (len(wrong[place]), len(open_[place])))
+        unknown.append([text for is_known, text in lacks if not is_known])
+    nearest = min(range(len(candidates)), key=lambda index: (len(wrong[index]), len(unknown[index])))
     if wrong[nearest]:
-        # what the nearest call of the operator lacked, and all calls that lacked just as little
+        # All calls that lack as little as the nearest one are named.
         alike = [texts for texts in wrong if len(texts) == len(wrong[nearest])]
-        said = " and ".join(dict.fromkeys(", ".join(texts) for texts in alike))
-        return ConditionResult(condition=condition, met=False, seen=f"{condition.op} was dispatched {said}")
+        seen = " and ".join(dict.fromkeys(", ".join(texts) for texts in alike))
+        return ConditionResult(condition=condition, met=False, seen=f"{condition.op} was dispatched {seen}")
     seen = _described(candidates[nearest])
-    if open_[nearest]:
-        seen += f", not known whether {', '.join(open_[nearest])}"
+    if unknown[nearest]:
+        seen += f", not known whether {', '.join(unknown[nearest])}"
         return ConditionResult(condition=condition, met=None, seen=seen)
     return ConditionResult(condition=condition, met=True, seen=seen)
 
 
-def _lacks(condition: Condition, row: Row) -> Iterator[Lack]:
-    """Yield how a call of the operator is not what a condition asks for, or is not known to be."""
-    if condition.under is not None and condition.under not in row["under"]:
-        if UNNAMED in row["under"]:
+def _lacks(condition: Condition, call: DispatchedCall) -> Iterator[Lack]:
+    """Yield how a call of the operator is not what a condition declares, or is not known to be."""
+    if condition.under is not None and condition.under not in call.under:
+        if UNNAMED in call.under:
             yield False, f"under {condition.under}"
         else:
-            where = f"under {row['under'][0]}" if row["under"] else "by itself"
-            yield True, f"{where}, not under {condition.under}"
-    missing = ", ".join(key for key in condition.keys if key not in row["keys"])
-    if missing and row.get("keys_from") == STACKS:
+            under = f"under {call.under[0]}" if call.under else "by itself"
+            yield True, f"{under}, not under {condition.under}"
+    missing = ", ".join(key for key in condition.keys if key not in call.keys)
+    if missing and call.keys_from == STACKS:
         yield False, f"with {missing}"
     elif missing:
-        yield True, f"with {', '.join(row['keys']) or 'no keys'}, not with {missing}"
-    if condition.grad_mode is not None and row["grad_mode"] is None:
+        yield True, f"with {', '.join(call.keys) or 'no keys'}, not with {missing}"
+    if condition.grad_mode is not None and call.grad_mode is None:
         yield False, f"with grad mode {_mode(condition.grad_mode)}"
-    elif condition.grad_mode not in {None, row["grad_mode"]}:
-        yield True, f"with grad mode {_mode(row['grad_mode'])}, not {_mode(condition.grad_mode)}"
+    elif condition.grad_mode not in {None, call.grad_mode}:
+        yield True, f"with grad mode {_mode(call.grad_mode)}, not {_mode(condition.grad_mode)}"
     thread = {"main": "in the main thread", "other": "in another thread"}
-    if condition.thread is not None and row["thread"] is None:
+    if condition.thread is not None and call.thread is None:
         yield False, thread[condition.thread]
-    elif condition.thread not in {None, row["thread"]}:
-        yield True, f"{thread[row['thread']]}, not in {'the main' if condition.thread == 'main' else 'another'} one"
+    elif condition.thread is not None and call.thread is not None and condition.thread != call.thread:
+        yield True, f"{thread[call.thread]}, not in {'the main' if condition.thread == 'main' else 'another'} one"
     python = {True: "with the Python key", False: "without the Python key"}
-    if condition.python_key is not None and row["python_key"] is None:
+    if condition.python_key is not None and call.python_key is None:
         yield False, python[condition.python_key]
-    elif condition.python_key not in {None, row["python_key"]}:
-        yield True, f"{python[row['python_key']]}, not {python[not row['python_key']]}"
+    elif condition.python_key is not None and call.python_key is not None and condition.python_key != call.python_key:
+        yield True, f"{python[call.python_key]}, not {python[condition.python_key]}"
 
 
-def _mode(value: bool) -> str:
+def _mode(value: bool | None) -> str:
     return "on" if value else "off"
 
 
-def _instead(condition: Condition, rows: Sequence[Row]) -> str:
+def _instead(condition: Condition, calls: Sequence[DispatchedCall]) -> str:
     """Return that an operator was not dispatched, and which were.
 
     Those with its name in theirs, as in addmm for mm; else those right under the wanted one; else the outermost.
     """
     name = condition.op.rpartition("::")[2]
-    alike = [_placed(row) for row in rows if name in row["op"].rpartition("::")[2]]
-    inside = [row["op"] for row in rows if condition.under is not None and row["under"][:1] == [condition.under]]
-    outermost = [row["op"] for row in rows if not row["under"]]
+    alike = [
+        f"{call.op} under {call.under[0]}" if call.under else call.op
+        for call in calls
+        if name in call.op.rpartition("::")[2]
+    ]
+    inside = [call.op for call in calls if condition.under is not None and call.under[:1] == (condition.under,)]
+    outermost = [call.op for call in calls if not call.under]
     names = list(dict.fromkeys(alike or inside or outermost))
-    where = f"under {condition.under}: " if inside and not alike else ""
+    under = f"under {condition.under}: " if inside and not alike else ""
     if not names:
         return f"{condition.op} was not dispatched, nor was any other operator"
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{condition.op} was not dispatched, but {where}{', '.join(names[:MOST_NAMED])}{more}"
+    return f"{condition.op} was not dispatched, but {under}{', '.join(names[:MOST_NAMED])}{more}"
 
 
-def _placed(row: Row) -> str:
-    return f"{row['op']} under {row['under'][0]}" if row["under"] else str(row["op"])
+def _described(call: DispatchedCall) -> str:
+    under = "".join(f" under {op}" for op in call.under)
+    keys = f" with {', '.join(call.keys)}" if call.keys else ""
+    return f"{call.op} was dispatched{under}{keys}"
 
 
-def _described(row: Row) -> str:
-    """Return a call in words."""
-    under = "".join(f" under {op}" for op in row["under"])
-    keys = f" with {', '.join(row['keys'])}" if row["keys"] else ""
-    return f"{row['op']} was dispatched{under}{keys}"
+def stuck_calls(diagnosis: HangDiagnosis) -> DispatchedCalls:
+    """Return the calls that have not returned in a hang: the stuck one, and each that encloses it.
+
+    A call that has returned leaves no frame, so an operator that is not here may have been dispatched. No frame shows
+    the grad mode; keys show only where a kernel or the environment's table names them.
+    """
+    place = diagnosis.place
+    names = [place.operator or UNNAMED, *reversed(place.enclosing)] if place else []
+    ops = tuple(name.partition(".")[0] for name in names)  # conditions name no overloads
+    is_main = diagnosis.stuck_thread == diagnosis.stuck_pid
+    calls = [
+        DispatchedCall(
+            op=op,
+            under=ops[index + 1 :],
+            keys=_keys(place) if place and index == 0 else (),
+            keys_from=STACKS,
+            grad_mode=None,
+            python_key=True if place and index == 0 and place.key == _PYTHON else None,
+            thread=None if diagnosis.stuck_thread is None else "main" if is_main else "other",
+        )
+        for index, op in enumerate(ops)
+    ]
+    return DispatchedCalls(operators=tuple(call for call in calls if call.op != UNNAMED), source=STACKS)
+
+
+def _keys(place: Place) -> tuple[str, ...]:
+    """Return the keys that a call's tensors must have for it to be where it is."""
+    if place.keys:
+        return tuple(sorted(place.keys))
+    if place.key is None or place.key.startswith(_ALIAS):
+        return ()
+    entered = {step.stage for step in place.steps if step.seen and step.status is not Status.NEVER}
+    has_autograd = place.kernel is not None and place.key != _PYTHON and Stage.AUTOGRAD in entered
+    return tuple(sorted({place.key, *([f"Autograd{place.key}"] if has_autograd else [])}))

@@ -1,7 +1,7 @@
-"""The stack model: process -> thread -> frames, whatever collector they come from.
+"""The stack model: process -> thread -> frames, for every collector.
 
-Each collector sees a part: faulthandler the Python frames, gdb the native ones, py-spy both, pystack both and who
-has the GIL, /proc what the kernel waits for. `merge` makes one picture of them.
+Each collector sees a part: faulthandler the Python frames, gdb the native ones, py-spy both, pystack both and who has
+the GIL, /proc what threads wait for in the kernel. `merge` makes one picture of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 
-RUNNING = "R"
 _IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six arguments, and two registers; or -1 and these
-_STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless somebody asks for more or less
+_STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless a program asks for another size
 _NATIVE_FILES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s", ".S", ".cu", ".rs", ".inc"}
 _EVAL = "_PyEval_EvalFrameDefault"  # the interpreter's loop: where Python frames belong in a native stack
 
@@ -57,8 +56,7 @@ class Frame(Model):
         """`file:line` of Python, the library of native code; names, not paths."""
         if self.is_python and self.file:
             return f"{PurePath(self.file).name}:{self.line}" if self.line else PurePath(self.file).name
-        place = self.library or self.file
-        return PurePath(place).name if place else ""
+        return PurePath(self.library or self.file or "").name
 
     @property
     def words(self) -> str:
@@ -76,7 +74,7 @@ class KernelWait(Model):
 
     @property
     def stack_pointer(self) -> int | None:
-        """Return where the thread's stack ends: the kernel writes it, and the program counter, after the arguments."""
+        """Where the thread's stack ends; the kernel writes it after the arguments, before the program counter."""
         return self.syscall[-2] if len(self.syscall) in {_IN_CALL, _IN_NO_CALL} else None
 
 
@@ -98,16 +96,11 @@ class Thread(Model):
     def is_running(self) -> bool:
         """True on evidence that it uses a core.
 
-        Who waits for the GIL wakes up every 5 ms, and on a crowded machine is then ready to run for long.
+        A thread that waits for the GIL wakes up every 5 ms, and on a crowded machine is then ready to run for long.
         """
         if self.wants_gil and not self.has_gil:
             return False
-        return self.state == RUNNING if self.state else bool(self.active)
-
-    @property
-    def named_frames(self) -> tuple[Frame, ...]:
-        """The frames whose function is known."""
-        return tuple(frame for frame in self.frames if frame.is_named)
+        return self.state == "R" if self.state else bool(self.active)
 
 
 class Process(Model):
@@ -117,10 +110,6 @@ class Process(Model):
     command: str = ""
     parent: int | None = None
     threads: tuple[Thread, ...] = ()
-
-    def thread(self, tid: int) -> Thread | None:
-        """Return the thread with this number."""
-        return next((thread for thread in self.threads if thread.tid == tid), None)
 
 
 def native(raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None) -> Frame:
@@ -143,40 +132,40 @@ def looks_native(file: str) -> bool:
 def merge(*pictures: Iterable[Process]) -> tuple[Process, ...]:
     """Make one picture of several of the same processes.
 
-    Each thread takes its richest frames; every other fact is taken from the first picture that knows it. A fact
-    "has the GIL" of one collector outweighs the "no" of another: py-spy sees the holder only while it is active.
+    Each thread takes its richest frames. For every other fact the first picture that knows it wins, but a yes of one
+    collector outweighs a no of another: py-spy sees the holder of the GIL only while that is active.
     """
-    found: dict[int, list[Process]] = {}
+    processes: dict[int, list[Process]] = {}
     for picture in pictures:
         for process in picture:
-            found.setdefault(process.pid, []).append(process)
-    if 0 in found and len(found) == 2:  # nameless texts are of the only process there is
-        rest = found.pop(0)
-        next(iter(found.values())).extend(rest)
-    return tuple(_merge_process(pid, parts) for pid, parts in found.items())
+            processes.setdefault(process.pid, []).append(process)
+    if 0 in processes and len(processes) == 2:  # a text without a number is of the only process there is
+        nameless = processes.pop(0)
+        next(iter(processes.values())).extend(nameless)
+    return tuple(_merge_process(pid, parts) for pid, parts in processes.items())
 
 
 def _merge_process(pid: int, parts: Sequence[Process]) -> Process:
-    groups: list[list[Thread]] = []
+    groups: list[list[Thread]] = []  # of the same thread
     threads = _numbered([thread for part in parts for thread in part.threads])
-    # Those that know both numbers of a thread first: they tie the others together.
+    # Those that know both numbers of a thread come first: they tie the others together.
     for thread in sorted(threads, key=lambda thread: (not thread.tid, thread.ident is None)):
-        group = _find(groups, thread, pid)
+        group = _group_of(thread, groups, pid)
         if group is None:
             groups.append([thread])
         else:
             group.append(thread)
-    if any(group[0].tid for group in groups):
-        # A thread without number that matches nobody may be one of those there: it would be counted twice.
-        known = [group for group in groups if group[0].tid]
-        groups = known if any(one.frames for group in known for one in group) else groups
-    order = {thread.tid: place for place, thread in reversed(list(enumerate(threads)))}
+    known = [group for group in groups if group[0].tid]
+    # A thread without number that matches no other may be one of those with a number: it would count twice.
+    if any(thread.frames for group in known for thread in group):
+        groups = known
+    order = {thread.tid: position for position, thread in reversed(list(enumerate(threads)))}
     groups.sort(key=lambda group: order.get(group[0].tid, len(order)))
     return Process(
         pid=pid,
-        command=next((part.command for part in parts if part.command), ""),
-        parent=next((part.parent for part in parts if part.parent is not None), None),
-        threads=tuple(_merge_thread(group) for group in groups),
+        command=_first(part.command for part in parts) or "",
+        parent=_first(part.parent for part in parts),
+        threads=tuple(map(_merge_thread, groups)),
     )
 
 
@@ -195,34 +184,28 @@ def _numbered(threads: Sequence[Thread]) -> list[Thread]:
             owners.setdefault(above, []).append(thread.tid)
     numbers = {ident: tids[0] for ident, tids in owners.items() if len(tids) == 1}
     return [
-        thread.model_copy(update={"tid": numbers[thread.ident]})
-        if not thread.tid and thread.ident in numbers
-        else thread
+        thread
+        if thread.tid or thread.ident not in numbers
+        else thread.model_copy(update={"tid": numbers[thread.ident]})
         for thread in threads
     ]
 
 
-def _find(groups: list[list[Thread]], thread: Thread, pid: int) -> list[Thread] | None:
-    """Return the group of the same thread: by number, by pthread, as main thread, or by equal Python frames."""
+def _group_of(thread: Thread, groups: list[list[Thread]], pid: int) -> list[Thread] | None:
+    """Return the group of the same thread: by number, by pthread_self(), as main thread, or by equal Python frames."""
     for group in groups:
-        if thread.tid and any(one.tid == thread.tid for one in group):
+        if thread.tid and any(member.tid == thread.tid for member in group):
             return group
-        if thread.ident is not None and any(one.ident == thread.ident for one in group):
+        if thread.ident is not None and any(member.ident == thread.ident for member in group):
             return group
     if thread.tid:
         return None
-    free = [
-        group for group in groups if group[0].tid and not any(one.ident is not None or not one.tid for one in group)
-    ]
-    if _runs_main(thread):
+    free = [group for group in groups if group[0].tid and all(member.ident is None and member.tid for member in group)]
+    if thread.frames and thread.frames[-1].function == "<module>":
         return next((group for group in free if group[0].tid == pid), None)
-    mine = _python_lines(thread)
-    same = [group for group in free if mine and any(_python_lines(one) == mine for one in group)]
+    lines = _python_lines(thread)
+    same = [group for group in free if lines and any(_python_lines(member) == lines for member in group)]
     return same[0] if len(same) == 1 else None
-
-
-def _runs_main(thread: Thread) -> bool:
-    return bool(thread.frames) and thread.frames[-1].function == "<module>"
 
 
 def _python_lines(thread: Thread) -> list[tuple[str, int | None]]:
@@ -230,49 +213,44 @@ def _python_lines(thread: Thread) -> list[tuple[str, int | None]]:
 
 
 def _merge_thread(group: Sequence[Thread]) -> Thread:
+    waits = [thread.kernel for thread in group if thread.kernel]
     return Thread(
         tid=group[0].tid,
-        ident=_first(one.ident for one in group),
-        name=_first(one.name for one in group) or "",
-        frames=_merge_frames([one.frames for one in group]),
-        has_gil=_any([one.has_gil for one in group]),
-        wants_gil=_any([one.wants_gil for one in group]),
-        state=_first(one.state for one in group),
-        active=_any([one.active for one in group]),
-        joins=_first(one.joins for one in group),
-        kernel=_merge_kernel([one.kernel for one in group if one.kernel]),
+        ident=_first(thread.ident for thread in group),
+        name=_first(thread.name for thread in group) or "",
+        frames=_merge_frames([thread.frames for thread in group]),
+        has_gil=_any([thread.has_gil for thread in group]),
+        wants_gil=_any([thread.wants_gil for thread in group]),
+        state=_first(thread.state for thread in group),
+        active=_any([thread.active for thread in group]),
+        joins=_first(thread.joins for thread in group),
+        kernel=KernelWait(
+            wchan=_first(wait.wchan for wait in waits) or "",
+            syscall=_first(wait.syscall for wait in waits) or (),
+            word=_first(wait.word for wait in waits) or "",
+            detail=_first(wait.detail for wait in waits) or "",
+        )
+        if waits
+        else None,
     )
 
 
 def _first(values: Iterable[_Value | None]) -> _Value | None:
-    """Return the first that is known."""
-    return next((value for value in values if value not in (None, "")), None)
+    """Return the first value that is known."""
+    return next((value for value in values if value not in (None, "", ())), None)
 
 
 def _any(answers: Sequence[bool | None]) -> bool | None:
     return True if any(answers) else False if False in answers else None
 
 
-def _merge_kernel(waits: Sequence[KernelWait]) -> KernelWait | None:
-    if not waits:
-        return None
-    return KernelWait(
-        wchan=next((wait.wchan for wait in waits if wait.wchan), ""),
-        syscall=next((wait.syscall for wait in waits if wait.syscall), ()),
-        word=next((wait.word for wait in waits if wait.word), ""),
-        detail=next((wait.detail for wait in waits if wait.detail), ""),
-    )
-
-
 def _merge_frames(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     """Return the richest stack; a native one gets the Python frames of another woven in."""
     best = max(stacks, key=_richness)
-    if any(frame.is_python for frame in best):
-        return best
     others = [stack for stack in stacks if any(frame.is_python for frame in stack)]
-    if not others or not best:
+    if best in others or not others or not best:
         return best
-    inner = next((place for place, frame in enumerate(best) if frame.function == _EVAL), len(best))
+    inner = next((position for position, frame in enumerate(best) if frame.function == _EVAL), len(best))
     taken = [frame for frame in max(others, key=_richness) if frame.is_python]
     return (*best[:inner], *taken, *best[inner:])
 

@@ -1,6 +1,6 @@
 """Make the names of native functions readable, and equal over collectors and releases.
 
-py-spy demangles without return types, pystack and gdb with them; templates fill whole screens. What is left here is
+py-spy demangles without return types, pystack and gdb with them; templates fill whole screens. The result is
 what a developer calls the function: `at::_ops::mm::redispatch`, `c10::impl::BoxedKernelWrapper::call`.
 """
 

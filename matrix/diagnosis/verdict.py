@@ -1,7 +1,12 @@
-"""Attempts -> outcome and signature.
+"""Judge an attempt: how it ended and what it wrote to stderr -> outcome and signature.
 
-A signature is what makes two failures the same one. It is taken from the exception and its frames,
-never from the last line of output, which is often only a warning.
+A signature is taken from the exception and its frames, never from the last line of output, which is often only a
+warning. Releases and layers of torch word the same failure differently, so the words are left out:
+
+    torch._dynamo.exc.BackendCompilerFailed: backend='aot_eager' raised:
+    RuntimeError: Unhandled FakeTensor Device Propagation for aten.add.Tensor, found two different devices cpu, meta
+
+is a RuntimeError, raised in `merge_devices` of torch, on behalf of the script's `add`.
 """
 
 from __future__ import annotations
@@ -10,11 +15,12 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.exception import read_exception
-from matrix.model import Outcome, Role, StoppedBy
+from matrix.diagnosis.sameness import STUCK, Signature
+from matrix.model import AttemptEvidence, Outcome, Role, StoppedBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +29,29 @@ if TYPE_CHECKING:
     from matrix.process.supervision import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
-BUSY = 0.5  # of a core over the whole attempt: says that it worked, where its last seconds were not looked at
+BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
-MESSAGE_LENGTH = 500  # characters: more is somebody's data
+MESSAGE_LENGTH = 500  # characters: longer ones hold data
 SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
 
-_FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _SEVERITY = (Outcome.HANG, Outcome.CRASH, Outcome.OOM, Outcome.FAIL)
+_FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
+_RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
+_PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Failed))(?::|$)")
+_GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\((?P<quote>['\"])(?P<words>.*)(?P=quote)")
+
+# raised by torch's compiler around what went wrong below it
+_WRAPPERS = {
+    "BackendCompilerFailed",
+    "InductorError",
+    "InternalTorchDynamoError",
+    "LoweringException",
+    "TorchRuntimeError",
+}
+# functions that raise, or call, for others: their names tell nothing
+_HELPERS = re.compile(r"<lambda>|_fn|fn|inner|wrapper\w*|wrapped\w*|_wrap\w*|unimplemented\w*|raise_\w+|__call__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +74,9 @@ def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False
         outcome, note = Outcome.HANG, f"still {'moving' if ending.moving else 'busy'} after {ending.seconds:.0f} s"
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
-    signature = _located(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)
+    signature = Signature(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)
     message = raised.words[:MESSAGE_LENGTH] if raised else ""
-    return Verdict(outcome=outcome, signature=signature, note=note, message=message)
+    return Verdict(outcome=outcome, signature=str(signature) if signature else None, note=note, message=message)
 
 
 def _outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
@@ -80,10 +101,7 @@ def _outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
 
 def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
     if ending.signal == "SIGKILL" and ending.peak_rss_mb >= KERNEL_OOM_SHARE * memory_mb:
-        return (
-            Outcome.OOM,
-            f"killed from outside at {ending.peak_rss_mb:.0f} MB: the kernel was out of memory",
-        )
+        return Outcome.OOM, f"killed from outside at {ending.peak_rss_mb:.0f} MB: the kernel was out of memory"
     if ending.signal is not None:
         return Outcome.CRASH, ""
     if ending.exit_code == 0:
@@ -96,68 +114,140 @@ def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
 
 
 def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
-    busy = _is_busy(ending)
+    if ending.moving:
+        return Outcome.SLOW, "still moving when the clock ended"
     if ending.moving is False:
         return Outcome.HANG, "busy at the same place until the clock ended"
-    if ending.moving is None and not busy:
-        return Outcome.HANG, "idle until the clock ended"
-    if ending.moving is None:
+    if _is_busy(ending):
         return Outcome.SLOW, "busy when the clock ended; no stacks to tell whether it moved"
-    return Outcome.SLOW, "still moving when the clock ended"
+    return Outcome.HANG, "idle until the clock ended"
 
 
 def _is_busy(ending: Ending) -> bool:
     return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
 
 
-def _signature(outcome: Outcome, ending: Ending, stderr: str) -> str | None:
+def _signature(outcome: Outcome, ending: Ending, stderr: str) -> Signature | None:
     match outcome:
         case Outcome.FAIL:
-            return f"exit code {ending.exit_code}"
+            return Signature(f"exit code {ending.exit_code}")
         case Outcome.CRASH:
-            return _located(ending.signal or "signal", _crash_frames(stderr))
+            return Signature(ending.signal or "signal", _crash_frames(stderr))
         case Outcome.OOM:
-            return ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL"
+            return Signature(ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL")
         case Outcome.HANG:
             return _hang_signature(ending)
         case _:
             return None
 
 
-def _crash_frames(stderr: str) -> list[str]:
-    """Return the frames that faulthandler wrote, innermost first."""
-    _, found, report = stderr.rpartition("Current thread ")
-    if not found:
-        return []
-    frames = []
-    for line in report.splitlines()[1:]:
-        frame = _FRAME.match(line)
-        if frame is None:
-            break
-        frames.append(_frame_name(frame["file"], frame["function"]))
-    return frames
+def _crash_frames(stderr: str) -> tuple[str, ...]:
+    """Return the innermost frames that faulthandler wrote."""
+    _, header, report = stderr.rpartition("Current thread ")
+    frames = takewhile(bool, map(_read_frame, report.splitlines()[1:])) if header else ()
+    return tuple(frame.name for frame in frames if frame)[:SIGNATURE_FRAMES]
 
 
-def _hang_signature(ending: Ending) -> str:
-    stall = ending.evidence.get("stall")
-    if stall:
-        waits = Counter(str(thread["wait"]) for thread in stall)
-        return "stuck: " + ", ".join(wait if n == 1 else f"{n} x {wait}" for wait, n in sorted(waits.items()))
-    samples = ending.evidence.get("samples")
-    if samples and ending.moving is False:
-        return _located("spins", [_NUMBERS.sub("N", frame) for frame in samples[-1]])
+def _hang_signature(ending: Ending) -> Signature:
+    evidence = AttemptEvidence.model_validate(ending.evidence)
+    if evidence.stall:
+        waits = Counter(thread.wait for thread in evidence.stall)
+        words = ", ".join(wait if count == 1 else f"{count} x {wait}" for wait, count in sorted(waits.items()))
+        return Signature(f"{STUCK}: {words}")
+    if evidence.samples and ending.moving is False:
+        frames = evidence.samples[-1][:SIGNATURE_FRAMES]
+        return Signature("spins", tuple(_NUMBERS.sub("N", frame) for frame in frames))
     if ending.moving:
-        return "spins, moving"
-    return "spins" if _is_busy(ending) else "idle"
+        return Signature("spins, moving")
+    return Signature("spins" if _is_busy(ending) else "idle")
 
 
-def _located(what: str, frames: Sequence[str]) -> str:
-    place = " < ".join(frames[:SIGNATURE_FRAMES])
-    return f"{what} in {place}" if place else what
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracebackFrame:
+    """One line of a traceback: a function of a file, without folder and line number, which move."""
+
+    file: str
+    function: str
+
+    @property
+    def name(self) -> str:
+        """As a signature shows it: `merge_devices (fake_tensor.py)`."""
+        return f"{self.function} ({PurePath(self.file).name})"
+
+    @property
+    def is_helper(self) -> bool:
+        """True for what only raises or calls on behalf of others."""
+        return _HELPERS.fullmatch(self.function) is not None
 
 
-def _frame_name(file: str, function: str) -> str:
-    return f"{function} ({PurePath(file).name})"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """The exception that ended a script."""
+
+    type: str  # of the cause, where the traceback shows what a compiler's exception was raised for
+    frames: tuple[TracebackFrame, ...]  # innermost first
+    words: str = ""  # the first line of the cause's message: releases wrap it more often than they reword it
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The innermost frame that means something, and the innermost one of the script that led there."""
+        telling = [frame for frame in self.frames if not frame.is_helper] or list(self.frames)
+        if not telling:
+            return ()
+        script = self.frames[-1].file  # the outermost frame is the script's own
+        inner, rest = telling[0], telling[1:]
+        if inner.file != script:
+            rest = [frame for frame in self.frames if frame.file == script]
+        return tuple(frame.name for frame in (inner, *rest[:1]))
+
+
+def _read_frame(line: str) -> TracebackFrame | None:
+    """Return the frame that a line of a traceback or of faulthandler's report names."""
+    match = _FRAME.match(line)
+    return TracebackFrame(file=match["file"], function=match["function"]) if match else None
+
+
+def read_exception(stderr: str) -> Raised | None:
+    """Return the exception of the last traceback, if any; a chained cause comes before that one and does not count."""
+    lines = stderr.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if not starts:
+        return None
+    frames: list[TracebackFrame] = []
+    raises: str | None = None  # the type that the innermost frame's source line raises
+    for number in range(starts[-1] + 1, len(lines)):
+        line = lines[number]
+        if frame := _read_frame(line):
+            frames.append(frame)
+            raises = None
+        elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
+            wrapper = exception["type"].rpartition(".")[2]
+            message = [line[exception.end() :].strip(), *lines[number + 1 :]]
+            cause, words = _cause(wrapper, message, raises)
+            return Raised(type=cause or wrapper, frames=tuple(reversed(frames)), words=words)
+        elif raised := _RAISES.match(line):
+            raises = raised["type"]
+    return None
+
+
+def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> tuple[str | None, str]:
+    """Return type and message of what a compiler's exception was raised for; None for a type that nothing shows."""
+    if wrapper not in _WRAPPERS:
+        return None, message[0]
+    # "backend='inductor' raised:" and "Failed running call_method …:" stand alone on a line, the cause on the next
+    stands_alone = len(message) > 1 and message[1].strip() and message[0].endswith(":")
+    text = message[1].strip() if stands_alone else message[0]
+    shown = None
+    while prefix := _PREFIX.match(text):
+        shown, text = prefix["type"], text[prefix.end() :].strip()
+        if shown not in _WRAPPERS:
+            return shown, text
+    for line in message:
+        if not line.strip():
+            break
+        if got := _GOT.search(line):
+            return got["type"], got["words"]
+    return (raises if raises and raises != "Unsupported" else shown), text
 
 
 def passes_needed(seen: int, made: int, luck: float) -> int:
@@ -168,8 +258,8 @@ def passes_needed(seen: int, made: int, luck: float) -> int:
 def combine(attempts: Sequence[Attempt]) -> Attempt | None:
     """Return the attempt that speaks for a cell.
 
-    An observing one never does. A `slow` one speaks only while nothing longer decided. Of several, the most
-    frequent red outcome speaks, since a pass does not take a hang back.
+    An observing attempt never does, and a `slow` one only while nothing longer decided. Of several, the most frequent
+    red outcome speaks, since a pass does not take a hang back.
     """
     attempts = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
     decided = [attempt for attempt in attempts if attempt.outcome is not Outcome.SLOW] or attempts

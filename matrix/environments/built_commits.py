@@ -2,22 +2,31 @@
 
     commits/<id>/environment.json, build.log, probe-<config>.log
 
-What came of a commit is kept, so that it need not be built again to know it. Only one of them is there at a time.
+The result of each commit is kept, so that it need not be built again. Only one commit is installed at a time.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from matrix.environments.cache import INSTALL_TIMEOUT, EnvironmentCache
 from matrix.environments.canary import inspect
-from matrix.environments.commander import InstallError, condensed
-from matrix.environments.environ import beside_folder, cell_environ_of
+from matrix.environments.commander import (
+    INSTALL_TIMEOUT,
+    CancelledError,
+    Commander,
+    InstallError,
+    InstallSettings,
+    condensed,
+)
+from matrix.environments.disk import Disk
+from matrix.environments.installation import side_packages
 from matrix.environments.provider import silent
+from matrix.environments.whole_files import write_whole
 from matrix.model import Build, Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
@@ -33,32 +42,35 @@ PROCESSES = 10_000  # alive at once: a compiler and its drivers for each of a bi
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "WHICHTORCH_")  # what steered the Python that runs whichtorch
 
 
-class BuiltCommits(EnvironmentCache):
-    """What the commits of one checkout become. `go_to` checks one out, from whatever thread asks for it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBuild:
+    """How a commit that is checked out becomes something to run."""
+
+    folder: Path  # the checkout
+    command: str  # for the shell
+    interpreter: Path  # the Python that sees the build
+    timeout: float = INSTALL_TIMEOUT  # seconds, of one build
+
+
+class BuiltCommits:
+    """What the commits of one checkout become. `go_to` checks a commit out, from any thread."""
 
     def __init__(
-        self,
-        home: Path,
-        *,
-        folder: Path,
-        command: str,
-        interpreter: Path,
-        config: Config,
-        go_to: Callable[[str], None],
-        timeout: float = INSTALL_TIMEOUT,
-        fresh: bool = False,
+        self, home: Path, build: CommitBuild, config: Config, go_to: Callable[[str], None], *, fresh: bool = False
     ) -> None:
-        super().__init__(home, install_timeout=timeout)
-        self._folder, self._command, self._python, self.config = folder, command, interpreter, config
-        self._go_to, self._fresh = go_to, fresh
+        self.home = home.absolute()
+        self.config = config
+        self._build, self._go_to, self._fresh = build, go_to, fresh
+        self._settings = InstallSettings(home=self.home, timeout=build.timeout)
+        self._disk = Disk(self.home)
         self._building = threading.Lock()
         self._present: str | None = None  # the commit that is built now
-        self._tried: set[str] = set()  # in this run
+        self._built: set[str] = set()  # identities of what this run has built, or could not build
 
     def request(self, commit: str) -> Request:
         """Return what asks for a commit."""
         build = Build(name=BUILD)
-        return Request(torch=commit, python="", build=build, config=self.config, interpreter=self._python)
+        return Request(torch=commit, python="", build=build, config=self.config, interpreter=self._build.interpreter)
 
     def known(self, request: Request) -> Environment | None:
         """Return what a commit was when it was built, None where it never was or could not be."""
@@ -66,101 +78,103 @@ class BuiltCommits(EnvironmentCache):
         return kept if kept is not None and kept.is_usable else None
 
     def is_installed(self, request: Request) -> bool:
-        """Return whether nothing needs to be built: it is there, or it is known that it cannot be."""
+        """Return whether nothing needs to be built: the commit is there, or is known to be unbuildable."""
         kept = self._kept(request)
         return self._present == request.torch or (kept is not None and not kept.is_usable)
+
+    def typical_install(self) -> float:
+        """Return the seconds that a build may take: builds are not measured."""
+        return self._build.timeout
+
+    def in_the_way(self, request: Request) -> None:
+        """Return None: no index is needed."""
 
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
-        """Return a commit, built and probed; what could not be is not tried again, unless all is to be fresh."""
+        """Return a commit, built and probed; an unbuildable one is not built again, unless all is to be fresh."""
+        folder = self._kept_folder(request)
+        commander = Commander(settings=self._settings, logs=folder, cancelled=cancelled, stage=stage or silent)
         with self._building:
-            self._stages[_label(request)] = stage or silent
             environment = self._kept(request)
             is_ready = environment is not None and self._present == request.torch
             if not is_ready and (environment is None or environment.is_usable):
+                # an interrupt, or out of time: nothing is kept, the next run may have more luck
                 try:
-                    environment = self._built(request, cancelled)
-                except InstallError as error:  # an interrupt, or out of time: the next run may have more luck
+                    environment = self._made(request, commander)
+                except CancelledError as error:
+                    return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=str(error))
+                except InstallError as error:
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=error.reason, log=error.log)
             assert environment is not None
-            self._tell(request, "ready" if environment.is_usable else str(environment.outcome))
+            commander.stage("ready" if environment.is_usable else str(environment.outcome))
             return environment
 
     def release(self, request: Request) -> None:
-        """Do nothing: it stays until the next one is built."""
+        """Do nothing: a commit stays until the next one is built."""
 
     # below: with the lock held
 
-    def _built(self, request: Request, cancelled: threading.Event | None) -> Environment:
+    def _made(self, request: Request, commander: Commander) -> Environment:
         """Check a commit out, build and probe it, and keep what it is."""
-        commit, folder = request.torch, self._kept_folder(request)
-        folder.mkdir(parents=True, exist_ok=True)
+        commit, interpreter = request.torch, self._build.interpreter
+        commander.logs.mkdir(parents=True, exist_ok=True)
         self._present = None
         self._go_to(commit)
-        self._tell(request, "building")
-        log = folder / "build.log"
-        ending = self._commander.run(
-            ("/bin/sh", "-c", self._command),
-            env=self._environ(),
-            log=log,
-            what="the build",
-            cancelled=cancelled,
-            cwd=self._folder,
-            processes=PROCESSES,
-        )
+        commander.stage("building")
+        log = commander.logs / "build.log"
+        builder = replace(commander, cwd=self._build.folder, processes=PROCESSES)
+        argv = ("/bin/sh", "-c", self._build.command)
+        ending = builder.run(argv, env=self._environ(), log=log, what="the build")
         if ending.exit_code != 0:
             reason = _reason(ending, log)
             return self._keep(request, self._environment(request, outcome=Outcome.UNBUILDABLE, reason=reason, log=log))
         self._present = commit
-        self._tell(request, "probing")
-        config, python = request.config, self._python
-        env = cell_environ_of(config, python, beside_folder(config, "existing", self.home))
-        found = inspect(python, env, folder, config.name, self._commander, cancelled)
-        if found.python:
-            self._beside(request, found.python, python, cancelled)
-        fields: dict[str, object] = {"torch": found.torch or commit, "python": found.python, "packages": found.packages}
-        fields |= {"fingerprint": found.fingerprint}
-        if found.problem is not None:
-            fields |= {"outcome": Outcome.BROKEN, "reason": found.problem, "log": found.log}
+        findings = inspect(request, interpreter, commander)
+        if findings.python:
+            side_packages(request.config, findings.python, interpreter, self._disk, commander)
+        fields: dict[str, object] = {
+            "torch": findings.torch or commit,
+            "python": findings.python,
+            "packages": findings.packages,
+            "fingerprint": findings.fingerprint,
+        }
+        if findings.problem is not None:
+            fields |= {"outcome": Outcome.BROKEN, "reason": findings.problem, "log": findings.log}
         return self._keep(request, self._environment(request, **fields))
-
-    def _tell(self, request: Request, stage: str) -> None:
-        self._stages.get(_label(request), silent)(stage)
 
     def _environ(self) -> dict[str, str]:
         """Return the user's environment with the interpreter's folder first on PATH, as in an activated venv."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
-        binaries = self._python.parent
+        binaries = self._build.interpreter.parent
         env["PATH"] = os.pathsep.join([str(binaries), env.get("PATH", os.defpath)])
         if (binaries.parent / "pyvenv.cfg").exists():
             env["VIRTUAL_ENV"] = str(binaries.parent)
         return env
 
     def _environment(self, request: Request, **fields: object) -> Environment:
-        given: dict[str, object] = {"torch": request.torch, "python": ""}
-        return Environment.model_validate(
-            given
-            | {
-                "id": self._identity(request),
-                "label": _label(request),
-                "build": BUILD,
-                "config": request.config.name,
-                "interpreter": self._python,
-            }
-            | fields
-        )
+        config = request.config.name
+        parts = ["commit", request.torch[:10], *([] if config == "default" else [config])]
+        known: dict[str, object] = {
+            "id": self._identity(request),
+            "label": "-".join(parts),
+            "torch": request.torch,
+            "python": "",
+            "build": BUILD,
+            "config": config,
+            "interpreter": self._build.interpreter,
+        }
+        return Environment.model_validate(known | fields)
 
     def _identity(self, request: Request) -> str:
         config = request.config.model_dump(mode="json", exclude={"summary"})
-        return digest(["commit", request.torch, str(self._python), self._command, config])
+        return digest(["commit", request.torch, str(self._build.interpreter), self._build.command, config])
 
     def _kept_folder(self, request: Request) -> Path:
         return self.home / "commits" / self._identity(request)
 
     def _kept(self, request: Request) -> Environment | None:
-        identity = self._identity(request)
-        if self._fresh and identity not in self._tried:
+        if self._fresh and self._identity(request) not in self._built:
             return None
         try:
             text = (self._kept_folder(request) / "environment.json").read_text(encoding="utf-8")
@@ -169,17 +183,9 @@ class BuiltCommits(EnvironmentCache):
             return None
 
     def _keep(self, request: Request, environment: Environment) -> Environment:
-        file = self._kept_folder(request) / "environment.json"
-        partial = file.with_suffix(".partial")
-        partial.write_text(environment.model_dump_json(), encoding="utf-8")
-        partial.replace(file)
-        self._tried.add(environment.id)
+        write_whole(self._kept_folder(request) / "environment.json", environment.model_dump_json())
+        self._built.add(environment.id)
         return environment
-
-
-def _label(request: Request) -> str:
-    parts = ["commit", request.torch[:10]]
-    return "-".join(parts if request.config.name == "default" else [*parts, request.config.name])
 
 
 def _reason(ending: Ending, log: Path) -> str:

@@ -1,78 +1,166 @@
-"""Run the probe inside an environment and read what it found."""
+"""Run the probe inside an environment, and make an Environment of what it found."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.environments.commander import Commander, InstallError
+from matrix.environments.environ import beside_folder, cell_environ_of
+from matrix.environments.installation import (
+    Package,
+    ProbedEnvironment,
+    environment_id,
+    is_unchanged,
+    side_packages,
+    stamps_of,
+)
+from matrix.model import Environment, Fingerprint, Outcome, digest
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Mapping
+    from matrix.environments.disk import Disk
+    from matrix.environments.installation import InstallFolder, Stamp
+    from matrix.model import Request
 
 PROBE = Path(__file__).parent / "inside" / "probe.py"
+QUESTIONS = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What the probe says; where `problem` is set the canary failed, and much may be missing."""
+    """The probe's answer. Where `problem` is set, the canary failed and much of the rest may be missing."""
 
     problem: str | None
     log: Path
     torch: str = ""
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
-    fingerprint: dict[str, Any] = field(default_factory=dict)
-    watched: tuple[str, ...] = ()
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    watched: tuple[Path, ...] = ()  # files that say whether an environment of the user's has changed
 
 
-def inspect(
-    interpreter: Path,
-    env: Mapping[str, str],
-    logs: Path,
-    name: str,
-    commander: Commander,
-    cancelled: threading.Event | None,
-) -> Findings:
-    """Probe an environment. A canary that fails, dies or hangs is a finding; only an interrupt is raised."""
-    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in name)
-    log, answer = logs / f"probe-{safe}.log", logs / f"probe-{safe}.json"
+def inspect(request: Request, interpreter: Path, commander: Commander) -> Findings:
+    """Probe an environment under the request's config.
+
+    A canary that fails, dies or hangs is a finding. Raises CancelledError.
+    """
+    commander.stage("probing")
+    config, logs = request.config, commander.logs
+    beside = beside_folder(config, request.python or "existing", commander.settings.home)
+    env = cell_environ_of(config, interpreter, beside)
+    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in config.name)
+    log, answer_file = logs / f"probe-{safe}.log", logs / f"probe-{safe}.json"
     logs.mkdir(parents=True, exist_ok=True)
-    answer.unlink(missing_ok=True)
+    answer_file.unlink(missing_ok=True)
     # a copy of its own: neither the tool's folder nor its bytecode is part of the environment
     script = logs / "probe.py"
     shutil.copyfile(PROBE, script)
-    argv = (str(interpreter), str(script), str(answer))
     how = ""
     try:
-        ending = commander.run(argv, env=env, log=log, what="the canary", cancelled=cancelled, timeout=PROBE_TIMEOUT)
+        argv = (str(interpreter), str(script), str(answer_file))
+        ending = commander.run(argv, env=env, log=log, what="the canary", timeout=PROBE_TIMEOUT)
         if ending.signal:
             how = f"it died with {ending.signal}"
         elif ending.exit_code != 0:
             how = f"exit code {ending.exit_code}"
     except InstallError as error:
-        if error.log is None:  # an interrupt
-            raise
         how = error.reason
     try:
-        found = json.loads(answer.read_text(encoding="utf-8"))
+        answer = json.loads(answer_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Findings(problem=f"the canary did not start: {how or 'no answer'}", log=log)
     problem = None
-    if found.get("error") or found["step"] != "done" or how:
-        problem = f"the canary fails at {found['step']!r}: {found.get('problem') or how or 'it ended early'}"
-    packages = found.get("packages", {})
+    if answer.get("error") or answer["step"] != "done" or how:
+        problem = f"the canary fails at {answer['step']!r}: {answer.get('problem') or how or 'it ended early'}"
+    packages = answer.get("packages", {})
     return Findings(
         problem=problem,
         log=log,
-        torch=packages.get("torch", found.get("torch", "")),
-        python=found.get("python", ""),
+        torch=packages.get("torch", answer.get("torch", "")),
+        python=answer.get("python", ""),
         packages=packages,
-        fingerprint=found.get("fingerprint", {}),
-        watched=tuple(found.get("watched", ())),
+        fingerprint=Fingerprint.model_validate(answer.get("fingerprint", {})),
+        watched=tuple(map(Path, answer.get("watched", ()))),
     )
+
+
+def known_environment(request: Request, folder: InstallFolder) -> Environment | None:
+    """Return what an earlier probe found, None where there was none or files have changed since."""
+    probed = folder.probed(request.config)
+    # an environment of the user's must still be there; ours can be made again
+    is_users = request.interpreter is not None
+    if probed is None or not is_unchanged(probed.watched, missing_is_changed=is_users):
+        return None
+    return environment_of(request, probed.environment)
+
+
+def probed_installation(request: Request, folder: InstallFolder, disk: Disk, commander: Commander) -> Environment:
+    """Return an installation as a config makes it, probed once per config."""
+    installation = folder.installation()
+    assert installation is not None
+    python, packages = installation.python, installation.packages
+    beside = side_packages(request.config, python, folder.python, disk, commander)
+    identity = environment_id(request, python, packages, beside)
+    probed = folder.probed(request.config)
+    # A newer probe asks more: what is installed is probed again, while an evicted environment stays as it is known.
+    if probed is not None and probed.environment["id"] == identity and probed.asked == QUESTIONS:
+        return environment_of(request, probed.environment)
+    fields = {
+        "id": identity,
+        "torch": next(package.version for package in packages if package.name == "torch"),
+        "python": python,
+        "interpreter": folder.python,
+        "packages": {package.name: package.version for package in packages},
+        "notes": installation.notes,
+    }
+    return _settled(request, fields, inspect(request, folder.python, commander), folder, installation.watched)
+
+
+def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, commander: Commander) -> Environment:
+    """Return an environment of the user's as it is. It is probed again when its files have changed."""
+    if (known := known_environment(request, folder)) is not None:
+        return known
+    interpreter = request.interpreter
+    assert interpreter is not None
+    if not os.access(interpreter, os.X_OK) or interpreter.is_dir():
+        raise InstallError(f"there is no interpreter {interpreter}")
+    findings = inspect(request, interpreter, commander)
+    python = findings.python
+    git_version = str(findings.fingerprint.git_version)
+    packages = [
+        Package(name=name, version=version, size=0, inode=0, digest=git_version if name == "torch" else "")
+        for name, version in findings.packages.items()
+    ]
+    beside = side_packages(request.config, python, interpreter, disk, commander) if python else []
+    fields = {
+        "id": environment_id(request, python, packages, beside),
+        "torch": findings.torch,
+        "python": python,
+        "interpreter": interpreter,
+        "packages": findings.packages,
+    }
+    return _settled(request, fields, findings, folder, stamps_of(findings.watched))
+
+
+def _settled(
+    request: Request, fields: dict[str, Any], findings: Findings, folder: InstallFolder, watched: tuple[Stamp, ...]
+) -> Environment:
+    """Keep a usable environment and return it; a broken one is returned only, and probed again by the next run."""
+    if findings.problem is not None:
+        broken = {"outcome": Outcome.BROKEN, "reason": findings.problem, "log": findings.log}
+        return environment_of(request, fields | broken)
+    environment = environment_of(request, fields | {"fingerprint": findings.fingerprint})
+    kept = environment.model_dump(mode="json", exclude={"label", "options"})
+    folder.keep_probed(request.config, ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS))
+    return environment
+
+
+def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
+    """Return an Environment with the names that this request gives it."""
+    names = {"label": request.label, "build": request.build.name, "config": request.config.name}
+    return Environment(**fields | names | {"options": request.options})

@@ -6,22 +6,26 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from matrix.environments.index.builds import kept_folder
-from matrix.environments.index.sources import Sources, without_credentials
+from matrix.environments.index.sources import Sources, configured_sources, without_credentials
+from matrix.environments.provider import silent
 from matrix.privacy.redaction import Redactor
+from matrix.process import supervision
 from matrix.process.marks import mark_for
-from matrix.process.supervision import Ending, Task
+from matrix.process.supervision import Ending, Supervised, Task
 from matrix.process.tools import find_tool
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from matrix.environments.provider import Stage
     from matrix.model import Build
 
+INSTALL_TIMEOUT: float = 1800  # seconds for one step of an install: 3 GB over a slow line
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether the user has interrupted
 REASON_LENGTH = 400  # characters of uv's own explanation that a table can show
 LOG_READ = 64 * 2**10  # bytes of the end of a log in which an explanation is looked for
@@ -33,19 +37,6 @@ _KEPT = re.compile(
 _FOREIGN = ("UV_", "PIP_", "PYTHON", "CONDA_", "VIRTUAL_ENV", "WHICHTORCH_")
 
 
-class Running(Protocol):
-    """What is needed of a started task."""
-
-    def wait(self) -> Ending:
-        """Return how it ended."""
-
-    def interrupt(self) -> None:
-        """Stop it now."""
-
-
-Start = Callable[[Task], Running]  # `supervise.start`, or a stand-in
-
-
 class InstallError(Exception):
     """An environment cannot be made. `reason` is one line, `log` has the whole story."""
 
@@ -55,7 +46,7 @@ class InstallError(Exception):
         self.log = log
 
 
-class CancelledError(InstallError):
+class CancelledError(Exception):
     """The user interrupted."""
 
     def __init__(self) -> None:
@@ -63,51 +54,57 @@ class CancelledError(InstallError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commander:
-    """Runs commands for the environments of one state folder."""
+class InstallSettings:
+    """How commands are run for the environments of one state folder."""
 
     home: Path
-    start: Start
-    sources: Sources
-    timeout: float  # seconds, for one command
+    timeout: float = INSTALL_TIMEOUT  # seconds, for one command
+    sources: Sources = field(default_factory=configured_sources)
     redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # of the logs
 
+    @property
+    def uv_cache(self) -> Path:
+        """The folder that uv unpacks wheels into."""
+        return self.home / "cache" / "uv"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commander:
+    """Runs the commands that one request needs: knows where they log, who follows them and who may interrupt them."""
+
+    settings: InstallSettings
+    logs: Path  # folder
+    cancelled: threading.Event | None = None
+    stage: Stage = silent
+    cwd: Path | None = None  # None: the state folder
+    processes: int = 512  # that a command may have alive at once
+
     def run(
-        self,
-        argv: tuple[str, ...],
-        *,
-        env: Mapping[str, str],
-        log: Path,
-        what: str,
-        cancelled: threading.Event | None,
-        timeout: float | None = None,
-        cwd: Path | None = None,
-        processes: int = 512,
+        self, argv: tuple[str, ...], *, env: Mapping[str, str], log: Path, what: str, timeout: float | None = None
     ) -> Ending:
         """Run a command to its end with all its output, redacted, in `log`.
 
-        It runs in the state folder unless `cwd` says where, with so many `processes` alive at once. Raises
-        CancelledError on an interrupt, InstallError where it takes too long or cannot be run; `what` names it
-        there. A failed command is the caller's to judge.
+        Raises CancelledError on an interrupt, InstallError where it takes too long or cannot be run; the message
+        calls the command `what`. The caller judges the exit code.
         """
-        if cancelled is not None and cancelled.is_set():
+        if self.cancelled is not None and self.cancelled.is_set():
             raise CancelledError
         log.parent.mkdir(parents=True, exist_ok=True)
-        limit = timeout or self.timeout
+        home, limit = self.settings.home, timeout or self.settings.timeout
         task = Task(
             argv=argv,
-            cwd=str(cwd or self.home),
+            cwd=str(self.cwd or home),
             env=dict(env),
             stdout=str(log),
             stderr=str(log),
             timeout=limit,
-            processes=processes,
-            mark=mark_for(self.home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
+            processes=self.processes,
+            mark=mark_for(home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
         )
         try:
-            ending = _wait(self.start(task), cancelled)
+            ending = _wait(supervision.start(task), self.cancelled)
         finally:
-            self.redactor.file(log)
+            self.settings.redactor.file(log)
         if ending.stopped_by == "interrupt":
             raise CancelledError
         if ending.problem:
@@ -116,27 +113,20 @@ class Commander:
             raise InstallError(f"{what} took longer than {limit:g} s", log)
         return ending
 
-    def uv(
-        self,
-        *arguments: str,
-        log: Path,
-        what: str,
-        cancelled: threading.Event | None,
-        build: Build | None = None,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
+    def uv(self, *arguments: str, log: Path, what: str, build: Build | None = None) -> None:
         """Run uv with the state folder's cache and exactly the sources that a build means.
 
         Raises InstallError with uv's own explanation in one line.
         """
-        env = uv_environ(self.sources, build, self.home, lock_timeout=self.timeout, environ=environ)
-        ending = self.run((uv_path(), *arguments), env=env, log=log, what=what, cancelled=cancelled)
+        settings = self.settings
+        env = uv_environ(settings.sources, build, settings.home, lock_timeout=settings.timeout)
+        ending = self.run((uv_path(), *arguments), env=env, log=log, what=what)
         if ending.exit_code != 0:
             raise InstallError(f"{what} failed: {condensed(log, ending)}", log)
 
 
-def _wait(running: Running, cancelled: threading.Event | None) -> Ending:
-    """Wait for a task, passing on an interrupt within INTERRUPT_CHECK seconds."""
+def _wait(running: Supervised, cancelled: threading.Event | None) -> Ending:
+    """Wait for a task, and pass on an interrupt within INTERRUPT_CHECK seconds."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -169,17 +159,12 @@ def uv_path() -> str:
 
 
 def uv_environ(
-    sources: Sources,
-    build: Build | None,
-    home: Path,
-    *,
-    lock_timeout: float,
-    environ: Mapping[str, str] = os.environ,
+    sources: Sources, build: Build | None, home: Path, *, lock_timeout: float, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the whole environment uv runs with: nothing of the user's settings but `sources`.
+    """Return the whole environment that uv runs with: of the user's settings only `sources` are in it.
 
-    Indexes are told through variables, not arguments, because they may hold credentials. Kept
-    wheels of nightlies count as found, whatever their index still has.
+    Indexes are passed in variables, not arguments, because their URLs may hold credentials. Kept wheels of
+    nightlies can be found, whatever their index still has.
     """
     kept = kept_folder(home, build) if build is not None else None
     env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
@@ -220,7 +205,7 @@ def condensed(log: Path, ending: Ending | None = None) -> str:
     except OSError:
         text = ""
     lines = [re.sub(r"^[\s×╰─▶│├•|]+", "", line).strip() for line in text.splitlines()]  # noqa: RUF001
-    start = next((place for place, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
+    start = next((index for index, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
     kept = lines[start:] if start is not None else lines[-5:]
     words = " ".join(re.sub(r"^(error|cause): ", "", line) for line in kept if line and not line.startswith("hint:"))
     words = re.sub(r"\w+://\S+", lambda url: without_credentials(url[0]), words)

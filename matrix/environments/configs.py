@@ -51,10 +51,7 @@ BUILTIN: dict[str, Config] = {config.name: config for config in _KNOWN}
 
 
 def config_named(name: str, custom: Mapping[str, Config]) -> Config:
-    """Return the config called `name`; one of the matrix file's own goes before a built-in.
-
-    Raises UsageError with the nearest names.
-    """
+    """Return the config called `name`, from the matrix file or built in. Raises UsageError with the nearest name."""
     known = BUILTIN | dict(custom)
     if name in known:
         return known[name]

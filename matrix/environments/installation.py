@@ -1,25 +1,33 @@
-"""Make an environment from its lock, and say what is really there."""
+"""Make an installation from its lock with uv; say what is there of it, and keep that on disk."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
-from dataclasses import asdict, dataclass
+import os
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
+from pydantic import BaseModel, ValidationError
 
-from matrix.environments.commander import CancelledError, Commander, InstallError
+from matrix.environments.commander import Commander, InstallError
+from matrix.environments.environ import beside_folder
 from matrix.environments.resolution import is_same_version, locked_versions
 from matrix.environments.uv_cache import forget
+from matrix.environments.whole_files import remove_tree, write_whole
+from matrix.model import digest
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from matrix.model import Build, Request
+    from matrix.environments.disk import Disk
+    from matrix.model import Build, Config, Request
+
+Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,97 +41,117 @@ class Package:
     digest: str  # of the contents that RECORD names: two wheels of one version may differ
     requires: tuple[str, ...] = ()  # as its metadata says, markers and all
 
-    @property
-    def kept(self) -> dict[str, str | int]:
-        """What makes it up again, but for what it requires."""
-        return {name: value for name, value in asdict(self).items() if name != "requires"}
+
+class Installation(BaseModel):
+    """What was installed: `installation.json`, which stays when the installation is evicted."""
+
+    label: str
+    build: str
+    python: str  # full version
+    packages: tuple[Package, ...]
+    notes: tuple[str, ...] = ()
+    watched: tuple[Stamp, ...]  # the local wheels: a wheel that was built again is another installation
+    requires: dict[str, tuple[str, ...]] = {}
+    seconds: float | None = None  # that the install took
 
 
-def create(
-    venv: Path,
-    lock: Path,
-    interpreter: Path,
-    build: Build,
-    logs: Path,
-    commander: Commander,
-    cancelled: threading.Event | None,
-) -> None:
-    """Create `venv` with exactly what `lock` pins. Raises InstallError.
+class ProbedEnvironment(BaseModel):
+    """What a config's probe found: `configs/<key>.json`."""
 
-    Bytecode is not compiled here: 5,500 files cost 5.6 s on two cores, while the probe's import writes
-    what every cell needs (import torch 1.9 s before, 0.9 s after) for 0.1 s.
+    environment: dict[str, Any]  # fields of an Environment, but for the names that a request gives it
+    watched: tuple[Stamp, ...]
+    asked: str = ""  # digest of the probe
+
+
+class InstallFolder:
+    """The files of one installation, in envs/<install key> of the state folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.venv = path / "venv"
+        self.python = self.venv / "bin" / "python"
+        self.lock = path / "lock.txt"  # exact pins, as resolved
+        self.installed = path / "installed.txt"  # the lock, with the kept wheels by their paths
+        self.logs = path / "logs"
+        self.complete = path / "complete"  # exists while `venv` is whole
+        self.used = path / "used"  # changed at every use
+        self._record = path / "installation.json"
+
+    def installation(self) -> Installation | None:
+        """Return what was installed, evicted since or not."""
+        try:
+            return Installation.model_validate_json(self._record.read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def keep_installation(self, installation: Installation) -> None:
+        """Keep what was installed; what packages require is in `Installation.requires`."""
+        write_whole(self._record, installation.model_dump_json(exclude={"packages": {"__all__": {"requires"}}}))
+
+    def probed(self, config: Config) -> ProbedEnvironment | None:
+        """Return what the probe found under a config."""
+        try:
+            return ProbedEnvironment.model_validate_json(self._probed_file(config).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def keep_probed(self, config: Config, probed: ProbedEnvironment) -> None:
+        """Keep what the probe found under a config."""
+        write_whole(self._probed_file(config), probed.model_dump_json())
+
+    def _probed_file(self, config: Config) -> Path:
+        return self.path / "configs" / f"{config_key(config)}.json"
+
+
+def config_key(config: Config) -> str:
+    """Return what makes a config the same."""
+    return digest(_identifying(config))
+
+
+def environment_id(request: Request, python: str, packages: Iterable[Package], beside: Iterable[Package]) -> str:
+    """Return the identity of an environment: what was really installed, the build, the Python and the config.
+
+    Of torch the contents count, not the version alone: a wheel built again is another one.
     """
-    commander.uv(
-        *("venv", str(venv), "--python", str(interpreter), "--no-project", "--clear", "--quiet"),
-        log=logs / "venv.log",
-        what="creating the environment",
-        cancelled=cancelled,
-    )
-    try:
-        _sync(venv, lock, build, logs, commander, cancelled)
-    except CancelledError:
-        raise
-    except InstallError as error:
-        # another process has evicted a wheel that uv was about to link
-        if "archive-v" not in error.reason:
-            raise
-        forget(commander.home / "cache" / "uv")
-        _sync(venv, lock, build, logs, commander, cancelled)
-
-
-def _sync(
-    venv: Path,
-    lock: Path,
-    build: Build,
-    logs: Path,
-    commander: Commander,
-    cancelled: threading.Event | None,
-) -> None:
-    backend = ("--torch-backend", build.backend) if build.backend else ()
-    commander.uv(
-        *("pip", "sync", str(lock), "--python", str(python_of(venv)), "--quiet"),
-        *backend,
-        log=logs / "install.log",
-        what="installing",
-        cancelled=cancelled,
-        build=build,
+    packages = list(packages)
+    return digest(
+        {
+            "packages": {package.name: package.version for package in packages},
+            "torch": [package.digest for package in packages if package.name == "torch"],
+            "beside": {package.name: package.version for package in beside},
+            "build": request.build.name,
+            "python": python,
+            "config": _identifying(request.config),
+        }
     )
 
 
-def install_beside(
-    folder: Path,
-    requirements: tuple[str, ...],
-    interpreter: Path,
-    logs: Path,
-    commander: Commander,
-    cancelled: threading.Event | None,
-) -> None:
-    """Install a config's side requirements into a folder of their own, outside any environment."""
-    commander.uv(
-        *("pip", "install", "--prefix", str(folder), "--python", str(interpreter), "--quiet"),
-        *requirements,
-        log=logs / "beside.log",
-        what=f"installing {' '.join(requirements)} beside it",
-        cancelled=cancelled,
-    )
+def _identifying(config: Config) -> dict[str, Any]:
+    return config.model_dump(mode="json", exclude={"summary"})
 
 
-def check_installed(request: Request, packages: list[Package], lock: str, logs: Path) -> None:
-    """Raise InstallError where what is there is not what was asked for: never a silent substitute."""
-    there = {package.name: package.version for package in packages}
-    found = there.get("torch")
-    if found is None:
-        raise InstallError("torch is not there after the install", logs / "install.log")
-    if not is_same_version(request.torch, found) and not is_same_version(locked_versions(lock)["torch"], found):
-        raise InstallError(f"asked for torch {request.torch}, but {found} was installed", logs / "install.log")
-    for name, version in locked_versions(lock).items():
-        if name in there and not is_same_version(version, there[name]):
-            raise InstallError(f"{name} {version} was locked, but {there[name]} installed", logs / "install.log")
+def stamps_of(paths: Iterable[Path]) -> tuple[Stamp, ...]:
+    """Return size and time of change of the files that are there."""
+    stamps: list[Stamp] = []
+    for path in paths:
+        with suppress(OSError):
+            status = path.stat()
+            stamps.append((str(path), 0 if path.is_dir() else status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
 
 
-def python_of(venv: Path) -> Path:
-    """Return the interpreter of an environment."""
-    return venv / "bin" / "python"
+def is_unchanged(stamps: Iterable[Stamp], *, missing_is_changed: bool = False) -> bool:
+    """Return whether files are as they were. A missing wheel is unchanged: it is still what was installed."""
+    for path, size, changed in stamps:
+        try:
+            status = os.stat(path)  # noqa: PTH116  a rerun looks at a thousand of these
+        except OSError:
+            if missing_is_changed:
+                return False
+            continue
+        if status.st_mtime_ns != changed or (size and status.st_size != size):
+            return False
+    return True
 
 
 def python_version_of(venv: Path) -> str:
@@ -135,29 +163,25 @@ def python_version_of(venv: Path) -> str:
     return ""
 
 
-def site_packages(prefix: Path) -> list[str]:
-    """Return the folders below a prefix that packages are installed into."""
-    return [str(path) for path in sorted(prefix.glob("lib*/python*/site-packages")) if not path.parent.is_symlink()]
-
-
 def installed_packages(prefix: Path) -> list[Package]:
-    """Return what is really there, read without starting the interpreter, sorted by name."""
-    folders = list(dict.fromkeys(str(Path(folder).resolve()) for folder in site_packages(prefix)))
-    found = [_package(distribution) for distribution in metadata.distributions(path=folders)]
-    return sorted(found, key=lambda package: package.name)
+    """Return the packages below a prefix, sorted by name, without starting the interpreter."""
+    folders = sorted(path for path in prefix.glob("lib*/python*/site-packages") if not path.parent.is_symlink())
+    resolved = list(dict.fromkeys(str(path.resolve()) for path in folders))
+    packages = [_package(distribution) for distribution in metadata.distributions(path=resolved)]
+    return sorted(packages, key=lambda package: package.name)
 
 
 def _package(distribution: metadata.Distribution) -> Package:
     rows = sorted(_contents(distribution.read_text("RECORD") or ""))
-    size = sum(int(row[2]) for row in rows if row[2].isdigit())
     contents = hashlib.sha256("\n".join(f"{path} {digest}" for path, digest, _ in rows).encode()).hexdigest()
     # METADATA is a hard link into uv's cache; RECORD, which uv rewrites, is not
-    file = distribution.locate_file("") / Path(str(getattr(distribution, "_path", ""))).name / "METADATA"
+    folder = Path(str(getattr(distribution, "_path", ""))).name
+    file = Path(str(distribution.locate_file(""))) / folder / "METADATA"
     return Package(
         name=canonicalize_name(distribution.metadata["Name"]),
         version=distribution.version,
-        size=size,
-        inode=Path(str(file)).stat().st_ino if Path(str(file)).exists() else 0,
+        size=sum(int(size) for _, _, size in rows if size.isdigit()),
+        inode=file.stat().st_ino if file.exists() else 0,
         digest=contents[:16],
         requires=tuple(distribution.requires or ()),
     )
@@ -170,3 +194,73 @@ def _contents(record: str) -> Iterator[tuple[str, str, str]]:
         written = path.startswith("..") or path.endswith((".pyc", "/INSTALLER", "/REQUESTED", "/RECORD"))
         if not written and not path.endswith(("direct_url.json", "uv_cache.json")):
             yield path, row[1], row[2]
+
+
+def create(folder: InstallFolder, interpreter: Path, build: Build, commander: Commander) -> None:
+    """Create the folder's venv with exactly what `installed.txt` pins. Raises InstallError.
+
+    Bytecode is not compiled here: 5,500 files cost 5.6 s on two cores, while the probe's import writes
+    what every cell needs (import torch 1.9 s before, 0.9 s after) for 0.1 s.
+    """
+    commander.uv(
+        *("venv", str(folder.venv), "--python", str(interpreter), "--no-project", "--clear", "--quiet"),
+        log=commander.logs / "venv.log",
+        what="creating the environment",
+    )
+    try:
+        _sync(folder, build, commander)
+    except InstallError as error:
+        # another process has evicted a wheel that uv was about to link
+        if "archive-v" not in error.reason:
+            raise
+        forget(commander.settings.uv_cache)
+        _sync(folder, build, commander)
+
+
+def _sync(folder: InstallFolder, build: Build, commander: Commander) -> None:
+    backend = ("--torch-backend", build.backend) if build.backend else ()
+    commander.uv(
+        *("pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"),
+        *backend,
+        log=commander.logs / "install.log",
+        what="installing",
+        build=build,
+    )
+
+
+def check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:
+    """Raise InstallError where what is there is not what was asked for: never a silent substitute."""
+    versions, locked = {package.name: package.version for package in packages}, locked_versions(lock)
+    torch = versions.get("torch")
+    if torch is None:
+        raise InstallError("torch is not there after the install", log)
+    if not is_same_version(request.torch, torch) and not is_same_version(locked["torch"], torch):
+        raise InstallError(f"asked for torch {request.torch}, but {torch} was installed", log)
+    for name, version in locked.items():
+        if name in versions and not is_same_version(version, versions[name]):
+            raise InstallError(f"{name} {version} was locked, but {versions[name]} installed", log)
+
+
+def side_packages(config: Config, python: str, interpreter: Path, disk: Disk, commander: Commander) -> list[Package]:
+    """Return a config's side packages, installing them into their own folder if they are not there."""
+    folder = beside_folder(config, python, commander.settings.home)
+    if folder is None:
+        return []
+    complete = folder / "complete"
+    with disk.locked(f"beside-{folder.name}", commander.cancelled):
+        if not complete.exists():
+            remove_tree(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            mark = f"beside_{folder.name}"
+            disk.mark(mark, reserved=1)  # what uv unpacks for it is not left over
+            try:
+                commander.uv(
+                    *("pip", "install", "--prefix", str(folder), "--python", str(interpreter), "--quiet"),
+                    *config.beside,
+                    log=commander.logs / "beside.log",
+                    what=f"installing {' '.join(config.beside)} beside it",
+                )
+                complete.touch()
+            finally:
+                disk.unmark(mark)
+    return installed_packages(folder)

@@ -31,28 +31,27 @@ _QUERY = (
 
 
 class InterpreterNotFoundError(PreventedError):
-    """No interpreter of the asked version is there, and none could be downloaded."""
+    """No interpreter of the asked version was found, and none could be downloaded."""
 
     def __init__(self, python: str, searched: tuple[str, ...], download: str) -> None:
-        places = ", ".join(searched)
         super().__init__(
-            f"no Python {python} found; searched {places}; and uv cannot download one ({download})",
+            f"no Python {python} found; searched {', '.join(searched)}; and uv cannot download one ({download})",
             hint=f"install Python {python} and put it on PATH, or name it with --interpreter",
         )
         self.searched = searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Interpreter:
     path: Path
     version: str
     free_threaded: bool
     has_headers: bool  # inductor and cpp_extension compile against Python.h
 
-    def is_asked_for(self, python: str) -> bool:
+    def fits(self, python: str) -> bool:
         asked = python.removesuffix("t")
-        fits = self.version == asked or self.version.startswith(asked + ".")
-        return fits and self.free_threaded == python.endswith("t")
+        is_version = self.version == asked or self.version.startswith(asked + ".")
+        return is_version and self.free_threaded == python.endswith("t")
 
 
 def default_python() -> str:
@@ -63,42 +62,41 @@ def default_python() -> str:
 def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return a real CPython binary of a version such as "3.11", "3.11.7" or "3.13t".
 
-    Looks at the running one, PATH, pyenv, conda, uv, asdf and rye; one that has Python.h is better than
-    one that has not. Else uv downloads it into `home`/pythons. Raises InterpreterNotFoundError with
-    every place searched.
+    Looks at the running interpreter, PATH, pyenv, conda, uv, asdf and rye, and prefers one that has Python.h. If
+    there is none, uv downloads one into `home`/pythons. Raises InterpreterNotFoundError with everything searched.
     """
     without_headers: Path | None = None
     for candidate in _candidates(python, home, environ):
-        found = _ask(candidate)
-        if found is not None and found.is_asked_for(python):
-            if found.has_headers:
-                return found.path
-            without_headers = without_headers or found.path
+        interpreter = _query(candidate)
+        if interpreter is not None and interpreter.fits(python):
+            if interpreter.has_headers:
+                return interpreter.path
+            without_headers = without_headers or interpreter.path
     if without_headers is not None:
         return without_headers
     problem = _download(python, home, environ)
     if not problem:
-        for candidate in _in_home(home):
-            found = _ask(candidate)
-            if found is not None and found.is_asked_for(python):
-                return found.path
+        for candidate in _downloaded(home):
+            interpreter = _query(candidate)
+            if interpreter is not None and interpreter.fits(python):
+                return interpreter.path
         problem = "it reports success, but the interpreter is not there"
-    raise InterpreterNotFoundError(python, _places(home, environ), problem)
+    raise InterpreterNotFoundError(python, _searched(home, environ), problem)
 
 
 def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield binaries that may be of that version, each once, the cheapest and likeliest first."""
+    """Yield each binary that may be of that version once, the cheapest and likeliest first."""
     asked = ".".join(python.removesuffix("t").split(".")[:2])
     own = Path(getattr(sys, "_base_executable", None) or sys.executable)
-    seen: set[Path] = set()
+    yielded: set[Path] = set()
     paths = [own] if asked == default_python() else []
-    for path in (*paths, *_in_home(home), *_in_folders(environ), *_by_findpython()):
-        # a shim is a script that starts whatever pyenv thinks best; the real ones are found by themselves
+    for path in (*paths, *_downloaded(home), *_in_folders(environ), *_by_findpython()):
+        # a shim is a script that starts whatever pyenv thinks best; the real binaries are searched, too
         if path.parent.name == "shims" or not _may_be(path.name, asked):
             continue
         real = path.resolve()
-        if real not in seen and _may_be(real.name, asked):
-            seen.add(real)
+        if real not in yielded and _may_be(real.name, asked):
+            yielded.add(real)
             yield path
 
 
@@ -108,12 +106,12 @@ def _may_be(name: str, asked: str) -> bool:
     return name.startswith("python") and (version in {"", "3", asked} or asked.startswith(version + "."))
 
 
-def _in_home(home: Path) -> Iterator[Path]:
-    yield from sorted((home / "pythons").glob("*/bin/python3"))
+def _downloaded(home: Path) -> list[Path]:
+    return sorted((home / "pythons").glob("*/bin/python3"))
 
 
 def _in_folders(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield what findpython does not look at: conda's environments, and pyenv known by its shims alone."""
+    """Yield what findpython does not look at: conda's environments, and a pyenv that only its shims reveal."""
     for root in _pyenv_roots(environ):
         yield from sorted(root.glob("versions/*/bin/python3"), reverse=True)
     for root in _conda_roots(environ):
@@ -143,8 +141,8 @@ def _by_findpython() -> Iterator[Path]:
             yield version.executable
 
 
-def _ask(path: Path) -> _Found | None:
-    """Return what an interpreter says of itself; None for what is no usable CPython."""
+def _query(path: Path) -> _Interpreter | None:
+    """Return what an interpreter answers; None for what is no usable 64-bit CPython."""
     try:
         answer = subprocess.run(
             [str(path), "-I", "-S", "-c", _QUERY],
@@ -158,18 +156,18 @@ def _ask(path: Path) -> _Found | None:
         return None
     if implementation != "CPython" or bits != 64:
         return None
-    return _Found(path=Path(real), version=version, free_threaded=free_threaded, has_headers=has_headers)
+    return _Interpreter(path=Path(real), version=version, free_threaded=free_threaded, has_headers=has_headers)
 
 
 def _download(python: str, home: Path, environ: Mapping[str, str]) -> str:
-    """Let uv install an interpreter; return what kept it from that, "" where nothing did."""
+    """Let uv install an interpreter; return why it could not, "" where it could."""
     try:
         uv = uv_path()
     except InstallError as error:
         return error.reason
     env = uv_environ(configured_sources(environ), None, home, lock_timeout=DOWNLOAD_TIMEOUT, environ=environ)
     env["UV_PYTHON_DOWNLOADS"] = "manual"
-    # found or not is said at once; three retries with pauses would keep the matrix waiting
+    # three retries with pauses would keep the matrix waiting
     env.setdefault("UV_HTTP_RETRIES", "1")
     try:
         answer = subprocess.run(
@@ -188,8 +186,8 @@ def _download(python: str, home: Path, environ: Mapping[str, str]) -> str:
     return (lines[-1] if lines else f"exit code {answer.returncode}").removeprefix("cause: ")
 
 
-def _places(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return every place searched, for people."""
+def _searched(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the folders and tools searched, for people."""
     user = Path(environ.get("HOME") or Path.home())
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
     pyenv = [str(root / "versions") for root in _pyenv_roots(environ)] or [str(user / ".pyenv" / "versions")]

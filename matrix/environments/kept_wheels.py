@@ -1,72 +1,85 @@
-"""Keep the wheels of nightlies: their index drops them after some weeks, and a search may go on later than that.
+"""Keep the wheels of nightlies: their index drops them after some weeks, while a search may need them later.
 
-Of a build of nightlies from an index over the network, every wheel that only this index has (torch itself, and what
-was built with it) is fetched once, into wheels/<build> of the state folder, and installed from there, whatever the
-index does meanwhile.
+For a build of nightlies from a network index, every wheel that only this index has (torch itself, and what was built
+with it) is fetched once into wheels/<build> of the state folder, and installed from there.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
 from packaging.version import Version
 
 from matrix.environments.commander import Commander, InstallError, condensed
 from matrix.environments.index.builds import kept_folder
-from matrix.environments.index.wheel_tags import fit
-from matrix.environments.resolution import pins
+from matrix.environments.index.releases import best_fit
+from matrix.environments.resolution import index_pins
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from matrix.model import Build
 
-ASKED = "WHICHTORCH_FETCH"  # variable that tells `fetch` what to do: no argument shows an index's credentials
+ORDER = "WHICHTORCH_FETCH"  # variable that holds a FetchOrder as JSON: no argument shows an index's credentials
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder that holds the package `matrix`
-PROGRAM = f"import sys; sys.path.insert(0, {ROOT!r}); from matrix.environments.index.fetch import main; main()"
+PROGRAM = f"import sys; sys.path.insert(0, {ROOT!r}); from matrix.environments.kept_wheels import main; main()"
+PARTIAL = ".part-"  # begins the name of what is not whole yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOrder:
+    """What the program `main` is to fetch."""
+
+    index: str
+    wanted: dict[str, str]  # versions by project
+    python: str
+    folder: str  # to put the wheels into
+    certificates: str | None
 
 
 def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | None:
     """Return the kept wheel of a version that fits a Python best, None where there is none."""
-    fitting = []
-    for path in folder.glob(f"{project.replace('-', '_')}-*.whl"):
-        found = fit(path.name, project, python)
-        if found is not None and found[0] == Version(version):
-            fitting.append((found[1], path))
-    return min(fitting)[1] if fitting else None
+    filenames = sorted(path.name for path in folder.glob(f"{project.replace('-', '_')}-*.whl"))
+    best = best_fit(filenames, project, version, python)
+    return folder / best if best else None
 
 
-def keep(
-    lock: str,
-    build: Build,
-    python: str,
-    logs: Path,
-    commander: Commander,
-    cancelled: threading.Event | None,
-    stage: Callable[[str], None],
-) -> str:
+def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
     """Return a lock that installs what may vanish from kept wheels, having fetched those that are missing.
 
-    Raises InstallError where one cannot be fetched; what another index has is left to uv.
+    Raises InstallError where a wheel cannot be fetched; what another index has is left to uv.
     """
-    folder = kept_folder(commander.home, build)
+    folder = kept_folder(commander.settings.home, build)
     if folder is None:
         return lock
-    fleeting = {name: version for name, version in pins(lock).items() if _is_fleeting(version)}
+    fleeting = {name: version for name, version in index_pins(lock).items() if _is_fleeting(version)}
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
-        stage("downloading")
-        _fetch(missing, build, python, folder, logs, commander, cancelled)
+        assert build.index_url is not None
+        _fetch(
+            FetchOrder(
+                index=build.index_url,
+                wanted=missing,
+                python=python,
+                folder=str(folder),
+                certificates=commander.settings.sources.certificates,
+            ),
+            commander,
+        )
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
     lines = []
     for line in lock.splitlines():
-        wheel = next((wheels.get(name) for name in pins(line)), None)
-        lines.append(line if wheel is None else f"{next(iter(pins(line)))} @ {wheel.as_uri()}")
+        name = next(iter(index_pins(line)), "")
+        wheel = wheels.get(name)
+        lines.append(line if wheel is None else f"{name} @ {wheel.as_uri()}")
     return "\n".join(lines) + "\n"
 
 
@@ -76,30 +89,64 @@ def _is_fleeting(version: str) -> bool:
     return parsed.is_devrelease or parsed.local is not None
 
 
-def _fetch(
-    wanted: dict[str, str],
-    build: Build,
-    python: str,
-    folder: Path,
-    logs: Path,
-    commander: Commander,
-    cancelled: threading.Event | None,
-) -> None:
-    """Run `fetch` in a process of its own: it can be ended at once, wherever it waits."""
-    certificates = commander.sources.certificates
-    asked = {
-        "index": build.index_url,
-        "wanted": wanted,
-        "python": python,
-        "folder": str(folder),
-        "certificates": certificates,
-    }
-    ending = commander.run(
-        (sys.executable, "-I", "-c", PROGRAM),
-        env=os.environ | {ASKED: json.dumps(asked)},
-        log=logs / "download.log",
-        what="downloading",
-        cancelled=cancelled,
-    )
+def _fetch(order: FetchOrder, commander: Commander) -> None:
+    """Run `main` in a process of its own: it can be ended at once, wherever it waits."""
+    commander.stage("downloading")
+    log = commander.logs / "download.log"
+    env = os.environ | {ORDER: json.dumps(asdict(order))}
+    ending = commander.run((sys.executable, "-I", "-c", PROGRAM), env=env, log=log, what="downloading")
     if ending.exit_code != 0:
-        raise InstallError(f"downloading failed: {condensed(logs / 'download.log', ending)}", logs / "download.log")
+        raise InstallError(f"downloading failed: {condensed(log, ending)}", log)
+
+
+def main() -> None:
+    """Fetch what the variable orders; exit with 1 and a line where that fails."""
+    from matrix.environments.index import pages  # here: it imports requests
+
+    order = FetchOrder(**json.loads(os.environ.pop(ORDER)))
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_left_over(folder)
+    for project, version in order.wanted.items():
+        try:
+            pages.retried(functools.partial(_fetch_wheel, order, project, version))
+        except pages.PageError as error:
+            sys.exit(f"error: {project} {version}: {error.problem}")
+
+
+def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
+    """Fetch the best wheel of a version, if the index has one. Raises PageError."""
+    from matrix.environments.index import pages
+
+    listed = pages.fetch(order.index, is_index=True, certificates=order.certificates, project=project)
+    filename = best_fit((package.filename for package in listed), project, version, order.python)
+    if filename is not None:
+        package = next(package for package in listed if package.filename == filename)
+        with partial(Path(order.folder), filename) as path:
+            pages.download(package, path, order.index, order.certificates)
+            path.replace(path.with_name(filename))
+
+
+@contextmanager
+def partial(folder: Path, filename: str) -> Iterator[Path]:
+    """Give a name for a file until it is whole, locked while this process lives; remove what is left in the end."""
+    path = folder / f"{PARTIAL}{os.getpid()}-{filename}"
+    with FileLock(lock_of(path)):
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            lock_of(path).unlink(missing_ok=True)
+
+
+def lock_of(path: Path) -> Path:
+    """Return the file whose lock says that a process still writes a partial file."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def remove_left_over(folder: Path) -> None:
+    """Remove what fetches that were killed have left half-way."""
+    for lock in folder.glob(f"{PARTIAL}*.lock"):
+        with suppress(OSError, Timeout), FileLock(lock, timeout=0):  # Timeout: its process lives
+            lock.with_suffix("").unlink(missing_ok=True)
+            lock.unlink()

@@ -1,4 +1,4 @@
-"""What the rest of the program needs of something that makes environments."""
+"""What the rest of the program needs from something that makes environments."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from matrix.model import Build, Environment, Request
 
-Stage = Callable[[str], None]  # told what is being done: "resolving", "installing", "probing", …
+Stage = Callable[[str], None]  # called with what is being done: "resolving", "installing", "probing", …
 
 
 def silent(_stage: str) -> None:
-    """Tell nobody what is being done."""
+    """Do nothing: nobody follows the stages."""
 
 
 class Environments(Protocol):
@@ -27,10 +27,10 @@ class Environments(Protocol):
         """The state folder."""
 
     def known(self, request: Request) -> Environment | None:
-        """Return what an earlier install of a request was, installed now or not; None where there was none."""
+        """Return the environment that an earlier install made, evicted since or not; None where there was none."""
 
     def is_installed(self, request: Request) -> bool:
-        """Return whether using it needs no install."""
+        """Return whether the request needs no install."""
 
     def typical_install(self) -> float:
         """Return the seconds that an install takes here."""
@@ -41,14 +41,14 @@ class Environments(Protocol):
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
-        """Return the environment, ready to be used until `release`; an unusable one where it cannot be made."""
+        """Return the environment, usable until `release`. Where it cannot be made, its outcome says why."""
 
     def release(self, request: Request) -> None:
-        """Let an environment be removed when room is needed."""
+        """Allow an environment to be removed when disk is needed."""
 
 
 class Resolver(Protocol):
-    """Something that knows which exact versions requirements mean, and what packages require."""
+    """Something that turns requirements into exact versions and knows what packages require."""
 
     def locked(
         self,
@@ -60,11 +60,14 @@ class Resolver(Protocol):
         before: str | None = None,
         cancelled: threading.Event | None = None,
     ) -> tuple[str, ...]:
-        """Return the exact pins that requirements mean, installing nothing. Raises InstallError."""
+        """Return the exact pins that requirements mean, installing nothing.
 
-    def requirements_of(self, request: Request) -> dict[str, list[str]]:
-        """Return by package what its metadata requires, for an installation that was made."""
+        Raises InstallError, and CancelledError on an interrupt.
+        """
+
+    def requirements_of(self, request: Request) -> Mapping[str, Sequence[str]]:
+        """Return by package what its metadata requires, for an installation that was made, evicted or not."""
 
 
 class ResolvingEnvironments(Environments, Resolver, Protocol):
-    """Both: what searches over packages need."""
+    """What searches over packages need."""

@@ -1,4 +1,4 @@
-"""One resolution per environment: a request becomes an exact lock."""
+"""One resolution per environment: a request becomes an exact lock, with what torch needs and does not declare."""
 
 from __future__ import annotations
 
@@ -7,141 +7,164 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from matrix.environments.commander import CancelledError, Commander, InstallError
-from matrix.environments.needs import needs_of, requirement_name
+from matrix.environments.commander import Commander, InstallError
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Sequence
 
     from matrix.model import Build, Request
 
-SUBSTITUTES = 5  # local versions of one release that are refused before giving up
+SUBSTITUTES = 5  # local versions of a release that are excluded before giving up
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
-    """An exact lock, and what was added to get there."""
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A requirement that some releases of torch are installed with."""
 
-    lock: str
-    notes: tuple[str, ...] = ()
+    torch: str  # specifier of those releases
+    requirement: str
+    reason: str
 
 
-def resolve(
-    request: Request, interpreter: Path, folder: Path, commander: Commander, cancelled: threading.Event | None
-) -> Resolution:
-    """Resolve a request with `uv pip compile`; its logs go into `folder`.
+_NEEDS = (  # of each package, the first row that applies is taken
+    Need("<2.3", "numpy<2", "torch before 2.3 was compiled against numpy 1 and cannot use numpy 2"),
+    Need("", "numpy", "torch uses numpy where it is there, warns where it is not, and does not declare it"),
+    Need(
+        "<2.2",
+        "setuptools<80",
+        "torch.compile and cpp_extension before 2.2 import pkg_resources, which newer ones lack",
+    ),
+    # 2.2.2, 2.3.1 and 2.9.1 fail without one on Python 3.11; below 80 worked in all that were tried
+    Need("<2.11", "setuptools<80", "inductor before 2.11 imports setuptools, which not every wheel declares"),
+)
 
-    A plain version is never served by a local one from elsewhere: where uv prefers 2.13.0+cpu of the
-    user's find-links for torch==2.13.0, that one is excluded and the question put again. Raises
-    InstallError with uv's explanation.
+
+def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[str, tuple[str, ...]]:
+    """Return the exact lock of a request, by `uv pip compile`, and notes on what was added to get there.
+
+    A plain version never becomes a local one from elsewhere: where uv prefers 2.13.0+cpu of the user's
+    find-links for torch==2.13.0, that version is excluded and uv runs again. Raises InstallError with uv's
+    explanation.
     """
     if request.lock:
-        return Resolution(lock="\n".join(request.lock) + "\n")
+        return "\n".join(request.lock) + "\n", ()
     requirements, notes = requirements_of(request)
-    refused: list[str] = []
+    excluded: list[str] = []
     first: str | None = None
     while True:
         try:
-            asked = [*requirements, *(f"torch{one}" for one in refused)]
-            lock = compile_lock(asked, request.build, interpreter, folder, commander, cancelled)
-        except CancelledError:
-            raise
+            narrowed = [*requirements, *(f"torch{clause}" for clause in excluded)]
+            lock = compile_lock(narrowed, request.build, interpreter, commander)
         except InstallError:
+            if first is None:
+                raise
             # the build's index has nothing but its own +cpu: that is what was meant
-            if first is not None and _has_own_place(request):
-                return Resolution(lock=first, notes=notes)
-            if first is not None:
-                raise substitute(request.torch, locked_versions(first)["torch"], folder) from None
-            raise
+            if request.build.index_url is not None or request.build.find_links is not None:
+                return first, notes
+            raise _substitute(request.torch, locked_versions(first)["torch"], commander) from None
         first = first or lock
         locked = locked_versions(lock).get("torch")
         if locked is None:
-            raise InstallError("torch is not in its own lock", folder / "resolve.log")
+            raise InstallError("torch is not in its own lock", commander.logs / "resolve.log")
         if is_same_version(request.torch, locked):
-            return Resolution(lock=_refusing(lock, refused), notes=notes)
-        if Version(locked).public != Version(request.torch).public or len(refused) == SUBSTITUTES:
-            raise substitute(request.torch, locked, folder)
-        refused.append(f"!={locked}")
+            return _excluding(lock, excluded), notes
+        if Version(locked).public != Version(request.torch).public or len(excluded) == SUBSTITUTES:
+            raise _substitute(request.torch, locked, commander)
+        excluded.append(f"!={locked}")
 
 
-def _refusing(lock: str, refused: list[str]) -> str:
-    """Return a lock whose torch is never a refused one: `uv pip sync` would prefer those again."""
+def _excluding(lock: str, excluded: list[str]) -> str:
+    """Return a lock whose torch is never an excluded version: `uv pip sync` would prefer those again."""
     lines = []
     for line in lock.splitlines():
         pin = _PIN.match(line)
         is_torch = pin is not None and pin["name"] == "torch"
-        lines.append(",".join([line, *refused]) if is_torch else line)
+        lines.append(",".join([line, *excluded]) if is_torch else line)
     return "\n".join(lines) + "\n"
 
 
-def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
-    """Return what is asked of uv, and a note for each version that a need holds back.
+def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
+    reason = f"asked for torch {wanted}, but {version} would be installed in its place"
+    return InstallError(reason, commander.logs / "resolve.log")
 
-    A package that the build or the matrix file names is theirs to say; the table of needs is silent then.
+
+def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
+    """Return the requirements that uv resolves, and a note for each version that a need holds back.
+
+    A package that the build or the matrix file names is theirs to say: its row in the table of needs is ignored.
     """
+    version, torch = request.torch, f"torch=={request.torch}"
     if request.torch.endswith(".whl"):
         path = Path(request.torch)
-        version = path.name.split("-")[1]
-        torch = f"torch @ {path.absolute().as_uri()}"
-    else:
-        version = request.torch
-        torch = f"torch=={request.torch}"
+        version, torch = _version_of_wheel(path.name), f"torch @ {path.absolute().as_uri()}"
     given = [*request.build.requirements, *request.requirements]
     named = {requirement_name(requirement) for requirement in given}
-    needs = [need for need in needs_of(version, request.python) if requirement_name(need.requirement) not in named]
+    needs = [need for need in needs_of(version) if requirement_name(need.requirement) not in named]
     pins = [need for need in needs if need.requirement != requirement_name(need.requirement)]
     notes = tuple(f"{need.requirement}: {need.reason}" for need in pins)
     return [torch, *given, *(need.requirement for need in needs)], notes
 
 
+def needs_of(torch_version: str) -> list[Need]:
+    """Return what a torch release needs beyond what its wheel declares, at most one row per package."""
+    try:
+        version = Version(torch_version)
+    except InvalidVersion:
+        return []
+    release = Version(version.base_version)  # a nightly of 2.3 has 2.3's needs
+    needs: dict[str, Need] = {}
+    for need in _NEEDS:
+        if SpecifierSet(need.torch).contains(release):
+            needs.setdefault(requirement_name(need.requirement), need)
+    return list(needs.values())
+
+
+def requirement_name(requirement: str) -> str:
+    """Return the normalised name of the package that a requirement is about."""
+    return canonicalize_name(Requirement(requirement).name)
+
+
 def locked_versions(lock: str) -> dict[str, str]:
     """Return name and version of each package that a lock pins; a wheel's version is read off its name."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for line in lock.splitlines():
         if pin := _PIN.match(line):
-            version = pin["version"] or pin["url"].rpartition("/")[2].split("-")[1]
-            found[canonicalize_name(pin["name"])] = version.replace("%2B", "+")
-    return found
+            version = pin["version"] or _version_of_wheel(pin["url"].rpartition("/")[2])
+            versions[canonicalize_name(pin["name"])] = version.replace("%2B", "+")
+    return versions
 
 
-def pins(lock: str) -> dict[str, str]:
-    """Return name and version of each package that a lock takes from an index, not from a named place."""
-    found = (_PIN.match(line) for line in lock.splitlines())
-    return {canonicalize_name(pin["name"]): pin["version"] for pin in found if pin and pin["version"]}
+def index_pins(lock: str) -> dict[str, str]:
+    """Return name and version of each package that a lock takes from an index, not from a URL."""
+    matches = (_PIN.match(line) for line in lock.splitlines())
+    return {canonicalize_name(pin["name"]): pin["version"] for pin in matches if pin and pin["version"]}
 
 
-def is_same_version(asked: str, found: str) -> bool:
-    """Return whether `found` is the version asked for, local part included."""
-    if asked.endswith(".whl"):
-        asked = Path(asked).name.split("-")[1]
+def is_same_version(wanted: str, version: str) -> bool:
+    """Return whether `version` is the wanted one, a number or a wheel's path, local part included."""
+    if wanted.endswith(".whl"):
+        wanted = _version_of_wheel(Path(wanted).name)
     try:
-        return Version(asked) == Version(found)
+        return Version(wanted) == Version(version)
     except InvalidVersion:
-        return asked == found
+        return wanted == version
 
 
-def substitute(asked: str, found: str, folder: Path) -> InstallError:
-    """Return the error that says: another version than the one asked for."""
-    reason = f"asked for torch {asked}, but {found} would be installed in its place"
-    return InstallError(reason, folder / "resolve.log")
-
-
-def _has_own_place(request: Request) -> bool:
-    return request.build.index_url is not None or request.build.find_links is not None
+def _version_of_wheel(filename: str) -> str:
+    return filename.split("-")[1]
 
 
 def compile_lock(
     requirements: Sequence[str],
     build: Build,
     interpreter: Path,
-    folder: Path,
     commander: Commander,
-    cancelled: threading.Event | None,
     *,
     constraints: Sequence[str] = (),
     before: str | None = None,
@@ -151,10 +174,11 @@ def compile_lock(
     `constraints` say which version a package has if it is needed; with `before`, a time such as
     "2026-11-02T00:00:00Z", the index is seen as it was then. Raises InstallError with uv's explanation.
     """
+    folder = commander.logs
     folder.mkdir(parents=True, exist_ok=True)
-    asked, locked = folder / "requirements.in", folder / "resolved.txt"
-    asked.write_text("\n".join(requirements) + "\n", encoding="utf-8")
-    locked.unlink(missing_ok=True)  # uv would prefer the versions that it names
+    source, target = folder / "requirements.in", folder / "resolved.txt"
+    source.write_text("\n".join(requirements) + "\n", encoding="utf-8")
+    target.unlink(missing_ok=True)  # uv would prefer the versions that it names
     options = ["--torch-backend", build.backend] if build.backend else []
     if constraints:
         limits = folder / "constraints.txt"
@@ -163,12 +187,11 @@ def compile_lock(
     if before is not None:
         options += ["--exclude-newer", before]
     commander.uv(
-        *("pip", "compile", str(asked), "--output-file", str(locked), "--python", str(interpreter)),
+        *("pip", "compile", str(source), "--output-file", str(target), "--python", str(interpreter)),
         *("--no-header", "--no-annotate", "--quiet"),
         *options,
         log=folder / "resolve.log",
         what="resolving",
-        cancelled=cancelled,
         build=build,
     )
-    return locked.read_text(encoding="utf-8")
+    return target.read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ _POINTERS = (".http", ".rev", ".msgpack", ".whl")  # beside the link to an unpac
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpacked:
+class UnpackedWheel:
     """A wheel unpacked in the cache."""
 
     path: Path
@@ -42,13 +42,13 @@ class Unpacked:
             return sum(int(row[2]) for row in csv.reader(file) if len(row) > 2 and row[2].isdigit())
 
 
-def unpacked(cache: Path) -> Iterator[Unpacked]:
+def unpacked(cache: Path) -> Iterator[UnpackedWheel]:
     """Yield the unpacked wheels."""
     for metadata in cache.glob("archive-v*/*/*.dist-info/METADATA"):
         with suppress(OSError):  # another process has just removed it
             name, _, version = metadata.parent.name.removesuffix(".dist-info").rpartition("-")
             status = metadata.stat()
-            yield Unpacked(
+            yield UnpackedWheel(
                 path=metadata.parent.parent,
                 name=canonicalize_name(name),
                 version=version,
@@ -59,23 +59,23 @@ def unpacked(cache: Path) -> Iterator[Unpacked]:
 
 
 def forget(cache: Path, gone: Container[str] = ()) -> None:
-    """Make uv forget the unpacked wheels with these ids, and those that are not there any more.
+    """Make uv forget the unpacked wheels with the ids in `gone`, and those that are missing.
 
-    uv notices for a wheel from an index over the network that it is gone, but not for one from a
-    folder: "failed to read directory" (measured with 0.13.8).
+    uv notices that a wheel from a network index has gone, but not one from a folder: "failed to read directory"
+    (measured with 0.13.8).
     """
     for kind in ("wheels-v*", "sdists-v*"):
         for root in cache.glob(kind):
-            for place, folders, files in os.walk(root):
-                folder = Path(place)
+            for parent, folders, files in os.walk(root):
+                folder = Path(parent)
                 for name in (*folders, *files):  # a link that leads nowhere counts as a file
                     link = folder / name
                     if link.is_symlink() and (link.readlink().name in gone or not link.exists()):
-                        for pointer in (link, *(folder / f"{name}{suffix}" for suffix in _POINTERS)):
-                            pointer.unlink(missing_ok=True)
+                        for suffix in ("", *_POINTERS):
+                            (folder / f"{name}{suffix}").unlink(missing_ok=True)
                 folders[:] = [name for name in folders if name != "src"]  # sources of what uv has built
 
 
 def partial_downloads(cache: Path) -> list[Path]:
-    """Return what a uv that was killed had begun to unpack."""
+    """Return what uv was unpacking when it was killed, or is unpacking now."""
     return list(cache.glob(".tmp*"))

@@ -1,4 +1,4 @@
-"""What the tool needs of a machine, checked one by one; each problem comes with its remedy."""
+"""Check what the tool needs of a machine; each problem comes with its remedy."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 class State(StrEnum):
-    """What a check came to."""
+    """The result of a check."""
 
     GOOD = "good"
     PROBLEM = "PROBLEM"
-    INFORMATION = "info"  # whatever it says, all the commands work
+    INFORMATION = "info"  # all commands work, whatever it says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """A thing that was checked."""
 
     name: str
     state: State
@@ -62,83 +62,76 @@ def check_up(home: Path) -> Iterator[Check]:
     yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
     yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
-    yield from _indexes()
+    yield _index()
+    pytorch = build_named("cpu", {}).index_url
+    if pytorch is not None:
+        answer = "answers" if answers(pytorch) else "gives no answer: builds cpu, cu… and nightlies cannot be had"
+        yield _information("PyTorch index", f"{without_credentials(pytorch)} {answer}", "for builds but pypi")
     yield _disk(home)
     yield _memory()
 
 
-def _good(name: str, found: str) -> Check:
-    return Check(name=name, state=State.GOOD, found=found)
-
-
-def _problem(name: str, found: str, remedy: str) -> Check:
-    return Check(name=name, state=State.PROBLEM, found=found, remedy=remedy)
-
-
 def _information(name: str, found: str | None, use: str) -> Check:
-    return Check(name=name, state=State.INFORMATION, found=f"{found or 'not there'} ({use})")
+    return Check(name, State.INFORMATION, f"{found or 'not there'} ({use})")
 
 
 def _platform() -> Check:
     if kernel.HAS_PROC:
-        return _good("platform", f"{sys.platform} with /proc")
-    return _problem(
-        "platform",
-        f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not",
-        "run it on Linux, or in a Linux container",
-    )
+        return Check("platform", State.GOOD, f"{sys.platform} with /proc")
+    found = f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not"
+    return Check("platform", State.PROBLEM, found, "run it on Linux, or in a Linux container")
 
 
 def _uv() -> Check:
     try:
         path = uv_path()
     except InstallError as error:
-        return _problem("uv", error.reason, "pip install uv")
-    version = _first_line((path, "--version"))
-    return _good("uv", f"{version}, {path}") if version else _problem("uv", f"{path} does not run", "pip install -U uv")
+        return Check("uv", State.PROBLEM, error.reason, "pip install uv")
+    if version := _first_line((path, "--version")):
+        return Check("uv", State.GOOD, f"{version}, {path}")
+    return Check("uv", State.PROBLEM, f"{path} does not run", "pip install -U uv")
 
 
 def _compiler() -> Check:
-    asked = os.environ.get("CXX") or "g++"
-    path = shutil.which(asked) or shutil.which("clang++")
+    wanted = os.environ.get("CXX") or "g++"
+    path = shutil.which(wanted) or shutil.which("clang++")
     if path is not None and (version := _first_line((path, "--version"))):
-        return _good("C++ compiler", version)
-    return _problem(
-        "C++ compiler",
-        f"neither {asked} nor clang++ is there: inductor and scenarios with C++ sources are skipped",
-        "apt-get install g++, or set CXX",
-    )
+        return Check("C++ compiler", State.GOOD, version)
+    found = f"neither {wanted} nor clang++ is there: inductor and scenarios with C++ sources are skipped"
+    return Check("C++ compiler", State.PROBLEM, found, "apt-get install g++, or set CXX")
 
 
 def _tool(name: str, path: str | None, use: str) -> Check:
-    version = path and _first_line((path, "--version"))
-    return _good(name, f"{version}") if version else _problem(name, f"not there: {use}", f"pip install {name}")
+    if path and (version := _first_line((path, "--version"))):
+        return Check(name, State.GOOD, version)
+    return Check(name, State.PROBLEM, f"not there: {use}", f"pip install {name}")
 
 
 def _ptrace() -> Check:
-    """Look at a process that is no descendant of the looker, as a hung one is."""
+    """Read a process that is no descendant of the reader, as a hung process is none."""
     py_spy = find_tool("py-spy")
     if py_spy is None:
-        return _problem("ptrace", "not tried, for want of py-spy", "pip install py-spy")
+        return Check("ptrace", State.PROBLEM, "not tried, for want of py-spy", "pip install py-spy")
     child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     try:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdout.readline()  # it has started
-        seen = _run((py_spy, "dump", "--pid", str(child.pid)))
+        dump = _run((py_spy, "dump", "--pid", str(child.pid)))
     finally:
         child.kill()
         child.communicate()
-    if seen is not None and seen.returncode == 0 and "Thread" in seen.stdout:
-        return _good("ptrace", f"py-spy reads another process ({_privileges()})")
-    lines = (seen.stderr or seen.stdout).strip().splitlines() if seen is not None else []
+    if dump is not None and dump.returncode == 0 and "Thread" in dump.stdout:
+        return Check("ptrace", State.GOOD, f"py-spy reads another process ({_privileges()})")
+    lines = (dump.stderr or dump.stdout).strip().splitlines() if dump is not None else []
     cause = next((line for line in lines if "permi" in line.lower()), next(iter(lines), "no answer"))
-    words = cause.strip().lstrip("0123456789: ")  # of a chain of causes
-    return _problem("ptrace", f"py-spy cannot read another process: {words} ({_privileges()})", REMEDY)
+    words = cause.strip().lstrip("0123456789: ")  # py-spy numbers a chain of causes
+    found = f"py-spy cannot read another process: {words} ({_privileges()})"
+    return Check("ptrace", State.PROBLEM, found, REMEDY)
 
 
 def _privileges() -> str:
-    """Return what the kernel says of tracing: yama's scope, whether this process may trace any other, any seccomp."""
+    """Return what the kernel allows: yama's scope, whether CAP_SYS_PTRACE is held, whether a seccomp filter is set."""
     scope = "no yama"
     with suppress(OSError):
         scope = f"yama scope {YAMA.read_text(encoding='ascii').strip()}"
@@ -160,47 +153,45 @@ def _cgroup() -> str | None:
     return None
 
 
-def _indexes() -> Iterator[Check]:
-    index = configured_sources().index_url
-    if index is None:
-        yield _problem("index", "none is configured", "set UV_DEFAULT_INDEX or PIP_INDEX_URL")
-    else:
-        place = without_credentials(index)
-        remedy = "check network and proxy, or name a mirror: UV_DEFAULT_INDEX=https://…"
-        yield _good("index", place) if answers(index) else _problem("index", f"no answer from {place}", remedy)
-    pytorch = build_named("cpu", {}).index_url
-    if pytorch is not None:
-        answer = "answers" if answers(pytorch) else "gives no answer: builds cpu, cu… and nightlies cannot be had"
-        yield _information("PyTorch index", f"{without_credentials(pytorch)} {answer}", "for builds but pypi")
+def _index() -> Check:
+    url = configured_sources().index_url
+    if url is None:
+        return Check("index", State.PROBLEM, "none is configured", "set UV_DEFAULT_INDEX or PIP_INDEX_URL")
+    shown = without_credentials(url)
+    if answers(url):
+        return Check("index", State.GOOD, shown)
+    remedy = "check network and proxy, or name a mirror: UV_DEFAULT_INDEX=https://…"
+    return Check("index", State.PROBLEM, f"no answer from {shown}", remedy)
 
 
 def _disk(home: Path) -> Check:
-    place = next(folder for folder in (home, *home.parents) if folder.exists())
-    if not os.access(place, os.W_OK):
-        return _problem("disk", f"{place} may not be written to", "set WHICHTORCH_HOME to a folder of your own")
-    free = shutil.disk_usage(place).free / 1e6
+    folder = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not os.access(folder, os.W_OK):
+        remedy = "set WHICHTORCH_HOME to a folder of your own"
+        return Check("disk", State.PROBLEM, f"{folder} may not be written to", remedy)
+    free = shutil.disk_usage(folder).free / 1e6
     if free < ROOM_MB:
-        remedy = "free some, or set WHICHTORCH_HOME to a folder on a larger disk"
-        return _problem("disk", f"{free / 1000:.1f} GB free at {place}, {ROOM_MB // 1000} wanted", remedy)
-    return _good("disk", f"{free / 1000:.0f} GB free at {place}")
+        found = f"{free / 1000:.1f} GB free at {folder}, {ROOM_MB // 1000} wanted"
+        return Check("disk", State.PROBLEM, found, "free some, or set WHICHTORCH_HOME to a folder on a larger disk")
+    return Check("disk", State.GOOD, f"{free / 1000:.0f} GB free at {folder}")
 
 
 def _memory() -> Check:
     available = psutil.virtual_memory().available / 2**20
     if available < MEMORY_PER_JOB_MB:
-        remedy = "end what uses it; a compiling torch takes that much"
-        return _problem("memory", f"{available:.0f} MiB available, {MEMORY_PER_JOB_MB} wanted", remedy)
-    return _good("memory", f"{available:.0f} MiB available")
+        found = f"{available:.0f} MiB available, {MEMORY_PER_JOB_MB} wanted"
+        return Check("memory", State.PROBLEM, found, "end what uses it; a compiling torch takes that much")
+    return Check("memory", State.GOOD, f"{available:.0f} MiB available")
 
 
-def _first_line(argv: tuple[str, ...]) -> str | None:
-    """Return the first line a command prints, None where it fails."""
-    ended = _run(argv)
+def _first_line(command: tuple[str, ...]) -> str | None:
+    """Return the first line that a command prints; None where it fails."""
+    ended = _run(command)
     lines = ended.stdout.strip().splitlines() if ended is not None and ended.returncode == 0 else []
     return lines[0] if lines else None
 
 
-def _run(argv: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
+def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
     with suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     return None

@@ -1,4 +1,4 @@
-"""Run the control scenarios, which need no torch, and say whether each got its own outcome."""
+"""Run the control scenarios, which need no torch, and check that each gets its own outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
-from matrix.model import Attempt, Build, Cell, Config, Environment, Outcome, Request, digest
+from matrix.model import Build, Cell, Config, Environment, Outcome, Request, digest
 from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
@@ -15,37 +15,27 @@ from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.environments.provider import Stage
     from matrix.events import Show
 
 FAMILY = "control/*"
-PATIENCE = 30.0  # seconds for an interpreter to tell its version
-EXPLAINED = {"control/deadlock": "lock cycle", "control/gil_deadlock": "GIL cycle"}  # kinds of hang
+PATIENCE = 30.0  # seconds for an interpreter to print its version
+KINDS = {"control/deadlock": "lock cycle", "control/gil_deadlock": "GIL cycle"}  # of hang, as they must be diagnosed
 
 
-class Bare:
-    """One Python as the only environment, with or without torch: no probe, no canary."""
+class BareInterpreter:
+    """One Python, with or without torch, as the only environment: no install, no probe, no canary."""
 
     def __init__(self, home: Path, interpreter: Path, version: str) -> None:
         self.home, self.interpreter, self.version = home, interpreter, version
-
-    @property
-    def request(self) -> Request:
-        """What asks for it."""
-        return Request(
-            torch="",
-            python="",
-            build=Build(name="existing"),
-            config=Config(name="default"),
-            interpreter=self.interpreter,
+        self.request = Request(
+            torch="", python="", build=Build(name="existing"), config=Config(name="default"), interpreter=interpreter
         )
 
     def known(self, request: Request) -> Environment:
-        """Return the environment, as it always is."""
+        """Return the environment."""
         return Environment(
             id=digest(["bare", str(self.interpreter), self.version]),
             label=request.label,
@@ -57,9 +47,9 @@ class Bare:
             options=request.options,
         )
 
-    def is_installed(self, request: Request) -> bool:  # noqa: ARG002
-        """Return True: it is there."""
-        return True
+    def is_installed(self, request: Request) -> bool:
+        """Return True for the interpreter."""
+        return request == self.request
 
     def typical_install(self) -> float:
         """Return 0: nothing is ever installed."""
@@ -68,41 +58,39 @@ class Bare:
     def in_the_way(self, request: Request) -> None:
         """Return None: no index is needed."""
 
-    def acquire(
-        self,
-        request: Request,
-        cancelled: threading.Event | None = None,  # noqa: ARG002
-        stage: Stage | None = None,  # noqa: ARG002
-    ) -> Environment:
-        """Return the environment; nothing is installed."""
+    def acquire(self, request: Request, *_: object, **__: object) -> Environment:
+        """Return the environment."""
         return self.known(request)
 
     def release(self, request: Request) -> None:
-        """Do nothing: it stays."""
+        """Do nothing: the interpreter stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What came of a control, and what should have."""
+    """The cell of a control, and the outcome it should have."""
 
     cell: Cell
     own: Outcome
-    kind: str | None = None  # of hang, as it was diagnosed
-    is_diagnosed: bool = "diagnosis" in Attempt.model_fields  # stacks of what hangs are taken and read
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of hang that its stacks show; None where it did not hang."""
+        diagnosis = self.cell.diagnosis if self.cell.outcome is Outcome.HANG else None
+        return diagnosis.kind if diagnosis else None
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it, None where nothing is."""
+        """What is wrong with it; None where nothing is."""
         if self.cell.outcome is Outcome.SKIP:
             return None  # it says that it does not apply to this Python
         if self.cell.outcome is not self.own:
-            return (
-                f"{self.cell.outcome}, not {self.own}: {self.cell.reason or self.cell.signature or 'no reason known'}"
-            )
-        wanted = EXPLAINED.get(self.cell.scenario)
-        if wanted and self.is_diagnosed and self.kind != wanted:
+            reason = self.cell.reason or self.cell.signature or "no reason known"
+            return f"{self.cell.outcome}, not {self.own}: {reason}"
+        kind = KINDS.get(self.cell.scenario)
+        if kind and self.kind != kind:
             why = ", for want of permission to read stacks" if self._is_refused else ""
-            return f"explained as {self.kind or 'nothing'}, not as {wanted}{why}"
+            return f"explained as {self.kind or 'nothing'}, not as {kind}{why}"
         return None
 
     @property
@@ -119,36 +107,21 @@ class Control:
 
 
 def run_controls(
-    home: Path,
-    interpreter: Path,
-    jobs: int,
-    show: Show,
-    globs: tuple[str, ...] = (FAMILY,),
+    home: Path, interpreter: Path, jobs: int, show: Show, globs: tuple[str, ...] = (FAMILY,)
 ) -> Iterator[Control]:
-    """Run controls with an interpreter, all unless `globs` names some; yield what came of each.
+    """Run the controls that `globs` selects with an interpreter, through the same pipeline as any cell; yield each.
 
-    They go through the same pipeline as any cell, and nothing that is recorded counts. Raises UsageError
-    where the interpreter does not run.
+    No stored record counts. Raises UsageError where the interpreter does not run.
     """
-    cache = Bare(home, interpreter, _version_of(interpreter))
-    suite = selection.select(selection.suite(), globs)
-    planned = plan([cache.request], suite, RunOptions(jobs=jobs, fresh=True))
-    with recorded_run(cache, Records(), show) as lab:
-        _, cells = lab(planned, jobs)
-    for one, cell in zip(planned, cells, strict=True):
-        environment = cache.known(one.request)
-        axes = {"torch": "0", "python": environment.python, "build": environment.build, "config": environment.config}
-        line = selection.expected(one.scenario, one.variant, **axes)
-        yield Control(cell=cell, own=line.outcome if line else Outcome.PASS, kind=_kind(cell))
-
-
-def _kind(cell: Cell) -> str | None:
-    """Return the kind of hang that the stacks of an attempt show, None where there were none."""
-    for attempt in reversed(cell.attempts):
-        diagnosis: dict[str, object] | None = getattr(attempt, "diagnosis", None)
-        if diagnosis and attempt.outcome is Outcome.HANG:
-            return str(diagnosis.get("kind", ""))
-    return None
+    bare = BareInterpreter(home, interpreter, _version_of(interpreter))
+    planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(jobs=jobs, fresh=True))
+    with recorded_run(bare, Records(), show) as run:
+        _, cells = run(planned, jobs)
+    environment = bare.known(bare.request)
+    axes = {"torch": "0", "python": environment.python, "build": environment.build, "config": environment.config}
+    for control, cell in zip(planned, cells, strict=True):
+        line = selection.expected(control.scenario, control.variant, **axes)
+        yield Control(cell=cell, own=line.outcome if line else Outcome.PASS)
 
 
 def _version_of(interpreter: Path) -> str:
@@ -161,7 +134,7 @@ def _version_of(interpreter: Path) -> str:
 
 
 def control_lines(controls: list[Control]) -> Iterator[str]:
-    """Yield a line for each control, and what is wrong with those that are not as they should be."""
+    """Yield a line for each control, and a line with the remedy for each problem."""
     width = max((len(control.cell.name) for control in controls), default=0)
     for control in controls:
         cell = control.cell

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.dispatch.operator_table import KernelDifference, Table, compare_tables, difference_lines, parse
-from matrix.environments.cache import cell_environ
+from matrix.environments.environ import cell_environ
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Environment, Model
-from matrix.plan.naming import EXISTING, axes_of, environment_named, request_for
-from matrix.process.supervision import Task, start
+from matrix.plan.expansion import EXISTING
+from matrix.plan.naming import axes_of, environment_named, request_for
+from matrix.process.supervision import Task
 from matrix.records import store
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from matrix.environments.provider import Environments
     from matrix.model import Request
     from matrix.plan.matrix_file import MatrixFile
+    from matrix.process.executor import Executor
 
 SCRIPT = Path(__file__).parents[1] / "environments" / "inside" / "table_dump.py"
 TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
 
 
-class Taken(Model):
-    """An operator's table in one environment."""
+class EnvironmentTable(Model):
+    """An operator's dispatch table in one environment."""
 
     environment: str  # label
     id: str
@@ -37,25 +39,27 @@ class Taken(Model):
 
 
 class TableComparison(Model):
-    """What `dispatch --json` writes; no differences where one environment was asked about."""
+    """What `dispatch --json` writes; no differences where one environment is named."""
 
     operator: str
-    tables: tuple[Taken, ...]
+    tables: tuple[EnvironmentTable, ...]
     differences: tuple[KernelDifference, ...] = ()
 
 
-def compare(operator: str, names: Sequence[str], file: MatrixFile, cache: Environments) -> TableComparison:
-    """Return the tables of an operator in one or two environments: labels or ids of known ones, or Pythons' paths.
+def compare_operator(
+    operator: str, names: Sequence[str], file: MatrixFile, environments: Environments, executor: Executor
+) -> TableComparison:
+    """Compare the tables of an operator in two environments, or return that in one.
 
-    Raises UsageError for a name that means no environment, or an operator that is nowhere; PreventedError
-    where an environment cannot be had.
+    A name is the label or id of a known environment, or a Python's path. Raises UsageError for a name that means no
+    environment, or an operator that is nowhere; PreventedError where an environment cannot be had.
     """
     if not 1 <= len(names) <= 2:
         raise UsageError(f"{len(names)} environments cannot be compared", hint="name one, to see it, or two")
     operator = operator if "::" in operator else f"aten::{operator}"
-    requests = [_request(name, file, cache.home) for name in names]
-    tables = [_taken(operator, request, cache) for request in requests]
-    if not any(taken.table.rows for taken in tables):
+    requests = [_request(name, file, environments.home) for name in names]
+    tables = [_table_in(request, operator, environments, executor) for request in requests]
+    if not any(each.table.rows for each in tables):
         raise UsageError(f"no operator {operator!r} in {tables[0].environment}", hint="write it as aten::add.Tensor")
     differences = compare_tables(tables[0].table, tables[-1].table)
     return TableComparison(operator=operator, tables=tuple(tables), differences=differences)
@@ -68,7 +72,7 @@ def comparison_lines(comparison: TableComparison) -> Iterator[str]:
         yield f"{comparison.operator} in {first.environment} (torch {first.torch}), highest priority last:"
         yield from (f"    {row.words}" for row in first.table.rows)
         return
-    total = len({row.key for taken in comparison.tables for row in taken.table.rows})
+    total = len({row.key for each in comparison.tables for row in each.table.rows})
     yield f"{comparison.operator}: first in {first.environment} (torch {first.torch}),"
     yield f"{' ' * len(comparison.operator)}  then in {last.environment} (torch {last.torch})"
     if not comparison.differences:
@@ -82,9 +86,9 @@ def _request(name: str, file: MatrixFile, home: Path) -> Request:
     """Return the request for a Python by its path, or for a known environment by its label or id."""
     path = Path(name)
     if "/" in name or path.is_file():
-        found = request_for(file, home, {"config": "default"}, path.absolute())
-        assert found is not None
-        return found
+        request = request_for(file, home, {"config": "default"}, path.absolute())
+        assert request is not None
+        return request
     environment = environment_named(name, store.read_environments(home))
     interpreter = environment.interpreter if environment.build == EXISTING else None
     request = request_for(file, home, axes_of(environment), interpreter)
@@ -94,40 +98,39 @@ def _request(name: str, file: MatrixFile, home: Path) -> Request:
     return request
 
 
-def _taken(operator: str, request: Request, cache: Environments) -> Taken:
-    environment = cache.acquire(request)
+def _table_in(request: Request, operator: str, environments: Environments, executor: Executor) -> EnvironmentTable:
+    environment = environments.acquire(request)
     if not environment.is_usable:
         log = f"; log {environment.log}" if environment.log else ""
         raise PreventedError(f"{environment.label} is {environment.outcome}: {environment.reason}{log}")
     try:
-        return Taken(
-            environment=environment.label,
-            id=environment.id,
-            torch=environment.torch,
-            table=parse(_dumped(operator, request, environment, cache.home) or "", operator),
-        )
+        dump = _dump(operator, environment, cell_environ(request, environment, environments.home), executor)
     finally:
-        cache.release(request)
+        environments.release(request)
+    table = parse(dump or "", operator)
+    return EnvironmentTable(environment=environment.label, id=environment.id, torch=environment.torch, table=table)
 
 
-def _dumped(operator: str, request: Request, environment: Environment, home: Path) -> str | None:
-    """Return an operator's table as torch tells it inside an environment, None where it has no such operator."""
+def _dump(operator: str, environment: Environment, environ: dict[str, str], executor: Executor) -> str | None:
+    """Return an operator's table as torch prints it inside an environment; None where there is no such operator."""
     with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
         folder = Path(name)
         script, answer, log = folder / "tables.py", folder / "answer.json", folder / "output.txt"
-        shutil.copyfile(SCRIPT, script)  # a folder of its own: the tool's is no part of the environment
+        shutil.copyfile(SCRIPT, script)  # alone in its folder, so that none of the tool's modules can be imported
         task = Task(
             argv=(str(environment.interpreter), str(script), str(answer), operator),
             cwd=str(folder),
-            env=cell_environ(request, environment, home),
+            env=environ,
             stdout=str(log),
             stderr=str(log),
             timeout=TIMEOUT,
         )
-        ending = start(task).wait()
+        ending = executor.run(task)
+        assert ending is not None  # nothing interrupts this executor before it starts the task
         try:
-            found: dict[str, str | None] = json.loads(answer.read_text(encoding="utf-8"))
+            tables: dict[str, str | None] = json.loads(answer.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [ending.stopped_by])[-1]
+            output = log.read_text(encoding="utf-8", errors="replace").strip()
+            last = (output.splitlines() or [ending.stopped_by])[-1]
             raise PreventedError(f"{environment.label} did not tell its dispatch table: {last}") from None
-    return found[operator]
+    return tables[operator]

@@ -19,7 +19,7 @@ from matrix.process.evidence import capture
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.diagnosis.hang.hang_diagnosis import Diagnosis
+    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process
 
 REMEDY = (
@@ -30,45 +30,44 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
-    """What was seen of a process and its descendants."""
+class ProcessReport:
+    """The stacks of a process and its descendants, and what they show."""
 
-    diagnosis: Diagnosis
+    diagnosis: HangDiagnosis
     processes: tuple[Process, ...]
-    notes: tuple[str, ...]  # what could not be seen, and why
+    notes: tuple[str, ...]  # what could not be read, and why
 
     @property
     def lines(self) -> Iterator[str]:
-        """For people, the stuck thread first."""
+        """The report for people, the stuck thread first."""
         return diagnosis_lines(self.diagnosis, self.processes)
 
     @property
     def json_text(self) -> str:
-        """The same for programs."""
+        """The report for programs."""
         processes = [process.model_dump(mode="json", exclude_defaults=True) for process in self.processes]
         fields = {"diagnosis": self.diagnosis.model_dump(mode="json"), "processes": processes, "notes": self.notes}
         return json.dumps(fields, indent=1)
 
 
-def examine(pid: int, tools: capture.Tools | None = None) -> Examined:
-    """Return what a process and all its descendants are doing; raise WhichtorchError where nobody can tell."""
+def inspect_process(pid: int, tools: dict[str, str] | None = None) -> ProcessReport:
+    """Report what a process and all its descendants are doing. Raises WhichtorchError where that cannot be read."""
     if not kernel.HAS_PROC:
         raise PreventedError("stacks can only be taken on Linux", hint=f"run py-spy dump --native --pid {pid}")
-    found = kernel.process(pid)
-    if found is None or not found.is_alive:
+    process = kernel.process(pid)
+    if process is None or not process.is_alive:
         raise UsageError(f"there is no process {pid}")
     if pid == os.getpid():
         raise UsageError("a process cannot take its own stacks")
     pids = [pid, *(member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive)]
-    tools = tools or capture.find_tools()
+    tools = capture.find_tools() if tools is None else tools
     with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
-        folder = Path(name)
-        collection = capture.collect([one for one in pids if one != os.getpid()], folder, tools)
-        processes = stack_folder.read_folder(folder)
-    if not any(thread.frames for process in processes for thread in process.threads):
+        collection = capture.collect([member for member in pids if member != os.getpid()], Path(name), tools)
+        processes = stack_folder.read_folder(Path(name))
+    if not any(thread.frames for stacks in processes for thread in stacks.threads):
         if collection.is_refused:
             raise PreventedError(f"no permission to read the stacks of process {pid}", hint=REMEDY)
         if kernel.process(pid) is None:
             raise UsageError(f"process {pid} has ended")
-    notes = collection.notes if tools.any else ["no collector is installed: py-spy, pystack or gdb"]
-    return Examined(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))
+    notes = collection.notes if tools else ["no collector is installed: py-spy, pystack or gdb"]
+    return ProcessReport(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))

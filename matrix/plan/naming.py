@@ -8,33 +8,29 @@ from typing import TYPE_CHECKING
 
 from matrix.environments import configs, interpreters
 from matrix.errors import UsageError, WhichtorchError
-from matrix.model import Build, Request
-from matrix.plan import matrix_file
+from matrix.plan.expansion import existing, expand
 from matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matrix.model import Environment
+    from matrix.model import Environment, Request
     from matrix.plan.matrix_file import MatrixFile
-
-EXISTING = "existing"  # the build of an environment that whichtorch did not make
 
 
 def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter: Path | None) -> Request | None:
-    """Return the request for one environment, of a matrix file's builds and configs; None where there is no such."""
+    """Return the request for one environment, with a matrix file's builds and configs; None where it has no such."""
     try:
         if interpreter is not None:
-            chosen = configs.config_named(axes["config"], file.configs)
-            return Request(torch="", python="", build=Build(name=EXISTING), config=chosen, interpreter=interpreter)
-        own = {"torch": [axes["torch"]], "build": [axes["build"]], "config": [axes["config"]]}
-        if axes["python"] != interpreters.default_python():
-            own["python"] = [axes["python"]]
-        table = file.model_dump(by_alias=True, exclude={"include", "axes", "exclude"}) | {"axes": own}
-        expansion = matrix_file.expand(matrix_file.checked(table, "the environment"), cache=home / "cache")
+            return existing(interpreter, configs.config_named(axes["config"], file.configs))
+        is_default = axes["python"] == interpreters.default_python()
+        python = () if is_default else (axes["python"],)
+        narrowed = file.with_axes(
+            torch=(axes["torch"],), python=python, build=(axes["build"],), config=(axes["config"],)
+        )
+        return next(iter(expand(narrowed, cache=home / "cache").requests), None)
     except WhichtorchError:
         return None
-    return expansion.requests[0] if expansion.requests else None
 
 
 def environment_named(name: str, environments: Mapping[str, Environment]) -> Environment:
@@ -42,10 +38,11 @@ def environment_named(name: str, environments: Mapping[str, Environment]) -> Env
 
     Raises UsageError with the known labels.
     """
-    for environment in reversed(list(environments.values())):
-        if environment.is_usable and (environment.label == name or (len(name) > 3 and environment.id.startswith(name))):
+    usable = [environment for environment in environments.values() if environment.is_usable]
+    for environment in reversed(usable):
+        if environment.label == name or (len(name) > 3 and environment.id.startswith(name)):
             return environment
-    labels = list(dict.fromkeys(one.label for one in environments.values() if one.is_usable))
+    labels = list(dict.fromkeys(environment.label for environment in usable))
     near = difflib.get_close_matches(name, labels, n=3, cutoff=0.5)
     known = ", ".join(near or labels[-5:])
     remedy = f"known are {known}" if known else "run `whichtorch matrix` first, or name a Python by its path"
@@ -53,7 +50,7 @@ def environment_named(name: str, environments: Mapping[str, Environment]) -> Env
 
 
 def axes_of(environment: Environment) -> dict[str, str]:
-    """Return what asks for an environment again; a wheel by its path, since its version may be another's, too."""
+    """Return what asks for an environment again; a wheel by its path, since other wheels may have its version."""
     options = dict(zip(environment.options, environment.options[1:], strict=False))
     spec = str(restored(Path(options.get("--torch", environment.torch))))
     return {

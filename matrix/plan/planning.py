@@ -1,4 +1,4 @@
-"""Which cells there are: environments x scenarios x variants."""
+"""Which cells there are: environments x scenarios x variants, and what is left to run of each."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis import conditions
 from matrix.diagnosis.verdict import combine
-from matrix.model import (
-    UNOBSERVED,
-    Cell,
-    Environment,
-    Limits,
-    Outcome,
-    Record,
-    Request,
-    Role,
-    Scenario,
-    record_key,
-    variant_suffix,
-)
+from matrix.model import Limits, Outcome, Role, judging_records, record_key, variant_suffix
+from matrix.plan.expansion import expand
 from matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
-    from matrix.model import ConditionResult, Expectation
+    from matrix.model import Environment, Expectation, Record, Request, Scenario
+    from matrix.plan.matrix_file import MatrixFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +29,19 @@ class RunOptions:
     fresh: bool = False  # records of earlier runs do not count
     stall: bool = True  # stop early on evidence of a deadlock
     until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
-    provisional: bool = False  # what was slow is left at that, instead of getting a longer look
+    provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRequest:
+    """What a user asks `matrix` for, read and checked."""
+
+    file: MatrixFile
+    path: Path | None = None  # of the file; None for the default one
+    interpreters: tuple[Path, ...] = ()  # of existing environments
+    product: bool = True  # False where only the interpreters are meant
+    suite: tuple[Scenario, ...]
+    options: RunOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +68,18 @@ class PlannedCell:
         """Return the key of its records."""
         return record_key(environment.id, self.scenario.source_hash, self.variant, self.limits)
 
+    def expectation(self, environment: Environment | None) -> Expectation | None:
+        """Return what the scenario's header says of it; before there is an environment, by what was asked for."""
+        named = environment or self.request
+        build = environment.build if environment else self.request.build.name
+        config = environment.config if environment else self.request.config.name
+        return selection.expected(
+            self.scenario, self.variant, torch=named.torch, python=named.python, build=build, config=config
+        )
+
     def expects_hang(self, environment: Environment) -> bool:
         """Return True where its header says that it hangs here."""
-        line = self._announced(environment)
+        line = self.expectation(environment)
         return line is not None and line.outcome is Outcome.HANG
 
     def is_settled(self, records: Sequence[Record]) -> bool:
@@ -75,94 +87,25 @@ class PlannedCell:
         return not self.wants_attempt(records) and not self.wants_observation(records)
 
     def wants_attempt(self, known: Sequence[Record], new: Sequence[Record] = ()) -> bool:
-        """Return True while attempts are missing: `known` were made before, `new` since this was asked for."""
+        """Return True while attempts are missing: `known` were made before, `new` since the run began."""
         if any(record.attempt.outcome in self.options.until for record in new):
             return False
         return self.decided([*known, *new]) < self.options.repeat
 
     def decided(self, records: Sequence[Record]) -> int:
-        """Return how many records judge it and need no longer look: all but the slow ones, unless those will do."""
-        made = judging(records)
-        slow = sum(record.attempt.outcome is Outcome.SLOW for record in made)
-        return len(made) if self.options.provisional else len(made) - slow
+        """Return how many records judge it and need no longer look: a slow one does, unless it is `provisional`."""
+        outcomes = [record.attempt.outcome for record in judging_records(records)]
+        return len(outcomes) if self.options.provisional else len(outcomes) - outcomes.count(Outcome.SLOW)
 
     def wants_observation(self, records: Sequence[Record]) -> bool:
         """Return True for a pass whose conditions no attempt has looked for yet.
 
-        What hung is not run again to be observed: that would hang, too. Its stacks tell of its conditions.
+        A hang is not run again to be observed: that would hang, too. Its stacks tell of its conditions.
         """
-        speaker = combine([record.attempt for record in records])
-        is_pass = speaker is not None and speaker.outcome is Outcome.PASS
-        asked = conditions.declared(self.scenario, self.variant)
-        return is_pass and bool(asked) and not any(record.attempt.role is Role.OBSERVE for record in records)
-
-    def judged(
-        self, environment: Environment, records: Sequence[Record], *, reused: int = 0, problem: str = ""
-    ) -> Cell:
-        """Return the cell with what came of it.
-
-        Without records it takes the environment's own outcome: it could not be installed, or is broken;
-        or `problem` says what kept it from running. A pass whose conditions were not met is vacuous; a hang is
-        a hang, and they are told beside it.
-        """
-        attempts = tuple(record.attempt for record in judging(records))
-        speaker = combine(attempts)
-        results: tuple[ConditionResult, ...] = ()
-        if speaker is None:
-            outcome = environment.outcome or Outcome.ERROR
-            signature, seconds, reason = None, 0.0, environment.reason or problem or None
-        else:
-            outcome, seconds, reason = speaker.outcome, speaker.seconds, speaker.note or None
-            signature = next(record.signature for record in records if record.attempt is speaker)
-            if outcome is Outcome.PASS:
-                results, instead = self._observed(records)
-                outcome = Outcome.PASS if all(result.met for result in results) else Outcome.VACUOUS
-                reason = instead or reason
-            elif outcome is Outcome.HANG and (seen := speaker.evidence.get(conditions.OBSERVED)):
-                results = conditions.check(conditions.declared(self.scenario, self.variant), seen)
-        line = self._announced(environment)
-        return Cell(
-            environment=environment.id,
-            scenario=self.scenario.name,
-            variant=self.variant,
-            source_hash=self.scenario.source_hash,
-            outcome=outcome,
-            signature=signature,
-            expected=selection.agrees(outcome, line),
-            known=line.why if line else "",
-            seconds=seconds,
-            attempts=attempts,
-            conditions=results,
-            reused=reused,
-            reason=reason,
-        )
-
-    def _observed(self, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], str | None]:
-        """Return what became of the conditions, and in words what was not met or why it is not known."""
-        asked = conditions.declared(self.scenario, self.variant)
-        observing = [record.attempt for record in records if record.attempt.role is Role.OBSERVE]
-        if not asked or not observing:
-            return (), None
-        latest = observing[-1]
-        observation = latest.evidence.get(conditions.OBSERVED)
-        problem = conditions.problem_of(asked, observation)
-        if latest.outcome is not Outcome.PASS:
-            problem = f"the observed script ended in {latest.outcome}"
-        if problem is not None or observation is None:
-            return (), f"{UNOBSERVED}: {problem}"
-        results = conditions.check(asked, observation)
-        return results, conditions.unmet_reason(results)
-
-    def _announced(self, environment: Environment) -> Expectation | None:
-        """Return what its header says of it here."""
-        return selection.expected(
-            self.scenario,
-            self.variant,
-            torch=environment.torch,
-            python=environment.python,
-            build=environment.build,
-            config=environment.config,
-        )
+        deciding = combine([record.attempt for record in records])
+        is_pass = deciding is not None and deciding.outcome is Outcome.PASS
+        is_observed = any(record.attempt.role is Role.OBSERVE for record in records)
+        return is_pass and not is_observed and bool(conditions.declared(self.scenario, self.variant))
 
 
 def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOptions) -> list[PlannedCell]:
@@ -179,6 +122,16 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOpt
     ]
 
 
-def judging(records: Iterable[Record]) -> list[Record]:
-    """Return the records of attempts that judge a cell, without those that only observe it."""
-    return [record for record in records if record.attempt.role is Role.JUDGE]
+def plan_matrix(request: MatrixRequest, home: Path) -> tuple[list[PlannedCell], tuple[str, ...]]:
+    """Return the cells that a user asks for, and notes on how their environments were chosen.
+
+    Raises UsageError for a version that no index lists.
+    """
+    expansion = expand(
+        request.file,
+        interpreters_given=request.interpreters,
+        cache=home / "cache",
+        product=request.product,
+        path=request.path,
+    )
+    return plan(expansion.requests, request.suite, request.options), expansion.notes

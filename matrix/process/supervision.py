@@ -43,10 +43,9 @@ class Task:
     stall: bool = False  # stop early on evidence that nothing in the tree can go on
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
-    py_spy: str | None = None  # path of py-spy for `sample` and `stacks`; None: searched for
+    py_spy: str | None = None  # path of py-spy for `sample`; None: searched for
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
-    pystack: str | None = None  # path of pystack for `stacks`; None: searched for
-    gdb: str | None = None  # path of gdb for `stacks`; None: searched for
+    collectors: dict[str, str] = field(default_factory=dict)  # paths for `stacks` by name; others are searched for
     name: str = ""  # for people
 
 
@@ -161,8 +160,7 @@ def start(task: Task) -> Supervised:
     if task.sample or task.stacks:
         fields["py_spy"] = task.py_spy or find_tool("py-spy")
     if task.stacks:
-        fields["pystack"] = task.pystack or find_tool("pystack")
-        fields["gdb"] = task.gdb or find_tool("gdb")
+        fields["collectors"] = capture.find_tools({"py-spy": fields["py_spy"]} | task.collectors)
     program = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,

@@ -2,17 +2,16 @@
 
     runs/<run id>/run.json        the call: command, start, end, exit code
     runs/<run id>/scenarios.jsonl, environments.jsonl, cells.jsonl, records.jsonl
-    runs/<run id>/bisection.json  of a search: its answer
+    runs/<run id>/bisection.json  the answer of a search
     runs/<run id>/attempts/<n>/   what each attempt wrote
 
-A record is written once, by the run that made it; later runs rest on it by its key. A run's cells hold the
-attempts they rest on, whichever run made them: a report needs no other folder. Each line is flushed at
-once: `kill -9` costs at most the line being written, which reading then leaves out.
+The run that makes an attempt writes its record once; later runs find the record by its key. The cells of a run hold
+the attempts they rest on, whichever run made them, so a report needs no other folder. Each line is flushed at once:
+`kill -9` costs at most the line being written, and a reader leaves that line out.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import tempfile
@@ -36,9 +35,12 @@ if TYPE_CHECKING:
 
     Item = TypeVar("Item", bound=Model)
 
+_FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
+_ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may write to"
+
 
 def state_folder() -> Path:
-    """Make and return the folder where state lives: $WHICHTORCH_HOME, or .whichtorch in the current one.
+    """Make and return the state folder: $WHICHTORCH_HOME, or .whichtorch in the current folder.
 
     Raises PreventedError where nothing can be written there.
     """
@@ -48,38 +50,31 @@ def state_folder() -> Path:
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
-        raise _cannot_write(home, error) from error
+        raise PreventedError(f"cannot write to {home}: {error.strerror}", hint=_ELSEWHERE) from error
     return home
-
-
-def _cannot_write(folder: Path, error: OSError) -> PreventedError:
-    return PreventedError(
-        f"cannot write to {folder}: {error.strerror}",
-        hint="set WHICHTORCH_HOME to a folder on a disk with room that you may write to",
-    )
 
 
 class CellLine(Model):
     """A line of cells.jsonl."""
 
-    place: int  # in the plan
-    records: tuple[str, ...]  # keys of those it rests on
+    place: int  # the cell's index in the plan
+    records: tuple[str, ...]  # keys of the records it rests on
     cell: Cell
 
 
 class Records:
-    """All records of all runs, by key and by test."""
+    """All records of all runs, by key and by test. Its methods may be called from several threads."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, list[Record]] = defaultdict(list)
-        self._by_test: dict[str, list[Record]] = defaultdict(list)
+        self._by_test: dict[tuple[str, frozenset[tuple[str, str]]], list[Record]] = defaultdict(list)
         self._lock = threading.Lock()
 
     def add(self, record: Record) -> None:
-        """Take in a record."""
+        """Add a record."""
         with self._lock:
             self._by_key[record.key].append(record)
-            self._by_test[_test(record.source_hash, record.variant)].append(record)
+            self._by_test[record.source_hash, frozenset(record.variant.items())].append(record)
 
     def of(self, key: str) -> list[Record]:
         """Return the records of a key, oldest first."""
@@ -89,17 +84,18 @@ class Records:
     def of_test(self, source_hash: str, variant: dict[str, str]) -> list[Record]:
         """Return the records of a test in every environment and under all limits, oldest first."""
         with self._lock:
-            return list(self._by_test.get(_test(source_hash, variant), ()))
+            return list(self._by_test.get((source_hash, frozenset(variant.items())), ()))
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str]) -> float | None:
         """Return the seconds of a test's slowest pass in any environment, or None."""
-        passes = [record.attempt for record in self._judging(scenario, variant)]
-        return max((attempt.seconds for attempt in passes if attempt.outcome is Outcome.PASS), default=None)
+        attempts = [record.attempt for record in self._judging(scenario, variant)]
+        return max((attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS), default=None)
 
-    def looked_at_for(
-        self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float
-    ) -> Record | None:
-        """Return a record of a test in an environment that decided it and was given `seconds` or more."""
+    def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
+        """Return a record that decides a test in an environment, with a limit of `seconds` or more; None without one.
+
+        A `slow` attempt decides nothing.
+        """
         for record in self._judging(scenario, variant):
             attempt = record.attempt
             if record.environment == environment and attempt.limit >= seconds and attempt.outcome is not Outcome.SLOW:
@@ -107,18 +103,12 @@ class Records:
         return None
 
     def _judging(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
-        """Return the records of a test in any environment, without the observing attempts."""
-        with self._lock:
-            found = self._by_test.get(_test(scenario.source_hash, variant), ())
-            return [record for record in found if record.attempt.role is Role.JUDGE]
-
-
-def _test(source_hash: str, variant: dict[str, str]) -> str:
-    return source_hash + json.dumps(variant, sort_keys=True)
+        """Return the records of a test without those of observing attempts."""
+        return [record for record in self.of_test(scenario.source_hash, variant) if record.attempt.role is Role.JUDGE]
 
 
 class RunStore:
-    """One run's folder. What it writes is redacted."""
+    """The folder of one run. Everything it writes is redacted."""
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.folder = folder
@@ -126,17 +116,14 @@ class RunStore:
         self.redactor = Redactor.of_this_machine()
         self._lock = threading.Lock()
         self._attempts = 0
-        self._scenarios: set[str] = set()
+        self._scenarios: set[str] = set()  # source hashes of those written
         self._outcomes: dict[tuple[str, str], tuple[Outcome, bool]] = {}
         try:
             (folder / "attempts").mkdir(parents=True)
-            self._files = {
-                name: (folder / f"{name}.jsonl").open("a", encoding="utf-8")
-                for name in ("records", "cells", "environments", "scenarios")
-            }
-            self._write_run()
+            self._files = {name: (folder / f"{name}.jsonl").open("a", encoding="utf-8") for name in _FILES}
+            write_run(folder, run, self.redactor)
         except OSError as error:
-            raise _cannot_write(folder, error) from error
+            raise PreventedError(f"cannot write to {folder}: {error.strerror}", hint=_ELSEWHERE) from error
 
     def attempt_folder(self) -> Path:
         """Make and return the folder of the next attempt."""
@@ -150,10 +137,10 @@ class RunStore:
         """Append a record."""
         self._append("records", record)
 
-    def add_cell(self, cell: Cell, keys: list[str], place: int = 0) -> None:
-        """Append a cell, its place in the plan, and the keys of the records it rests on."""
+    def add_cell(self, cell: Cell, keys: list[str], index: int = 0) -> None:
+        """Append a cell with the keys of the records it rests on and its index in the plan."""
         self._outcomes[cell.environment, cell.name] = cell.outcome, cell.expected
-        self._append("cells", CellLine(place=place, records=tuple(keys), cell=cell))
+        self._append("cells", CellLine(place=index, records=tuple(keys), cell=cell))
 
     def add_environment(self, environment: Environment) -> None:
         """Append an environment."""
@@ -172,7 +159,7 @@ class RunStore:
         outcomes = Counter(outcome for outcome, _ in self._outcomes.values())
         unexpected = sum(not is_expected for _, is_expected in self._outcomes.values())
         self.run = run.model_copy(update={"ended": True, "outcomes": dict(outcomes), "unexpected": unexpected})
-        self._write_run()
+        write_run(self.folder, self.run, self.redactor)
 
     def __enter__(self) -> Self:
         return self
@@ -182,70 +169,59 @@ class RunStore:
             file.close()
 
     def _append(self, name: str, item: Model) -> None:
-        self._write(name, item.model_dump_json(by_alias=True))
-
-    def _write(self, name: str, line: str) -> None:
-        redacted = self.redactor.json_line(line)
+        redacted = self.redactor.json_line(item.model_dump_json(by_alias=True))
         with self._lock:
             self._files[name].write(redacted + "\n")
             self._files[name].flush()
 
-    def _write_run(self) -> None:
-        write_run(self.folder, self.run, self.redactor)
-
 
 def write_run(folder: Path, run: Run, redactor: Redactor) -> None:
-    """Write what a run was called with and how it ended, at once or not at all."""
+    """Write run.json, redacted: completely or not at all."""
     temporary = folder / "run.json.new"
     temporary.write_text(redactor.json_line(run.model_dump_json(indent=1)) + "\n", encoding="utf-8")
     temporary.replace(folder / "run.json")
 
 
 def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
-    """Make the folder of a new run of so many cells; ids sort by time."""
+    """Make the folder of a new run with `planned` cells. Run ids sort by time."""
     started = datetime.now(UTC)
-    run = Run(
-        id=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
-        started=started.isoformat(timespec="seconds"),
-        home=str(home),
-        command=command,
-        planned=planned,
-    )
-    return RunStore(home / "runs" / run.id, run)
+    id_ = f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    seconds = started.isoformat(timespec="seconds")
+    run = Run(id=id_, started=seconds, home=str(home), command=command, planned=planned)
+    return RunStore(home / "runs" / id_, run)
 
 
 def read_records(home: Path) -> Records:
     """Return all records of all runs below `home`, oldest run first."""
     records = Records()
-    for record in _items(home, "records", Record):
+    for record in _lines_of_all_runs(home, "records", Record):
         records.add(record)
     return records
 
 
 def read_environments(home: Path) -> dict[str, Environment]:
-    """Return the environments of all runs below `home` by id, as the latest run names them."""
-    found: dict[str, Environment] = {}
-    for environment in _items(home, "environments", Environment):
-        found.pop(environment.id, None)  # the latest comes last
-        found[environment.id] = environment
-    return found
+    """Return the environments of all runs below `home` by id, each as the latest run describes it, latest last."""
+    environments: dict[str, Environment] = {}
+    for environment in _lines_of_all_runs(home, "environments", Environment):
+        environments.pop(environment.id, None)
+        environments[environment.id] = environment
+    return environments
 
 
 def read_cells(home: Path) -> Iterator[CellLine]:
     """Yield the cells of all runs below `home`, oldest run first."""
-    return _items(home, "cells", CellLine)
+    return _lines_of_all_runs(home, "cells", CellLine)
 
 
-def _items(home: Path, name: str, kind: type[Item]) -> Iterator[Item]:
-    """Yield the lines of one file of each run, oldest run first."""
+def _lines_of_all_runs(home: Path, name: str, kind: type[Item]) -> Iterator[Item]:
     for path in sorted((home / "runs").glob(f"*/{name}.jsonl")):
-        yield from items_of(path, kind)
+        yield from read_lines(path, kind)
 
 
-def items_of(path: Path, kind: type[Item]) -> Iterator[Item]:
-    """Yield the lines of a file that can be read, none where it is not there.
+def read_lines(path: Path, kind: type[Item]) -> Iterator[Item]:
+    """Yield the readable lines of a file; none where the file is missing.
 
-    Left out are a line torn by a kill, and those of a later schema.
+    A line torn by a kill and a line of a later schema are left out.
     """
     try:
         lines = path.read_bytes().splitlines()

@@ -1,32 +1,33 @@
-"""Stored runs: which there are, what each came to, and by which words a user means one."""
+"""Stored runs: list them, find the one that a user means, read one whole, and remove old ones."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from matrix.errors import UsageError
 from matrix.model import Environment, Record, Result, Run, Scenario
-from matrix.records.store import CellLine, items_of
+from matrix.records.store import CellLine, read_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from matrix.model import Cell
 
-COMPARABLE = ("matrix", "merge")  # kinds of runs that `latest` and a date mean: a search runs what it needs, no more
+COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
 _LATEST = re.compile(r"latest(?:~(\d+))?")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
-_PLACES = ("run.json", "*/run.json", "runs/*/run.json", ".whichtorch/runs/*/run.json", "*/runs/*/run.json")
+_RUN_FILES = ("run.json", "*/run.json", "runs/*/run.json", ".whichtorch/runs/*/run.json", "*/runs/*/run.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """A run's folder and what it was called with, without its cells."""
+class RunFolder:
+    """A run's folder and its run.json, without its cells."""
 
     folder: Path
     run: Run
@@ -34,50 +35,51 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run as it was stored, here or on another machine."""
+    """A whole run, stored here or on another machine."""
 
     folder: Path
     result: Result
 
     def file(self, path: str) -> Path:
-        """Return where an attempt's file lies: in the run's folder, wherever that is now, or in a run beside it."""
+        """Return where an attempt's file lies: in this run's folder, wherever that is now, or in a run beside it."""
         own = f"runs/{self.result.run.id}/"
         return self.folder / path.removeprefix(own) if path.startswith(own) else self.folder.parent.parent / path
 
 
-def heads(home: Path) -> list[Head]:
-    """Return the runs of a state folder, oldest first; those whose run.json cannot be read are left out."""
-    return sorted(_heads((home / "runs").glob("*/run.json")), key=lambda head: (head.run.started, head.run.id))
+def all_runs(home: Path) -> list[RunFolder]:
+    """Return the runs of a state folder, oldest first, without those whose run.json cannot be read."""
+    return _run_folders((home / "runs").glob("*/run.json"))
 
 
-def _heads(files: Iterator[Path]) -> Iterator[Head]:
+def _run_folders(files: Iterable[Path]) -> list[RunFolder]:
+    runs = []
     for file in files:
         try:
-            yield Head(folder=file.parent, run=Run.model_validate_json(file.read_bytes()))
+            runs.append(RunFolder(folder=file.parent, run=Run.model_validate_json(file.read_bytes())))
         except (OSError, ValidationError):
             continue
+    return sorted(runs, key=lambda run_folder: (run_folder.run.started, run_folder.run.id))
 
 
-def runs_below(folder: Path) -> list[Head]:
-    """Return the runs in a folder from anywhere: itself one, a state folder, or the artifacts of several jobs.
+def runs_below(folder: Path) -> list[RunFolder]:
+    """Return the runs in any folder, oldest first: a run's own, a state folder, or the artifacts of several jobs.
 
-    Oldest first. Raises UsageError where there is none.
+    Raises UsageError where there is none.
     """
-    files = dict.fromkeys(file.resolve() for pattern in _PLACES for file in folder.glob(pattern))
-    found = list(_heads(iter(files)))
-    if not found:
+    runs = _run_folders({file.resolve() for pattern in _RUN_FILES for file in folder.glob(pattern)})
+    if not runs:
         raise UsageError(f"there is no run in {folder}", hint="name a folder with a run.json, or one above it")
-    return sorted(found, key=lambda head: (head.run.started, head.run.id))
+    return runs
 
 
-def find(text: str, home: Path) -> Head:
-    """Return the run that a user means: an id or its beginning, a name, latest, latest~1, a day, or a folder.
+def find(text: str, home: Path) -> RunFolder:
+    """Return the run that a user means: by id or its beginning, name, latest, latest~1, day, or folder.
 
-    Of a folder or a day with several it is the latest. Raises UsageError with what there is.
+    Where a folder or a day has several runs, the latest is meant. Raises UsageError that lists the latest runs.
     """
-    known = heads(home)
-    exact = [head for head in known if text in {head.run.id, head.run.name}]
-    comparable = [head for head in known if head.run.kind in COMPARABLE]
+    known = all_runs(home)
+    exact = [run_folder for run_folder in known if text in {run_folder.run.id, run_folder.run.name}]
+    comparable = [run_folder for run_folder in known if run_folder.run.kind in COMPARABLE]
     if exact:
         return exact[-1]
     if latest := _LATEST.fullmatch(text):
@@ -86,56 +88,117 @@ def find(text: str, home: Path) -> Head:
             raise UsageError(f"there is no run {text}: of a matrix {len(comparable)} are stored", hint=_listing(known))
         return comparable[-1 - back]
     if _DAY.fullmatch(text):
-        comparable = [head for head in comparable if head.run.started.startswith(text)]
+        comparable = [run_folder for run_folder in comparable if run_folder.run.started.startswith(text)]
         if not comparable:
             raise UsageError(f"no run was started on {text} (UTC)", hint=_listing(known))
         return comparable[-1]
     if Path(text).is_dir():
         below = runs_below(Path(text))
-        return ([head for head in below if head.run.kind in COMPARABLE] or below)[-1]
-    begun = [head for head in known if head.run.id.startswith(text)]
-    if len(begun) > 1:
-        ids = ", ".join(head.run.id for head in begun)
-        raise UsageError(f"{len(begun)} runs begin with {text}: {ids}", hint="give more of the id")
-    if not begun:
+        return ([run_folder for run_folder in below if run_folder.run.kind in COMPARABLE] or below)[-1]
+    matching = [run_folder for run_folder in known if run_folder.run.id.startswith(text)]
+    if len(matching) > 1:
+        ids = ", ".join(run_folder.run.id for run_folder in matching)
+        raise UsageError(f"{len(matching)} runs begin with {text}: {ids}", hint="give more of the id")
+    if not matching:
         raise UsageError(f"no run is called {text}, and no folder", hint=_listing(known))
-    return begun[0]
+    return matching[0]
 
 
-def _listing(known: Sequence[Head]) -> str:
+def _listing(known: Sequence[RunFolder]) -> str:
     if not known:
         return "run `whichtorch matrix` first, or name the folder of a run from elsewhere"
-    return f"the latest are {', '.join(head.run.id for head in known[-3:])}; `whichtorch runs` lists all"
+    return f"the latest are {', '.join(run_folder.run.id for run_folder in known[-3:])}; `whichtorch runs` lists all"
 
 
-def read(head: Head) -> StoredRun:
-    """Return the whole of a run: environments and cells in the order of the plan.
+def read(run_folder: RunFolder) -> StoredRun:
+    """Return the whole run, with environments and cells in the order of the plan.
 
-    A cell that was run in several steps is there once, as the last of them left it.
+    A cell that the run stored several times is there once, as it was stored last.
     """
-    scenarios = {one.source_hash: one for one in items_of(head.folder / "scenarios.jsonl", Scenario)}
-    environments = {one.id: one for one in items_of(head.folder / "environments.jsonl", Environment)}
-    cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}  # of merged runs, two versions of a script are two
-    for line in items_of(head.folder / "cells.jsonl", CellLine):
+    folder = run_folder.folder
+    scenarios = {scenario.source_hash: scenario for scenario in read_lines(folder / "scenarios.jsonl", Scenario)}
+    known = {environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)}
+    # by source hash, too: a merged run may hold two versions of a script
+    cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}
+    for line in read_lines(folder / "cells.jsonl", CellLine):
         cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
     ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
-    for cell in ordered:
-        environments.setdefault(cell.environment, _unknown(cell.environment))
-    first = {cell.environment: place for place, cell in reversed(list(enumerate(ordered)))}
+    environments = {cell.environment: _unknown(cell.environment) for cell in ordered} | known
     result = Result(
-        run=head.run,
+        run=run_folder.run,
         scenarios=tuple(scenarios.values()),
-        environments=tuple(sorted(environments.values(), key=lambda one: first.get(one.id, len(ordered)))),
+        environments=tuple(environments.values()),
         cells=tuple(ordered),
     )
-    return StoredRun(folder=head.folder, result=result)
+    return StoredRun(folder=folder, result=result)
 
 
 def _unknown(id_: str) -> Environment:
-    """Return what stands for an environment that a kill kept from being written: its cells are told all the same."""
+    """Return a stand-in for an environment that was not written because the tool was killed, so its cells are shown."""
     return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
 
 
-def records_of(head: Head) -> list[Record]:
-    """Return the records that a run made."""
-    return list(items_of(head.folder / "records.jsonl", Record))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What was removed."""
+
+    runs: tuple[Run, ...]
+    freed: int  # bytes
+    kept_attempts: int  # attempts of those runs that other runs rest on
+
+
+def removable(runs: Sequence[RunFolder], keep: int) -> list[RunFolder]:
+    """Return the runs to remove so that the last `keep` stay. Runs with a name, or not ended, also stay."""
+    old = runs[: max(0, len(runs) - keep)]
+    return [run_folder for run_folder in old if run_folder.run.ended and not run_folder.run.name]
+
+
+def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) -> Pruned:
+    """Remove runs and their records, except the attempts that cells of `others` rest on.
+
+    Such attempts stay in the run's folder with their records; the folder then no longer counts as a run.
+    """
+    needed = {
+        _attempt_folder(attempt.stdout)
+        for run_folder in others
+        for cell in read(run_folder).result.cells
+        for attempt in cell.attempts
+        if attempt.stdout
+    }
+    freed = kept = 0
+    for run_folder in chosen:
+        before = _size(run_folder.folder)
+        own = {path for path in needed if path.startswith(f"runs/{run_folder.run.id}/")}
+        if own:
+            _strip(run_folder.folder, home, own)
+        else:
+            shutil.rmtree(run_folder.folder)
+        freed += before - _size(run_folder.folder)
+        kept += len(own)
+    return Pruned(runs=tuple(run_folder.run for run_folder in chosen), freed=freed, kept_attempts=kept)
+
+
+def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
+    """Remove everything of a run but some attempts, given by their folders, and their records."""
+    records = [
+        record
+        for record in read_lines(folder / "records.jsonl", Record)
+        if _attempt_folder(record.attempt.stdout) in attempts
+    ]
+    (folder / "run.json").unlink()  # first, so that it is no run from here on
+    for name in ("cells", "environments", "scenarios"):
+        (folder / f"{name}.jsonl").unlink(missing_ok=True)
+    temporary = folder / "records.jsonl.new"
+    temporary.write_text("".join(record.model_dump_json(by_alias=True) + "\n" for record in records), encoding="utf-8")
+    temporary.replace(folder / "records.jsonl")
+    for attempt in (folder / "attempts").iterdir():
+        if attempt.relative_to(home).as_posix() not in attempts:
+            shutil.rmtree(attempt)
+
+
+def _attempt_folder(stdout: str) -> str:
+    return str(PurePosixPath(stdout).parent)
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from matrix.diagnosis.conditions import OBSERVED, declared
+from matrix.diagnosis.conditions import declared, stuck_calls
 from matrix.diagnosis.hang import stack_folder
-from matrix.diagnosis.hang.stuck_call import observation_of
 from matrix.diagnosis.verdict import judge
-from matrix.environments.cache import cell_environ
-from matrix.model import Attempt, Environment, Outcome, Record, Role, StoppedBy
+from matrix.environments.environ import cell_environ
+from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
 from matrix.process.marks import mark_for
 from matrix.process.supervision import Task
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
@@ -25,7 +23,8 @@ from matrix.suite import selection
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matrix.diagnosis.hang.hang_diagnosis import Diagnosis
+    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+    from matrix.diagnosis.stacks import Process
     from matrix.diagnosis.verdict import Verdict
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
@@ -75,11 +74,11 @@ def run_attempt(
     stderr = _end_of(Path(task.stderr))
     verdict = judge(ending, stderr, planned.limits.memory_mb, is_rerun=bool(order.rerun_because))
     verdict, diagnosis = _diagnosed(verdict, ending, environment, folder / STACKS, stderr)
-    evidence = ending.evidence
+    evidence = AttemptEvidence.model_validate(ending.evidence)
     if order.role is Role.OBSERVE:
-        evidence = evidence | {OBSERVED: _observation(folder)}
+        evidence = evidence.model_copy(update={"observed": _observation(folder)})
     elif diagnosis and verdict.outcome is Outcome.HANG and declared(planned.scenario, planned.variant):
-        evidence = evidence | {OBSERVED: observation_of(diagnosis)}
+        evidence = evidence.model_copy(update={"observed": stuck_calls(diagnosis[0])})
     attempt = Attempt(
         role=order.role,
         outcome=verdict.outcome,
@@ -97,7 +96,7 @@ def run_attempt(
         stdout_bytes=ending.stdout_bytes,
         stderr_bytes=ending.stderr_bytes,
         stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
-        diagnosis=stack_folder.fields_of(diagnosis, ending.diagnosis_seconds) if diagnosis else None,
+        diagnosis=stack_folder.stored(*diagnosis, ending.diagnosis_seconds) if diagnosis else None,
         note=verdict.note,
         message=verdict.message,
         evidence=evidence,
@@ -121,7 +120,7 @@ def _record(planned: PlannedCell, environment: Environment, attempt: Attempt, si
 
 def _diagnosed(
     verdict: Verdict, ending: Ending, environment: Environment, folder: Path, stderr: str
-) -> tuple[Verdict, Diagnosis | None]:
+) -> tuple[Verdict, tuple[HangDiagnosis, tuple[Process, ...]] | None]:
     """Return what the stacks of a stopped attempt show, and its verdict with the place for a signature.
 
     Whatever happens here, the outcome stays.
@@ -130,14 +129,14 @@ def _diagnosed(
         _remove(folder)
         return verdict, None
     try:
-        stall = ending.evidence.get("stall", ())
+        stall = AttemptEvidence.model_validate(ending.evidence).stall
         diagnosis = stack_folder.diagnose_folder(folder, stack_folder.tables_of(environment), stderr, stall)
     except Exception as error:  # noqa: BLE001
         note = "; ".join(part for part in (verdict.note, f"diagnosis failed: {error!r}") if part)
         return replace(verdict, note=note), None
     if diagnosis is None:
         return verdict, None
-    signature = stack_folder.signature_of(diagnosis) if verdict.outcome is Outcome.HANG else None
+    signature = diagnosis[0].signature if verdict.outcome is Outcome.HANG else None
     return replace(verdict, signature=signature or verdict.signature), diagnosis
 
 
@@ -179,13 +178,12 @@ def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {"WHICHTORCH_HOOKS": ",".join([*hooks, "observe"]), "WHICHTORCH_OBSERVE": str(folder / _OBSERVATION)}
 
 
-def _observation(folder: Path) -> Any:
+def _observation(folder: Path) -> DispatchedCalls | None:
     """Return what the observer wrote, None where it wrote nothing that can be read."""
     try:
-        found = json.loads((folder / _OBSERVATION).read_bytes())
+        return DispatchedCalls.model_validate_json((folder / _OBSERVATION).read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _end_of(path: Path) -> str:

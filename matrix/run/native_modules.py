@@ -124,5 +124,5 @@ def _first_error(log: Path) -> str | None:
 
 def _installation(environment: Environment) -> list[object]:
     """Return what tells one installation from another, whatever the config."""
-    commit = environment.fingerprint.get("git_version")
+    commit = environment.fingerprint.git_version
     return [str(environment.interpreter), environment.python, environment.build, environment.packages, commit]

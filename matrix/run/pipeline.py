@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from matrix.events import CellDone, EnvironmentReady, Interrupted
-from matrix.plan.planning import judging
+from matrix.model import judging_records
+from matrix.plan.judging import judged_cell
 from matrix.process.executor import LocalExecutor
 from matrix.process.marks import owner_is_dead, state_id, sweep
 from matrix.records.store import new_run
@@ -87,7 +88,7 @@ class MatrixRun:
         for position, cell in cells.items():
             records = self._site.known_records(cell, environment)
             if cell.is_settled(records):
-                reused = len(judging(records))
+                reused = len(judging_records(records))
                 self.ended(
                     CellEnd(position=position, planned=cell, environment=environment, records=records, reused=reused)
                 )
@@ -114,7 +115,7 @@ class MatrixRun:
 
     def ended(self, end: CellEnd) -> None:
         """Judge, store and tell a cell."""
-        cell = end.planned.judged(end.environment, end.records, reused=end.reused, problem=end.problem)
+        cell = judged_cell(end.planned, end.environment, end.records, reused=end.reused, problem=end.problem)
         with self._guard:
             self._cells[end.position] = cell
         self._store.add_cell(cell, [record.key for record in end.records], end.position)

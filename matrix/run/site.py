@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.environments.cache import cell_environ
-from matrix.environments.environ import recorded
+from matrix.environments.environ import cell_environ, recorded
 from matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
@@ -316,7 +315,7 @@ class LocalSite:
         if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
             return self._attempt(ready, AttemptOrder(limit=self._limit(planned), native=native))
         limit = SLOW_RERUN * last.limit
-        decided = self._records.looked_at_for(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
+        decided = self._records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
         why = f"still moving after {last.seconds:.0f} s"
         return decided or self._attempt(ready, AttemptOrder(limit=limit, rerun_because=why, native=native))
 

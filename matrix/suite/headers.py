@@ -31,11 +31,9 @@ from matrix.model import Condition, Expectation, Outcome, Scenario
 from matrix.suite.toml_lines import line_of, line_of_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pydantic_core import ErrorDetails
-
-    Note = Callable[[int, str], None]  # line of the file, what is wrong and its remedy
 
 SUITE_ROOT = Path(__file__).absolute().parents[2] / "scenarios"
 VARIABLE_PREFIX = "WHICHTORCH_"
@@ -47,13 +45,8 @@ _GIVEN = {"name", "path", "source_hash", "in_suite"}  # follow from the file, no
 _KEYS = [name for name in Scenario.model_fields if name not in _GIVEN]
 _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Condition.model_fields)}
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_TAKEN_VARIANTS = {
-    "attempt",
-    "home",
-    "hooks",
-    "native",
-    "observe",
-}  # WHICHTORCH_<NAME> variables with a meaning of their own
+# WHICHTORCH_<NAME> variables with another meaning: a variant of that name would hide them, or be hidden
+_TAKEN_VARIANTS = {"attempt", "command", "fetch", "home", "hooks", "native", "observe", "pytorch_index", "stacks"}
 
 _REMEDIES = {  # by pydantic's type of the mistake
     "missing": "is missing",
@@ -71,7 +64,7 @@ _REMEDIES = {  # by pydantic's type of the mistake
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """One thing wrong with one file. `line` is of the file, counted from 1."""
+    """A mistake in a header. `line` is the line of the file, counted from 1."""
 
     path: Path
     line: int
@@ -82,7 +75,7 @@ class Mistake:
 
 
 class ScenarioError(UsageError):
-    """Headers with mistakes. Holds all of them, so that one look at the message mends them all."""
+    """The mistakes of one or more headers, all of them, so that they can be corrected in one go."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes = tuple(sorted(mistakes, key=lambda mistake: (mistake.path, mistake.line)))
@@ -91,176 +84,159 @@ class ScenarioError(UsageError):
         super().__init__(f"{count} in scenario headers:{lines}", hint=f"a header may have {', '.join(_KEYS)}")
 
 
-@dataclass(frozen=True, slots=True)
 class _Header:
-    """The TOML text of a header and where it stands. `first` is the file's line of its first line."""
+    """The TOML of a script's header, empty where it has none, and the mistakes in it."""
 
-    text: str
-    first: int
+    def __init__(self, path: Path, source: bytes) -> None:
+        self.path = path
+        self.mistakes: list[Mistake] = []
+        # a script may be in another encoding, but its header is in UTF-8
+        text = source.decode("utf-8-sig", errors="replace")
+        # not splitlines(), which also splits at characters that TOML allows in a line
+        self.first, self.text = self._find(re.split(r"\r\n|\r|\n", text.rstrip("\r\n")))
+        self.table: dict[str, Any] = {}
+        try:
+            self.table = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            line, message = line_of_error(error, self.text)
+            self._note_line(self.first + line, f"not TOML: {message}")
 
-    def line_of(self, *place: str | int) -> int:
-        """Return the file's line of the key at `place`."""
-        return self.first + line_of(self.text, place)
+    def note(self, message: str, *keys: str | int) -> None:
+        """Note a mistake at a key, given as the names of tables and the indices of elements that lead to it."""
+        self._note_line(self.first + line_of(self.text, keys), f"{'.'.join(map(str, keys))}: {message}")
+
+    def _note_line(self, line: int, message: str) -> None:
+        self.mistakes.append(Mistake(path=self.path, line=line, message=message))
+
+    def _find(self, lines: list[str]) -> tuple[int, str]:
+        """Return the header's TOML, and the line of the file at which it begins. Note mistakes in its marks."""
+        starts = [index for index, line in enumerate(lines) if line.rstrip() == _START]
+        for index, line in enumerate(lines):
+            marker = _MARKER.fullmatch(line)
+            is_near = marker and difflib.get_close_matches(marker[1], ["scenario"], cutoff=0.8)
+            if is_near and index not in starts:
+                self._note_line(index + 1, f"{line.strip()!r} starts no header; did you mean {_START!r}?")
+        if not starts:
+            return 1, ""
+        for index in starts[1:]:
+            self._note_line(index + 1, f"a second header; the first is in line {starts[0] + 1}: join the two")
+        first = starts[0] + 2
+        content = []
+        for number, line in enumerate(lines[first - 1 :], first):
+            if line.rstrip() == _END:
+                break
+            if line.rstrip() != "#" and not line.startswith("# "):
+                message = f"the header has no end; write {_END!r} before this line, or start it with '# '"
+                self._note_line(number, message)
+                break
+            content.append(line[2:])
+        else:
+            self._note_line(len(lines), f"the header has no end; write {_END!r} after its last line")
+        return first, "\n".join(content) + "\n"
 
 
 def read_scenario(path: Path, name: str | None = None) -> Scenario:
-    """Read a script and its header; a script without one gets the defaults.
+    """Read a script and its header; a script without a header gets the defaults.
 
-    It is called `name`, or else by its place in the suite, or else by its path. Raises UsageError if it
-    cannot be read, ScenarioError with every mistake of its header.
+    Without `name` it is called by its place in the suite, and outside the suite by its path. Raises UsageError if it
+    cannot be read, ScenarioError with all mistakes of its header.
     """
     try:
         source = path.read_bytes()
     except OSError as error:
         hint = "give the path of a Python script"
         raise UsageError(f"cannot read the script {path}: {error.strerror}", hint=hint) from None
-    whole = path.resolve()
-    in_suite = whole.is_relative_to(SUITE_ROOT.resolve()) and whole.parent != SUITE_ROOT.resolve()
+    resolved, root = path.resolve(), SUITE_ROOT.resolve()
+    in_suite = resolved.is_relative_to(root) and resolved.parent != root
     if name is None:
         name = f"{path.parent.name}/{path.stem}" if in_suite else path.as_posix()
-    identity = {
-        "name": name,
-        "path": str(path.absolute()),
-        "source_hash": "",
-        "in_suite": in_suite,
-    }
-    # a script may be in another encoding, but its header is in UTF-8
-    text = source.decode("utf-8-sig", errors="replace")
-    # not splitlines(), which also splits at what may stand in TOML
-    lines = re.split(r"\r\n|\r|\n", text.rstrip("\r\n"))
-    mistakes: list[Mistake] = []
-
-    def note(line: int, message: str) -> None:
-        mistakes.append(Mistake(path=path, line=line, message=message))
-
-    header = _find(lines, note)
-    table: dict[str, Any] = {}
-    if header is not None:
-        try:
-            table = tomllib.loads(header.text)
-        except tomllib.TOMLDecodeError as error:
-            line, message = line_of_error(error, header.text)
-            note(header.first + line, f"not TOML: {message}")
-        else:
-            _check(header, table, note)
-            source += b"".join(_native_sources(header, table, path.parent, note))
-    identity["source_hash"] = hashlib.sha256(source).hexdigest()[:12]
+    header = _Header(path, source)
+    _check(header)
+    source += b"".join(_native_sources(header))
+    source_hash = hashlib.sha256(source).hexdigest()[:12]
+    given = {"name": name, "path": str(path.absolute()), "source_hash": source_hash, "in_suite": in_suite}
     scenario = None
     try:
-        scenario = Scenario.model_validate_json(json.dumps(table | identity, default=str), strict=True)
+        scenario = Scenario.model_validate_json(json.dumps(header.table | given, default=str), strict=True)
     except ValidationError as error:
-        assert header is not None
         for detail in error.errors():
-            note(header.line_of(*detail["loc"]), _described(detail))
-    if mistakes or scenario is None:
-        raise ScenarioError(mistakes)
+            header.note(_message(detail), *detail["loc"])
+    if header.mistakes or scenario is None:
+        raise ScenarioError(header.mistakes)
     return scenario
 
 
-def _find(lines: list[str], note: Note) -> _Header | None:
-    """Return the header among a script's lines. Says what is wrong with how it is marked."""
-    starts = [number for number, line in enumerate(lines) if line.rstrip() == _START]
-    for number, line in enumerate(lines):
-        found = _MARKER.fullmatch(line)
-        is_near = found and difflib.get_close_matches(found[1], ["scenario"], cutoff=0.8)
-        if is_near and number not in starts:
-            note(number + 1, f"{line.strip()!r} starts no header; did you mean {_START!r}?")
-    if not starts:
-        return None
-    for number in starts[1:]:
-        note(number + 1, f"a second header; the first is in line {starts[0] + 1}: join the two")
-    content = []
-    for number, line in enumerate(lines[starts[0] + 1 :], starts[0] + 2):
-        if line.rstrip() == _END:
-            break
-        if line.rstrip() != "#" and not line.startswith("# "):
-            note(number, f"the header has no end; write {_END!r} before this line, or start it with '# '")
-            break
-        content.append(line[2:])
-    else:
-        note(len(lines), f"the header has no end; write {_END!r} after its last line")
-    return _Header("\n".join(content) + "\n", starts[0] + 2)
-
-
-def _check(header: _Header, table: dict[str, Any], note: Note) -> None:
-    """Say what is wrong beyond shape, and leave `table` as pydantic is to judge it."""
+def _check(header: _Header) -> None:
+    """Note mistakes that types do not show, and leave in the table what pydantic is to check."""
+    table = header.table
     for key in [key for key in table if key not in _KEYS]:
-        note(header.line_of(key), f"{key}: unknown key; {_nearest(key, _KEYS)}")
+        header.note(f"unknown key; {_nearest(key, _KEYS)}", key)
         del table[key]
     _numbers_to_text(table.get("variants"))
-    variants = table.get("variants")
-    variants = variants if isinstance(variants, dict) else {}
+    variants = table["variants"] if isinstance(table.get("variants"), dict) else {}
     for name, values in variants.items():
-        line = header.line_of("variants", name)
-        if not _VARIANT_NAME.fullmatch(name):
-            note(line, f"variants.{name}: names are lower-case letters, digits and _, as in grad_mode")
-        elif name in _TAKEN_VARIANTS:
-            note(
-                line,
-                f"variants.{name}: taken, as are {', '.join(sorted(_TAKEN_VARIANTS))}; choose another",
-            )
-        if values == []:
-            note(line, f"variants.{name}: has no values; list some or leave it out")
-        elif isinstance(values, list) and len({str(value) for value in values}) < len(values):
-            note(line, f"variants.{name}: has a value twice; leave one out")
+        _check_variant(header, name, values)
     for key in ("expect", "conditions"):
-        for number, row in enumerate(_rows(table, key)):
-            _numbers_to_text(row.get("variant"))
-            wrong = _wrong_in_expectation(row, variants) if key == "expect" else _wrong_variant(row, variants)
-            for place, message in wrong:
-                note(header.line_of(key, number, place), f"{key}.{number}.{place}: {message}")
+        for index, row in enumerate(_list_at(table, key)):
+            if isinstance(row, dict):
+                _check_row(header, row, variants, (key, index))
     timeout = table.get("timeout")
     if isinstance(timeout, float) and not math.isfinite(timeout):
-        note(header.line_of("timeout"), "timeout: must be finite; a hang is a hang after minutes")
+        header.note("must be finite; a hang is a hang after minutes", "timeout")
         del table["timeout"]
-    links = table.get("links")
-    for link in links if isinstance(links, list) else []:
+    for link in _list_at(table, "links"):
         if isinstance(link, str) and not link.startswith(("https://", "http://")):
-            note(header.line_of("links"), f"links: {link!r} is not a URL; write it out from https:// on")
+            header.note(f"{link!r} is not a URL; write it out from https:// on", "links")
 
 
-def _native_sources(header: _Header, table: dict[str, Any], folder: Path, note: Note) -> Iterator[bytes]:
-    """Yield what the native sources hold, for the hash of a scenario follows them too; say which are missing."""
-    names = table.get("native")
-    for name in names if isinstance(names, list) else []:
-        if not isinstance(name, str):
-            continue  # pydantic's to tell
-        try:
-            yield b"\0" + (folder / name).read_bytes()
-        except (OSError, ValueError):  # ValueError: a null byte in the name
-            note(header.line_of("native"), f"native: there is no file {name!r} beside the script")
+def _check_variant(header: _Header, name: str, values: Any) -> None:
+    if not _VARIANT_NAME.fullmatch(name):
+        header.note("names are lower-case letters, digits and _, as in grad_mode", "variants", name)
+    elif name in _TAKEN_VARIANTS:
+        header.note(f"taken, as are {', '.join(sorted(_TAKEN_VARIANTS))}; choose another", "variants", name)
+    if values == []:
+        header.note("has no values; list some or leave it out", "variants", name)
+    elif isinstance(values, list) and len({str(value) for value in values}) < len(values):
+        header.note("has a value twice; leave one out", "variants", name)
 
 
-def _wrong_in_expectation(row: dict[str, Any], variants: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield key and message of what can never apply."""
-    for key, example in {"torch": "<2.12", "python": ">=3.12"}.items():
+def _check_row(header: _Header, row: dict[str, Any], variants: dict[str, Any], keys: tuple[str, int]) -> None:
+    """Note what can never apply in a row of `expect` or `conditions`: no specifier, or a variant that is never run."""
+    for key, example in {"torch": "<2.12", "python": ">=3.12"}.items() if keys[0] == "expect" else ():
         value = row.get(key, "")
         if isinstance(value, str):
             try:
                 SpecifierSet(value)
             except InvalidSpecifier:
-                yield key, f"{value!r} is not a specifier such as {example!r}"
-    yield from _wrong_variant(row, variants)
-
-
-def _wrong_variant(row: dict[str, Any], variants: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield key and message of a variant that is never run."""
-    chosen = row.get("variant")
-    for name, value in chosen.items() if isinstance(chosen, dict) else ():
+                header.note(f"{value!r} is not a specifier such as {example!r}", *keys, key)
+    variant = row.get("variant")
+    _numbers_to_text(variant)
+    for name, value in variant.items() if isinstance(variant, dict) else ():
         if name not in variants:
-            yield "variant", f"there is no variant {name!r}; {_nearest(name, list(variants))}"
+            header.note(f"there is no variant {name!r}; {_nearest(name, list(variants))}", *keys, "variant")
         elif isinstance(variants[name], list) and value not in variants[name]:
             known = [str(each) for each in variants[name]]
-            yield "variant", f"{name} is never {value!r}; {_nearest(str(value), known)}"
+            header.note(f"{name} is never {value!r}; {_nearest(str(value), known)}", *keys, "variant")
 
 
-def _rows(table: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    rows = table.get(key)
-    return [row if isinstance(row, dict) else {} for row in rows] if isinstance(rows, list) else []
+def _native_sources(header: _Header) -> Iterator[bytes]:
+    """Yield the contents of the native sources, since a scenario's hash covers them too. Note those missing."""
+    for name in _list_at(header.table, "native"):
+        if not isinstance(name, str):
+            continue  # pydantic reports it
+        try:
+            yield b"\0" + (header.path.parent / name).read_bytes()
+        except (OSError, ValueError):  # ValueError: a null byte in the name
+            header.note(f"there is no file {name!r} beside the script", "native")
+
+
+def _list_at(table: dict[str, Any], key: str) -> list[Any]:
+    value = table.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _numbers_to_text(table: Any) -> None:
-    """Write the whole numbers of a table of variants as text: `threads = [1, 2]` is natural in TOML."""
+    """Turn the whole numbers in a table of variants into text: `threads = [1, 2]` is natural in TOML."""
 
     def text(value: Any) -> Any:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -270,17 +246,16 @@ def _numbers_to_text(table: Any) -> None:
             table[name] = [text(each) for each in value] if isinstance(value, list) else text(value)
 
 
-def _described(detail: ErrorDetails) -> str:
-    """Return one of pydantic's findings as place, what is wrong, remedy."""
-    place = [str(part) for part in detail["loc"]]
-    message = _REMEDIES.get(detail["type"], detail["msg"])
+def _message(detail: ErrorDetails) -> str:
+    """Return what pydantic found, as what is wrong and its remedy."""
     if detail["type"] == "extra_forbidden":
-        message = f"unknown key; {_nearest(place[-1], _NESTED_KEYS.get(place[0], []))}"
-    elif detail["type"] == "literal_error":
-        message = f"must be {detail['ctx']['expected']}"
-    elif detail["type"] == "enum":
-        message = f"{detail['input']!r} is not an outcome; {_nearest(str(detail['input']), list(Outcome))}"
-    return f"{'.'.join(place)}: {message}"
+        table, *_, key = map(str, detail["loc"])
+        return f"unknown key; {_nearest(key, _NESTED_KEYS.get(table, []))}"
+    if detail["type"] == "literal_error":
+        return f"must be {detail['ctx']['expected']}"
+    if detail["type"] == "enum":
+        return f"{detail['input']!r} is not an outcome; {_nearest(str(detail['input']), list(Outcome))}"
+    return _REMEDIES.get(detail["type"], detail["msg"])
 
 
 def _nearest(word: str, known: list[str]) -> str:

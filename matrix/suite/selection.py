@@ -1,6 +1,6 @@
-"""The suite: one script per case, in folders by family, and what their headers say.
+"""The suite of scenarios: read all, select some, narrow them to variants, and tell which outcome is expected.
 
-A script is run as it is, `python script.py`; all that this package does with it is read its header.
+A suite is a folder of scripts, one per case, in subfolders by family. A script runs as it is, `python script.py`.
 """
 
 from __future__ import annotations
@@ -12,140 +12,117 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 from matrix.errors import UsageError
 from matrix.model import Expectation, Outcome, Scenario
 from matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
+from matrix.suite.specifiers import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "SUITE_ROOT",
-    "Mistake",
-    "ScenarioError",
-    "agrees",
-    "expected",
-    "read_scenario",
-    "script",
-    "select",
-    "suite",
-    "variant_environ",
-    "variants_of",
-]
-
 _TAG = "tag:"
 _VARIANT = re.compile(r"(?P<glob>.*)\[(?P<pairs>\w+=[^\[\]]*)\]")
-_CLOSE = 0.75  # of 1: what two names of one family have in common is less
+_CLOSE = 0.75  # of 1: two names of one family are less alike by their common part alone
 
 
 def suite(root: Path | None = None) -> list[Scenario]:
-    """Return the scenarios in the folders of `root`, sorted by name: "family/script".
+    """Return the scenarios in the subfolders of `root`, by default the bundled ones, sorted by name: "family/script".
 
-    Raises ScenarioError with every mistake of every header.
+    Raises ScenarioError with the mistakes of all headers.
     """
-    root = root or SUITE_ROOT
-    found: list[Scenario] = []
+    scenarios: list[Scenario] = []
     mistakes: list[Mistake] = []
-    for path in sorted(root.glob("*/*.py")):
+    for path in sorted((root or SUITE_ROOT).glob("*/*.py")):
         if path.parent.name.startswith(("_", ".")) or path.name.startswith("_"):
             continue
         try:
             scenario = read_scenario(path, f"{path.parent.name}/{path.stem}")
-            found.append(scenario.model_copy(update={"in_suite": True}))  # wherever `root` is
+            scenarios.append(scenario.model_copy(update={"in_suite": True}))  # wherever `root` is
         except ScenarioError as error:
             mistakes += error.mistakes
     if mistakes:
         raise ScenarioError(mistakes)
-    return sorted(found, key=lambda scenario: scenario.name)
+    return sorted(scenarios, key=lambda scenario: scenario.name)
 
 
 def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario]:
-    """Return the scenarios that any glob names, in their own order; all of them without a glob.
+    """Return the scenarios that any glob selects, in their own order; all of them without a glob.
 
-    A glob is held against names ("meta_mm/*"), or against tags ("tag:dynamo"), or is the path of a
-    script; "NAME[op=mm,grad=off]" narrows it to some variants. What runs on request only is left out
-    unless a glob spells out its family. Raises UsageError for a glob that selects nothing.
+    A glob matches names ("meta_mm/*") or tags ("tag:dynamo"), or is the path of a script. "NAME[op=mm,grad=off]"
+    narrows it to some variants. Scenarios on request are left out unless a glob spells out their family. Raises
+    UsageError for a glob that selects nothing.
     """
-    globs = list(globs) or ["*"]
     chosen: dict[str, list[Scenario]] = {}
-    for glob in globs:
-        pattern, wanted = _split_variant(glob)
-        found = [scenario for scenario in scenarios if _names(pattern, scenario)]
-        if not found and glob != "*":  # an empty suite is nobody's typing mistake
+    for glob in list(globs) or ["*"]:
+        pattern, variant = _split_variant(glob)
+        selected = [scenario for scenario in scenarios if all(_match(pattern, scenario))]
+        if not selected and glob != "*":  # an empty suite is not a typing mistake
             raise _no_match(pattern, scenarios)
-        for scenario in found:
-            chosen.setdefault(scenario.name, []).append(_narrowed(scenario, wanted))
-    return [narrowed for scenario in scenarios for narrowed in _widest(scenario, chosen.get(scenario.name, []))]
+        for scenario in selected:
+            chosen.setdefault(scenario.name, []).append(_narrowed(scenario, variant))
+    return [narrowed for scenario in scenarios for narrowed in _distinct(scenario, chosen.get(scenario.name, []))]
 
 
 def script(text: str) -> Scenario:
-    """Return the user's script that "repro.py" or "repro.py[op=mm]" means, to be run where the user is.
+    """Return the user's script that "repro.py" or "repro.py[op=mm]" names. It runs in the user's folder.
 
-    Raises UsageError where there is no such file, ScenarioError for mistakes of its header.
+    Raises UsageError where there is no such file, ScenarioError for mistakes in its header.
     """
-    name, wanted = (text, dict[str, str]()) if Path(text).is_file() else _split_variant(text)
+    name, variant = (text, dict[str, str]()) if Path(text).is_file() else _split_variant(text)
     path = Path(name)
     if not path.is_file():
         raise UsageError(f"no such script: {name}")
-    return _narrowed(read_scenario(path.absolute(), name).model_copy(update={"in_suite": False}), wanted)
+    return _narrowed(read_scenario(path.absolute(), name).model_copy(update={"in_suite": False}), variant)
 
 
 def _split_variant(glob: str) -> tuple[str, dict[str, str]]:
-    """Return glob and variant of "NAME[op=mm,grad=off]"; brackets without "=" are a glob's own."""
-    found = _VARIANT.fullmatch(glob)
-    if found is None:
+    """Return glob and variant of "NAME[op=mm,grad=off]"; brackets without "=" belong to the glob."""
+    match = _VARIANT.fullmatch(glob)
+    if match is None:
         return glob, {}
-    pairs = (pair.partition("=") for pair in found["pairs"].split(","))
-    return found["glob"], {name.strip(): value.strip() for name, _, value in pairs}
+    pairs = (pair.partition("=") for pair in match["pairs"].split(","))
+    return match["glob"], {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _narrowed(scenario: Scenario, wanted: dict[str, str]) -> Scenario:
-    """Return the scenario with only the variants that are wanted.
+def _narrowed(scenario: Scenario, variant: dict[str, str]) -> Scenario:
+    """Return the scenario with only the variants that have the given values.
 
-    Where one factor at a time differs from the base, naming another value than the base's leaves all
-    other factors at theirs.
+    With `one_factor`, a value other than the base's leaves all other factors at the base.
     """
-    for name, value in wanted.items():
+    for name, value in variant.items():
         if value not in scenario.variants.get(name, ()):
             known = "; ".join(f"{name} = {' | '.join(values)}" for name, values in scenario.variants.items())
             raise UsageError(
                 f"{scenario.name} has no variant {name}={value}",
                 hint=f"its variants are {known}" if known else "it has no variants",
             )
-    all_values = scenario.variants
-    if scenario.one_factor and any(value != all_values[name][0] for name, value in wanted.items()):
-        all_values = {name: values[:1] for name, values in all_values.items()}
-    narrower = {name: (wanted[name],) if name in wanted else values for name, values in all_values.items()}
-    return scenario.model_copy(update={"variants": narrower})
+    variants = scenario.variants
+    if scenario.one_factor and any(value != variants[name][0] for name, value in variant.items()):
+        variants = {name: values[:1] for name, values in variants.items()}
+    return scenario.model_copy(update={"variants": variants | {name: (value,) for name, value in variant.items()}})
 
 
-def _widest(scenario: Scenario, narrowed: list[Scenario]) -> list[Scenario]:
-    """Return a scenario as often as it was narrowed differently; once where it was chosen whole."""
-    if any(one.variants == scenario.variants for one in narrowed):
-        return [scenario]
-    return [one for place, one in enumerate(narrowed) if one not in narrowed[:place]]
+def _distinct(scenario: Scenario, narrowed: list[Scenario]) -> list[Scenario]:
+    """Return a scenario once per distinct narrowing; only the whole one where that was chosen."""
+    distinct = {tuple(each.variants.items()): each for each in narrowed}
+    whole = distinct.get(tuple(scenario.variants.items()))
+    return [scenario] if whole else list(distinct.values())
 
 
-def _names(glob: str, scenario: Scenario) -> bool:
-    """Return True where `glob` selects `scenario`."""
-    return _matches(glob, scenario) and (not scenario.on_request or _spells_out(glob, scenario))
+def _match(glob: str, scenario: Scenario) -> tuple[bool, bool]:
+    """Return whether `glob` matches a scenario, and whether it may select that: not every glob selects one on request.
 
-
-def _matches(glob: str, scenario: Scenario) -> bool:
+    Such a scenario is selected by its path, or where its family is spelt out, without a wildcard.
+    """
+    family = _family(scenario.name)
     if glob.startswith(_TAG):
-        return any(fnmatchcase(tag, glob.removeprefix(_TAG)) for tag in scenario.tags)
-    return fnmatchcase(scenario.name, _as_name(glob)) or _is_path_of(glob, scenario)
-
-
-def _spells_out(glob: str, scenario: Scenario) -> bool:
-    """Return True where `glob` holds the family of `scenario` without a wildcard, or is its path."""
-    family = scenario.name.rpartition("/")[0]
-    if glob.startswith(_TAG):
-        return glob.removeprefix(_TAG) == family
-    return _as_name(glob).rpartition("/")[0] == family or _is_path_of(glob, scenario)
+        tag = glob.removeprefix(_TAG)
+        matches, is_spelt_out = any(fnmatchcase(each, tag) for each in scenario.tags), tag == family
+    else:
+        is_path = glob.endswith(".py") and Path(glob).resolve() == scenario.path.resolve()
+        matches = is_path or fnmatchcase(scenario.name, _as_name(glob))
+        is_spelt_out = is_path or _family(_as_name(glob)) == family
+    return matches, matches and (is_spelt_out or not scenario.on_request)
 
 
 def _as_name(glob: str) -> str:
@@ -153,25 +130,24 @@ def _as_name(glob: str) -> str:
     return glob.removeprefix("./").removeprefix("scenarios/").removesuffix(".py")
 
 
-def _is_path_of(glob: str, scenario: Scenario) -> bool:
-    return glob.endswith(".py") and Path(glob).resolve() == scenario.path.resolve()
+def _family(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
     """Return the error for a glob that selects nothing, with what was probably meant."""
-    on_request = [scenario.name for scenario in scenarios if _matches(glob, scenario)]
+    on_request = sorted({f"{_family(scenario.name)}/*" for scenario in scenarios if any(_match(glob, scenario))})
     if on_request:
-        families = sorted({f"{name.rpartition('/')[0]}/*" for name in on_request})
         return UsageError(
             f"only scenarios that run on request match {glob!r}",
-            hint=f"ask for them by family: {', '.join(families)}",
+            hint=f"ask for them by family: {', '.join(on_request)}",
         )
     if glob.startswith(_TAG):
         tags = sorted({tag for scenario in scenarios for tag in scenario.tags})
         near = [_TAG + tag for tag in difflib.get_close_matches(glob.removeprefix(_TAG), tags)]
         known = f"known tags are {', '.join(tags)}"
     else:
-        families = sorted({scenario.name.rpartition("/")[0] for scenario in scenarios})
+        families = sorted({_family(scenario.name) for scenario in scenarios})
         meant = {f"{family}/*": f"{family}/*" for family in families}
         for scenario in scenarios:
             meant[scenario.name] = meant[scenario.name.rpartition("/")[2]] = scenario.name
@@ -182,20 +158,20 @@ def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
 
 
 def variants_of(scenario: Scenario) -> list[dict[str, str]]:
-    """Return every combination of the scenario's variants; one that is empty if it has none.
+    """Return every combination of the scenario's variants; an empty one if it has none.
 
-    With `one_factor`: the base, which is the first value of each, then the base with one other value in
-    place, for each other value.
+    With `one_factor`: the base, which has the first value of each, then the base with each other value in turn.
     """
-    names = list(scenario.variants)
     if scenario.one_factor:
         base = {name: values[0] for name, values in scenario.variants.items()}
         return [base, *(base | {name: value} for name, values in scenario.variants.items() for value in values[1:])]
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*scenario.variants.values())]
+    return [
+        dict(zip(scenario.variants, values, strict=True)) for values in itertools.product(*scenario.variants.values())
+    ]
 
 
 def variant_environ(variant: dict[str, str]) -> dict[str, str]:
-    """Return the variables through which a script learns its variant: {"op": "mm"} as WHICHTORCH_OP=mm."""
+    """Return the environment variables that tell a script its variant: {"op": "mm"} as WHICHTORCH_OP=mm."""
     return {VARIABLE_PREFIX + name.upper(): value for name, value in variant.items()}
 
 
@@ -204,39 +180,24 @@ def expected(
 ) -> Expectation | None:
     """Return the first line of the scenario's `expect` that applies, if any.
 
-    `torch` and `python` are versions. A pre-release counts as the release it leads to, so that "<2.12"
-    leaves out the nightlies of 2.12; a local part such as +cpu never matters.
+    `torch` and `python` are versions. A pre-release counts as the release it leads to, so that "<2.12" leaves out the
+    nightlies of 2.12; a local part such as +cpu never matters.
     """
     for line in scenario.expect:
-        applies = (
-            _in_specifier(torch, line.torch)
-            and _in_specifier(python, line.python)
+        if (
+            in_specifier(torch, line.torch, as_final=True)
+            and in_specifier(python, line.python, as_final=True)
             and fnmatchcase(build, line.build or "*")
             and fnmatchcase(config, line.config or "*")
             and line.variant.items() <= variant.items()
-        )
-        if applies:
+        ):
             return line
     return None
 
 
 def agrees(outcome: Outcome, line: Expectation | None) -> bool:
-    """Return True for the outcome that a header's line announces, which is `pass` where there is none.
+    """Return whether a header's line expects an outcome; without a line, `pass` is expected.
 
-    A skip never contradicts a header: the script says that the question does not arise here.
+    A skip never contradicts a header: the script says that it does not apply here.
     """
     return outcome in {line.outcome if line else Outcome.PASS, Outcome.SKIP}
-
-
-def _in_specifier(version: str, specifier: str) -> bool:
-    """Return True where `specifier` is empty or holds `version`. What is no version is in none."""
-    if not specifier:
-        return True
-    try:
-        parsed = Version(version)
-    except InvalidVersion:
-        return False
-    specifiers = SpecifierSet(specifier)
-    # a line that names a pre-release wants them told apart
-    whole = parsed if specifiers.prereleases else Version(parsed.base_version)
-    return specifiers.contains(whole, prereleases=True)

@@ -1,6 +1,6 @@
-"""Find the line of a key in a TOML text: tomllib keeps none, so keys are found by their looks.
+"""Find the line of a key in a TOML text by pattern, because tomllib keeps no positions.
 
-Lines are counted from 0. What cannot be found is where the nearest thing above it is.
+Lines are counted from 0. Where a key is not found, the line of the nearest key above it counts.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*|[\[\]{}]')
 _DEPTH = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
-def line_of(text: str, place: Iterable[str | int]) -> int:
-    """Return the line of a key, given as the names of tables and numbers of elements that lead to it."""
+def line_of(text: str, keys: Iterable[str | int]) -> int:
+    """Return the line of a key, given as the names of tables and the indices of elements that lead to it."""
     lines = text.split("\n")
-    found = 0
-    for key in place:
+    line = 0
+    for key in keys:
         if isinstance(key, int):
-            found = next(itertools.islice(_element_lines(lines, found), key, None), found)
+            line = next(itertools.islice(_element_lines(lines, line), key, None), line)
             continue
         name = re.escape(key)
         as_header = rf"\[+\s*(?:[\w'\"-]+\s*\.\s*)*{name}\s*[.\]]"
         as_key = rf"(^|.*[{{,\s.])[\"']?{name}[\"']?\s*[.=]"
         pattern = re.compile(rf"\s*(?:{as_header}|{as_key})")
-        found = next((number for number in range(found, len(lines)) if pattern.match(lines[number])), found)
-    return found
+        line = next((number for number in range(line, len(lines)) if pattern.match(lines[number])), line)
+    return line
 
 
 def line_of_error(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
-    """Return the line that tomllib stumbled over, and its message without that place."""
+    """Return the line of tomllib's error, and its message without the position."""
     message = re.sub(r"\s*\(at .*\)$", "", str(error))
-    place = re.search(r"\(at line (\d+)", str(error))
-    line = int(place[1]) - 1 if place else max(0, text.count("\n") - 1)
+    position = re.search(r"\(at line (\d+)", str(error))
+    line = int(position[1]) - 1 if position else max(0, text.count("\n") - 1)
     return line, message[:1].lower() + message[1:]
 
 

@@ -1,29 +1,46 @@
-"""What attempts wrote, and their stacks, cut to what a page has room for: head and tail, and how much is missing."""
+"""What attempts wrote and their stacks, cut to what fits into a page: head and tail, and how much is missing."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.stack_folder import READABLE
 from matrix.process.output import whole_characters
-from reports.excerpts import read_ends
-from reports.plain import plain
+from reports.page.page_data import encoded
+from reports.shown_text import plain, read_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.model import Attempt
     from matrix.records.stored_runs import StoredRun
+    from reports.page.page_data import TextLine
 
-HEAD = 1 / 3  # of an output's room: the first error is there, but the last words tell more
-STACKS = 2**18  # bytes of a readable diagnosis that are looked at
-SHORT = 2**11  # bytes of a text that is made fit to be shown twice, to know what it takes
+    Position = tuple[int, int]  # row and column of the grid
+
+HEAD = 1 / 3  # share of an output's budget for its head: the first error is there, but the last words say more
+STACKS = 2**18  # bytes of a readable diagnosis that are read
+SHORT = 2**11  # bytes up to which a text is rendered once more, to know exactly what it takes
 USUAL_COST = 1.1  # bytes that a byte of output takes in a page: line ends and quotes take two
-SMALLEST = 400  # bytes of room below which an excerpt tells nothing
+SMALLEST = 400  # bytes below which an excerpt says nothing
+OVERHEAD = 60  # bytes that a text takes besides itself: title, brackets, its share of the list's name
+
+
+class Rank(IntEnum):
+    """How much the texts of a cell matter."""
+
+    URGENT = 0
+    RED = 1
+    DOUBTED = 2
+    REST = 3
+
+
+EACH = {Rank.URGENT: 48_000, Rank.RED: 16_000, Rank.DOUBTED: 6_000, Rank.REST: 1_500}  # bytes for the texts of a cell
+ALL_REST = 300_000  # bytes for the texts of all cells of the last rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +54,7 @@ class Excerpt:
     is_folded: bool = False
 
     def text(self, length: int | None = None) -> str:
-        """Return `length` bytes of it, or all that there is, with a line that says how much is left out."""
+        """Return `length` bytes, or all there are, with a line that says how much is left out."""
         head, tail, cut = self.head, self.tail, self.cut
         if length is not None and length < len(head) + len(tail):
             whole = head + tail if not cut else head
@@ -59,32 +76,24 @@ class Excerpt:
 
     @property
     def length(self) -> int:
-        """How many bytes of it are there to be shown."""
+        """How many bytes there are to show."""
         return len(self.head) + len(self.tail)
 
     @property
     def wanted(self) -> int:
-        """How many bytes of a page all of it takes; of a long text about that, for it would have to be read twice."""
+        """How many bytes of a page it takes; of a long text an estimate, because measuring would take long."""
         return cost(self.text()) if self.length <= SHORT else int(self.length * USUAL_COST)
 
-    def fitting(self, room: int) -> str:
-        """Return as much of it as takes `room` bytes of a page; "" where that tells nothing."""
-        if room < min(SMALLEST, self.wanted):
+    def fitting(self, budget: int) -> str:
+        """Return as much of it as takes `budget` bytes of a page; "" where that says nothing."""
+        if budget < min(SMALLEST, self.wanted):
             return ""
-        length = min(self.length, room)
+        length = min(self.length, budget)
         text = self.text(length)
-        while (taken := cost(text)) > room and length > 0:
-            length = int(length * room / taken * 0.97)
+        while (taken := cost(text)) > budget and length > 0:
+            length = int(length * budget / taken * 0.97)
             text = self.text(length)
         return text
-
-
-def encoded(value: object) -> str:
-    """Return JSON that can stand in a script element of a page: nothing in it ends the element or a line."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
 
 
 def cost(text: str) -> int:
@@ -92,21 +101,48 @@ def cost(text: str) -> int:
     return len(encoded(text).encode())
 
 
-def shares(wanted: Sequence[int], room: int) -> list[int]:
-    """Divide room so that nobody gets more than is wanted, and whoever gets less gets as much as any other."""
+def shares(wanted: Sequence[int], budget: int) -> list[int]:
+    """Divide a budget so that nobody gets more than wanted, and whoever gets less gets as much as any other."""
     given = [0] * len(wanted)
-    left = room
-    order = sorted(range(len(wanted)), key=lambda place: wanted[place])
-    for done, place in enumerate(order):
-        given[place] = max(0, min(wanted[place], left // (len(order) - done)))
-        left -= given[place]
+    left = budget
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    for done, index in enumerate(order):
+        given[index] = max(0, min(wanted[index], left // (len(order) - done)))
+        left -= given[index]
     return given
 
 
-def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]:
-    """Yield what is known of an attempt in files, what matters most first: where it is stuck, then what it wrote.
+def fitted(
+    texts: Mapping[Position, list[Excerpt]], ranks: Mapping[Position, Rank], budget: int
+) -> dict[Position, list[TextLine]]:
+    """Return as much of the cells' texts as takes `budget` bytes of a page, in the order of their ranks."""
+    lines: dict[Position, list[TextLine]] = {}
+    waiting = sum(ranks[position] is not Rank.REST for position in texts)
+    for rank in Rank:
+        positions = [position for position in texts if ranks[position] is rank]
+        waiting -= len(positions) if rank is not Rank.REST else 0
+        kept = min(budget // 2, waiting * (SMALLEST + 2 * OVERHEAD))  # so that no red cell goes without
+        wanted = [[excerpt.wanted + OVERHEAD for excerpt in texts[position]] for position in positions]
+        most = min(budget - kept, ALL_REST if rank is Rank.REST else budget)
+        given = shares([min(EACH[rank], sum(sizes)) for sizes in wanted], most)
+        for position, sizes, share in zip(positions, wanted, given, strict=True):
+            is_enough = share >= sum(sizes)
+            served = len(sizes) if is_enough else max(1, share // (SMALLEST + OVERHEAD))  # more would say nothing
+            parts = [
+                (excerpt.title, text, int(excerpt.is_folded))
+                for excerpt, part in zip(texts[position], shares(sizes[:served], share), strict=False)
+                if (text := excerpt.fitting(part - OVERHEAD))
+            ]
+            if parts:
+                lines[position] = parts
+                budget -= len(encoded({"texts": parts}).encode())
+    return lines
 
-    Of an output `end` bytes of each end are read.
+
+def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]:
+    """Yield what an attempt left in files: where it is stuck, what it wrote, then the other threads.
+
+    `end` is how many bytes of each end of an output are read.
     """
     first, *others = _stacks(stored, attempt) if attempt.stacks else (None,)
     if first is not None:
@@ -124,7 +160,7 @@ def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]
 
 
 def _file(stored: StoredRun, path: str) -> Path | None:
-    """Return a file of the run; None where it is gone, and where a run names what is not a run's."""
+    """Return a file of the run; None where it is gone, and where its path leads out of the runs."""
     if not path:
         return None
     try:
@@ -156,27 +192,30 @@ def _ends(name: str, path: Path, end: int) -> Iterator[Excerpt]:
 
 
 def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
-    """Yield the path in the dispatcher, the stuck thread, and the other threads, as the diagnosis tells them."""
+    """Yield the stuck thread, the path in the dispatcher, and the other threads, as the diagnosis has them."""
     folder = _file(stored, attempt.stacks)
     if folder is None:
         yield Excerpt(title="stacks", head=f"{attempt.stacks} is not there any more".encode())
         return
+    diagnosis = attempt.diagnosis
+    if diagnosis is None or not (diagnosis.stacks or diagnosis.left_out):  # of an older version of the tool
+        yield _readable(attempt, folder)
+        return
+    first, *others = *diagnosis.stacks, *([diagnosis.left_out] if diagnosis.left_out else [])
+    yield Excerpt(title="stuck thread" if diagnosis.stuck else "a thread", head=first.encode())
+    if diagnosis.path:
+        yield Excerpt(title="path in the dispatcher", head=diagnosis.path.encode())
+    if others:
+        count = len(diagnosis.stacks[1:])
+        title = f"{count} other thread{'s' if count != 1 else ''}"
+        yield Excerpt(title=title, head="\n\n".join(others).encode(), is_folded=True)
+
+
+def _readable(attempt: Attempt, folder: Path) -> Excerpt:
+    """Return the diagnosis that was written for people, as it is."""
     try:
         with (folder / READABLE).open("rb") as file:
-            text = file.read(STACKS)
+            return Excerpt(title="stacks", head=file.read(STACKS))
     except OSError:
         names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
-        yield Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())
-        return
-    blocks = text.strip().split(b"\n\n")
-    paths = [block for block in blocks if block.startswith(b"path of ")]
-    threads = [block for block in blocks if block.startswith((b"thread ", b"and "))]
-    is_known = bool((attempt.diagnosis or {}).get("stuck"))
-    if threads:
-        yield Excerpt(title="stuck thread" if is_known else "a thread", head=threads[0])
-    if paths:
-        yield Excerpt(title="path in the dispatcher", head=b"\n\n".join(paths))
-    if threads[1:]:
-        count = sum(block.startswith(b"thread ") for block in threads[1:])
-        title = f"{count} other thread{'s' if count != 1 else ''}"
-        yield Excerpt(title=title, head=b"\n\n".join(threads[1:]), is_folded=True)
+        return Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from matrix.compare.histories import age
+from matrix.compare.factors import age
 from matrix.diagnosis.sameness import different
 from matrix.explain.explanation import verb
 from matrix.model import Outcome
-from reports.plain import one_line, plain
+from reports.shown_text import is_link, one_line, plain
+from reports.table import AXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from matrix.model import Cell, Environment, Result, Scenario
 
-LETTERS = {
-    Outcome.PASS: "p",
-    Outcome.VACUOUS: "v",
-    Outcome.FAIL: "F",
-    Outcome.HANG: "H",
-    Outcome.SLOW: "s",
-    Outcome.CRASH: "C",
-    Outcome.OOM: "O",
-    Outcome.SKIP: "n",
-    Outcome.UNBUILDABLE: "u",
-    Outcome.BROKEN: "b",
-    Outcome.ERROR: "e",
-}
-AXES = ("torch", "build", "python", "config")
 WORDS_FIT = 12  # columns up to which a cell has room for its word; in a wider grid it is a letter
 NAME = 200  # characters of a name that are shown
 WHAT = 300  # characters of a signature or a message
@@ -43,19 +30,13 @@ class Column:
 
     environment: Environment
     label: str  # unique in the grid
-    title: str  # what tells it from others of its version; "" where nothing does
+    title: str  # what distinguishes it from others of its version; "" where nothing does
     opens: bool  # it is the first of its version
 
     @property
     def axes(self) -> dict[str, str]:
-        """What it can be filtered by."""
-        environment = self.environment
-        return {
-            "torch": plain(environment.torch),
-            "build": plain(environment.build),
-            "python": plain(environment.python),
-            "config": plain(environment.config),
-        }
+        """Its values of the axes, which filters use."""
+        return {axis: plain(getattr(self.environment, axis)) for axis in AXES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +52,12 @@ class Square:
     @property
     def letter(self) -> str:
         """The outcome in one character, a capital where it is red."""
-        return LETTERS[self.cell.outcome]
+        return self.cell.outcome.row.letter
 
     @property
     def is_unexpected(self) -> bool:
         """True for what the scenario's header does not expect."""
         return not self.cell.expected and not self.cell.outcome.is_prevented
-
-    @property
-    def word(self) -> str:
-        """The outcome in one word, in capitals where it is red."""
-        return self.cell.outcome.word
-
-    @property
-    def marks(self) -> str:
-        """What stands behind letter or word, as in the table of the terminal."""
-        return ("~" if self.is_different else "") + ("!" if self.is_unexpected else "")
 
     @property
     def flaky(self) -> str:
@@ -106,7 +77,7 @@ class GridRow:
 
     @property
     def summary(self) -> str:
-        """What the header says that it is."""
+        """The summary in the scenario's header."""
         return one_line(self.scenario.summary, NAME) if self.scenario else ""
 
 
@@ -120,8 +91,8 @@ class Family:
     @property
     def counts(self) -> list[tuple[Outcome, int]]:
         """How often each outcome that is not a pass occurs."""
-        found = Counter(square.cell.outcome for row in self.rows for square in row.squares if square)
-        return [(outcome, found[outcome]) for outcome in Outcome if found[outcome] and outcome is not Outcome.PASS]
+        counts = Counter(square.cell.outcome for row in self.rows for square in row.squares if square)
+        return [(outcome, counts[outcome]) for outcome in Outcome if counts[outcome] and outcome is not Outcome.PASS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +108,12 @@ class Footnote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A version of torch from which on some tests pass, or do not."""
+    """Two neighbouring versions of torch of which some tests pass in one and are red in the other."""
 
     before: str
     after: str
     is_fix: bool
-    squares: tuple[tuple[GridRow, Square], ...]  # the first after it
+    squares: tuple[tuple[GridRow, Square], ...]  # of the version after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +124,22 @@ class Grid:
     families: tuple[Family, ...]
     footnotes: tuple[Footnote, ...]
     turns: tuple[Turn, ...]
-    shared: str  # what all environments have in common
 
     @property
     def rows(self) -> list[GridRow]:
-        """All rows, as they stand."""
+        """All rows, in their order on the page."""
         return [row for family in self.families for row in family.rows]
+
+    @property
+    def squares(self) -> Iterator[tuple[GridRow, Square]]:
+        """All cells, row by row."""
+        return ((row, square) for row in self.rows for square in row.squares if square)
+
+    @property
+    def shared(self) -> str:
+        """What all environments have in common, in words."""
+        values = {title: self.values(axis) for axis, title in AXES.items()}
+        return ", ".join(f"{title} {found[0]}" for title, found in values.items() if len(found) == 1)
 
     @property
     def has_words(self) -> bool:
@@ -168,22 +149,16 @@ class Grid:
     @property
     def groups(self) -> list[tuple[str, int]]:
         """The versions of torch with how many columns each has."""
-        found: list[tuple[str, int]] = []
-        for column in self.columns:
-            if column.opens:
-                found.append((plain(column.environment.torch), 1))
-            else:
-                found[-1] = (found[-1][0], found[-1][1] + 1)
-        return found
+        groups = groupby(self.columns, key=lambda column: column.environment.torch)
+        return [(plain(torch), len(list(columns))) for torch, columns in groups]
 
     def values(self, axis: str) -> list[str]:
         """Return the values of an axis in the order of the columns."""
         return list(dict.fromkeys(column.axes[axis] for column in self.columns))
 
-
-def is_link(text: str) -> bool:
-    """Return whether a text may become a link: no scheme that could run anything."""
-    return text.startswith(("https://", "http://")) and not any(letter.isspace() for letter in text)
+    def key_of(self, square: Square) -> tuple[str, str]:
+        """Return what a comparison calls a cell: its name and the label of its environment."""
+        return square.cell.name, self.columns[square.column].environment.label
 
 
 def grid_of(result: Result) -> Grid:
@@ -198,133 +173,116 @@ def grid_of(result: Result) -> Grid:
     footnotes: dict[tuple[str, str], Footnote] = {}
     turns: defaultdict[tuple[str, str, bool], list[tuple[GridRow, Square]]] = defaultdict(list)
     families: dict[str, list[GridRow]] = {}
-    shown_names: Counter[str] = Counter()
-    for name, mine in cells.items():
-        one = next(iter(mine.values()))
-        scenario = by_hash.get(one.source_hash) or by_name.get(one.scenario)
-        changes = list(_changes(columns, mine))
-        later = {change.at for change in changes}
+    names: Counter[str] = Counter()
+    for name, row_cells in cells.items():
+        first = next(iter(row_cells.values()))
+        scenario = by_hash.get(first.source_hash) or by_name.get(first.scenario)
+        row_turns = list(_row_turns(columns, row_cells))
+        turned = {turn.column for turn in row_turns}
         squares = tuple(
             Square(
-                cell=found,
-                column=place,
-                is_different=(name, column.environment.id) in others,
-                turns=place in later,
-                footnote=_footnote(found, scenario, footnotes),
+                cell=shown_cell,
+                column=index,
+                is_different=(name, shown_cell.environment) in others,
+                turns=index in turned,
+                footnote=_footnote(shown_cell, scenario, footnotes),
             )
-            if (found := mine.get(column.environment.id))
+            if (shown_cell := row_cells.get(column.environment.id))
             else None
-            for place, column in enumerate(columns)
+            for index, column in enumerate(columns)
         )
         shown = one_line(name, NAME)
-        shown_names[shown] += 1
-        if shown_names[shown] > 1:  # two names that look alike once they are fit to be shown
-            shown = f"{shown} ({shown_names[shown]})"
-        family = one_line(one.scenario.rpartition("/")[0], NAME)
-        row = GridRow(
-            name=shown,
-            short=shown.removeprefix(f"{family}/"),
-            scenario=scenario,
-            squares=squares,
-            turning=_turning(changes, columns),
-        )
+        names[shown] += 1
+        if names[shown] > 1:  # two names that look alike once they are fit to be shown
+            shown = f"{shown} ({names[shown]})"
+        family = one_line(first.scenario.rpartition("/")[0], NAME)
+        short, turning = shown.removeprefix(f"{family}/"), _turning(row_turns, columns)
+        row = GridRow(name=shown, short=short, scenario=scenario, squares=squares, turning=turning)
         families.setdefault(family, []).append(row)
-        for change in changes:
-            square = squares[change.at]
-            if square:
-                turns[change.before, change.after, change.is_fix].append((row, square))
+        for turn in row_turns:
+            if square := squares[turn.column]:
+                turns[turn.before, turn.after, turn.is_fix].append((row, square))
+    newest_first = sorted(turns.items(), key=lambda item: age(item[0][1]), reverse=True)
     return Grid(
         columns=columns,
         families=tuple(Family(name=name, rows=tuple(rows)) for name, rows in families.items()),
         footnotes=tuple(footnotes.values()),
         turns=tuple(
-            Turn(before=before, after=after, is_fix=is_fix, squares=tuple(found))
-            for (before, after, is_fix), found in sorted(turns.items(), key=lambda item: age(item[0][1]), reverse=True)
+            Turn(before=before, after=after, is_fix=is_fix, squares=tuple(pairs))
+            for (before, after, is_fix), pairs in newest_first
         ),
-        shared=_shared(columns),
     )
 
 
 def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
-    ordered = sorted(environments, key=lambda one: age(one.torch))  # stable: else as planned
-    varying = [axis for axis in AXES[1:] if len({getattr(one, axis) for one in ordered}) > 1]
-    titles = [" ".join(plain(getattr(one, axis)) for axis in varying) for one in ordered]
-    places = Counter((one.torch, title) for one, title in zip(ordered, titles, strict=True))
-    labels = Counter(one.label for one in ordered)
+    ordered = sorted(environments, key=lambda environment: age(environment.torch))  # stable: else as planned
+    varying = [
+        axis for axis in AXES if axis != "torch" and len({getattr(environment, axis) for environment in ordered}) > 1
+    ]
+    titles = [" ".join(plain(getattr(environment, axis)) for axis in varying) for environment in ordered]
+    heads = Counter((environment.torch, title) for environment, title in zip(ordered, titles, strict=True))
+    labels = Counter(environment.label for environment in ordered)
     before: str | None = None
-    for one, title in zip(ordered, titles, strict=True):
-        is_ambiguous = places[one.torch, title] > 1
+    for environment, title in zip(ordered, titles, strict=True):
+        is_ambiguous = heads[environment.torch, title] > 1
+        suffix = f"-{one_line(environment.id, 12)}" if labels[environment.label] > 1 else ""
         yield Column(
-            environment=one,
-            label=one_line(one.label, NAME) + (f"-{one_line(one.id, 12)}" if labels[one.label] > 1 else ""),
-            title=f"{title} {one_line(one.id, 6)}".strip() if is_ambiguous else title,
-            opens=one.torch != before,
+            environment=environment,
+            label=one_line(environment.label, NAME) + suffix,
+            title=f"{title} {one_line(environment.id, 6)}".strip() if is_ambiguous else title,
+            opens=environment.torch != before,
         )
-        before = one.torch
-
-
-def _shared(columns: Sequence[Column]) -> str:
-    """Return in words what all environments have in common."""
-    found = []
-    for axis, name in zip(AXES, ("torch", "build", "Python", "config"), strict=True):
-        values = {column.axes[axis] for column in columns}
-        if len(values) == 1:
-            found.append(f"{name} {values.pop()}")
-    return ", ".join(found)
+        before = environment.torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """Two neighbouring versions of one build, Python and config, of which one is red and one passes."""
+class _RowTurn:
+    """Two neighbouring versions in which one test is red and passes, in one build, Python and config."""
 
-    stream: str
+    stream: str  # build, Python and config
     before: str
     after: str
-    at: int  # column of the later one
+    column: int  # of the later version
     is_fix: bool
     verb: str
 
 
-def _changes(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator[_Change]:
-    streams: defaultdict[tuple[str, str, str], list[tuple[int, str, Cell]]] = defaultdict(list)
-    for place, column in enumerate(columns):
-        cell = cells.get(column.environment.id)
+def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator[_RowTurn]:
+    streams: defaultdict[tuple[str, str, str], list[tuple[int, str, Outcome]]] = defaultdict(list)
+    for index, column in enumerate(columns):
+        environment = column.environment
+        cell = cells.get(environment.id)
         if cell and (cell.outcome.is_red or (cell.outcome is Outcome.PASS and not cell.is_doubted)):
-            one = column.environment
-            minor = ".".join(one.python.split(".")[:2])
-            streams[one.build, minor, one.config].append((place, plain(one.torch), cell))
+            minor = ".".join(environment.python.split(".")[:2])
+            stream = environment.build, minor, environment.config
+            streams[stream].append((index, plain(environment.torch), cell.outcome))
     for stream, steps in streams.items():
         if len({torch for _, torch, _ in steps}) < len(steps):
-            continue  # what differs between its environments is not the version alone
-        for (_, before, old), (at, after, new) in pairwise(steps):
-            if old.outcome.is_red != new.outcome.is_red:
-                yield _Change(
-                    stream=plain(", ".join(stream)),
-                    before=before,
-                    after=after,
-                    at=at,
-                    is_fix=old.outcome.is_red,
-                    verb=verb(old.outcome if old.outcome.is_red else new.outcome),
-                )
+            continue  # its environments differ in more than the version
+        for (_, before, old), (index, after, new) in pairwise(steps):
+            if old.is_red != new.is_red:
+                does = verb(old if old.is_red else new)
+                words = plain(", ".join(stream))
+                yield _RowTurn(stream=words, before=before, after=after, column=index, is_fix=old.is_red, verb=does)
 
 
-def _turning(changes: Sequence[_Change], columns: Sequence[Column]) -> str:
+def _turning(turns: Sequence[_RowTurn], columns: Sequence[Column]) -> str:
     """Return in words where a row turns: "fails up to 2.11.0, passes from 2.12.1 on"."""
+    parts: dict[str, list[str]] = {}
+    for turn in turns:
+        first, last = (turn.verb, "passes") if turn.is_fix else ("passes", turn.verb)
+        head = "" if turn.stream in parts else f"{first} up to {turn.before}, "
+        parts.setdefault(turn.stream, []).append(f"{head}{last} from {turn.after} on")
     streams: dict[str, list[str]] = {}
-    for change in changes:
-        told = streams.setdefault(change.stream, [])
-        first, last = (change.verb, "passes") if change.is_fix else ("passes", change.verb)
-        head = f"{first} up to {change.before}, " if not told else ""
-        told.append(f"{head}{last} from {change.after} on")
-    where: dict[str, list[str]] = {}
-    for stream, told in streams.items():
-        where.setdefault(", ".join(told), []).append(stream)
-    has_streams = len({(one.environment.build, one.environment.python, one.environment.config) for one in columns}) > 1
-    return "; ".join(f"{told} ({'; '.join(found)})" if has_streams else told for told, found in where.items())
+    for stream, texts in parts.items():
+        streams.setdefault(", ".join(texts), []).append(stream)
+    environments = [column.environment for column in columns]
+    builds = {(environment.build, environment.python, environment.config) for environment in environments}
+    return "; ".join(f"{text} ({'; '.join(names)})" if len(builds) > 1 else text for text, names in streams.items())
 
 
 def _footnote(cell: Cell, scenario: Scenario | None, footnotes: dict[tuple[str, str], Footnote]) -> int | None:
-    """Return the number of the known issue that a cell shows, a new one where it is the first to."""
+    """Return the number of the known issue that a cell shows, adding the issue where it is new."""
     if not (cell.expected and cell.outcome.is_red):
         return None
     key = (cell.scenario, cell.known)
@@ -334,6 +292,6 @@ def _footnote(cell: Cell, scenario: Scenario | None, footnotes: dict[tuple[str, 
             scenario=one_line(cell.scenario, NAME),
             summary=one_line(scenario.summary, WHAT) if scenario else "",
             why=one_line(cell.known, WHAT),
-            links=tuple(link for link in (scenario.links if scenario else ()) if is_link(link)),
+            links=tuple(filter(is_link, scenario.links)) if scenario else (),
         )
     return footnotes[key].number

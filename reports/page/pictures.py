@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matrix.bisect.axis import AxisName
 from matrix.model import Outcome
-from reports.bisection_text import short, word
-from reports.page.grid import LETTERS
-from reports.plain import one_line, plain
+from reports.bisection_text import answer_lines, cost, heading, short, word
+from reports.shown_text import is_link, one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,22 +22,21 @@ if TYPE_CHECKING:
 WIDTH = 960  # of all pictures, in units of their own
 STEP = 26  # height of one probe
 TICKS = 240  # values up to which each has a tick
-NIGHTS = 60  # the latest that are drawn
-SHORTEST = 0.01  # seconds that are told apart
-_LEFT, _RIGHT = 300, 40  # of the version line: room for words, and for the last mark
+NIGHTS = 60  # the latest, which are drawn
+SHORTEST = 0.01  # seconds: shorter times are drawn as this
+LEFT, RIGHT = 300, 920  # x of the first and last value of a version line; words stand before
 _UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathStep:
-    """A probe of a bisection: where it lies, and how far the bracket had come with it."""
+    """A probe of a bisection: its coordinates, and the bracket that was known after it."""
 
     number: int | None  # None for what was known before
     value: str
     word: str
     title: str
-    kind: str  # outcome, for colour and shape
-    purpose: str
+    outcome: Outcome
     x: float
     y: float
     left: float | None  # bracket after it; None while there is none
@@ -49,71 +47,95 @@ class PathStep:
 class VersionLine:
     """The picture of a bisection: values from left to right, probes from top to bottom."""
 
-    height: int
-    base: int  # where the line of values lies
-    left: int
-    right: int
+    base: int  # y of the line of values
     ticks: tuple[float, ...]
     first: str
     last: str
     steps: tuple[PathStep, ...]
-    boundaries: tuple[tuple[Any, ...], ...]  # from, to, and what they are called
+    boundaries: tuple[tuple[float, float, str, str], ...]  # x of both values, and what they are called
     is_ordered: bool
 
 
-def version_line(found: Bisection) -> VersionLine:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BisectionPicture:
+    """A bisection on a page."""
+
+    heading: str
+    lines: list[str]
+    commits: list[tuple[str, str]]  # title and link
+    line: VersionLine
+    command: str
+
+
+def bisection_picture(bisection: Bisection) -> BisectionPicture:
+    """Return a search as a page shows it."""
+    answer = [line.strip() for line in answer_lines(bisection)]
+    return BisectionPicture(
+        heading=heading(bisection),
+        lines=[
+            *(line for line in answer if not line.startswith("commits: ")), *bisection.reasons, cost(bisection),
+        ],
+        commits=[
+            (f"commits between {boundary.from_} and {boundary.to}", boundary.commits)
+            for boundary in bisection.boundaries
+            if boundary.commits and is_link(boundary.commits)
+        ],
+        line=version_line(bisection),
+        command=bisection.command,
+    )  # fmt: skip
+
+
+def version_line(bisection: Bisection) -> VersionLine:
     """Return the picture of a search: probes numbered in the order they were made, and the bracket that narrows."""
-    places = {value: place for place, value in enumerate(found.values)}
-    for probe in found.probes:
-        places.setdefault(probe.value, len(places))
-    is_ordered = found.axis not in _UNORDERED and not found.groups
-    span = max(1, len(places) - 1)
-    right = WIDTH - _RIGHT
+    positions = {value: index for index, value in enumerate(bisection.values)}
+    for probe in bisection.probes:
+        positions.setdefault(probe.value, len(positions))
+    is_ordered = bisection.axis not in _UNORDERED and not bisection.groups
 
-    def x_of(place: int) -> float:
-        return round(_LEFT + (right - _LEFT) * place / span, 1) if len(places) > 1 else (_LEFT + right) / 2
+    def x_of(position: int) -> float:
+        last = len(positions) - 1
+        return round(LEFT + (RIGHT - LEFT) * position / last, 1) if last > 0 else (LEFT + RIGHT) / 2
 
-    order = {value: number for number, value in enumerate(found.order)}
-    probes = sorted(found.probes, key=lambda probe: (order.get(probe.value, -1), places[probe.value]))
-    if not found.order:  # of a search that kept no order, the order of the values
-        order = {probe.value: number for number, probe in enumerate(found.probes) if probe.purpose}
-    ends = [(places[one.from_], places[one.to]) for one in found.boundaries if {one.from_, one.to} <= places.keys()]
-    seen: list[tuple[int, SearchVerdict]] = []
-    steps = []
+    def name_of(value: str) -> str:
+        return one_line(short(bisection, value), 30)
+
+    boundaries = [boundary for boundary in bisection.boundaries if {boundary.from_, boundary.to} <= positions.keys()]
+    ends = [(positions[boundary.from_], positions[boundary.to]) for boundary in boundaries]
+    order = {value: number for number, value in enumerate(bisection.order)}
+    probes = sorted(bisection.probes, key=lambda probe: (order.get(probe.value, -1), positions[probe.value]))
+    if not bisection.order:  # of a search that kept no order, the order of the values
+        order = {probe.value: number for number, probe in enumerate(bisection.probes) if probe.purpose}
+    verdicts: list[tuple[int, SearchVerdict]] = []
+    steps: list[PathStep] = []
     numbered = 0
-    for at, probe in enumerate(probes):
-        seen.append((places[probe.value], probe.verdict))
+    for probe in probes:
+        verdicts.append((positions[probe.value], probe.verdict))
         is_new = probe.value in order
         numbered += is_new
-        bracket = _bracket(seen, ends[0], found) if ends and is_ordered else None
+        bracket = _bracket(verdicts, ends[0], bisection) if ends and is_ordered else None
         steps.append(
             PathStep(
                 number=numbered if is_new else None,
-                value=one_line(short(found, probe.value), 34),
+                value=one_line(short(bisection, probe.value), 34),
                 word=word(probe),
                 title=one_line(_probe_title(probe), 200),
-                kind=probe.outcome.value,
-                purpose=str(probe.purpose or "known before"),
-                x=x_of(places[probe.value]),
-                y=36 + STEP * at,
+                outcome=probe.outcome,
+                x=x_of(positions[probe.value]),
+                y=36 + STEP * len(steps),
                 left=x_of(bracket[0]) if bracket else None,
                 right=x_of(bracket[1]) if bracket else None,
             )
         )
+    values = list(positions)
     base = 36 + STEP * len(steps) + 4
-    values = list(places)
     return VersionLine(
-        height=base + 48,
         base=base,
-        left=_LEFT,
-        right=right,
-        ticks=tuple(x_of(place) for place in range(len(places))) if len(places) <= TICKS else (),
-        first=one_line(short(found, values[0]), 30) if values else "",
-        last=one_line(short(found, values[-1]), 30) if values else "",
+        ticks=tuple(map(x_of, range(len(positions)))) if len(positions) <= TICKS else (),
+        first=name_of(values[0]) if values else "",
+        last=name_of(values[-1]) if values else "",
         steps=tuple(steps),
         boundaries=tuple(
-            (x_of(before), x_of(after), *(one_line(short(found, values[end]), 30) for end in (before, after)))
-            for before, after in ends
+            (x_of(before), x_of(after), name_of(values[before]), name_of(values[after])) for before, after in ends
         ),
         is_ordered=is_ordered,
     )
@@ -125,12 +147,12 @@ def _probe_title(probe: Probe) -> str:
 
 
 def _bracket(
-    seen: Sequence[tuple[int, SearchVerdict]], ends: tuple[int, int], found: Bisection
+    verdicts: Sequence[tuple[int, SearchVerdict]], ends: tuple[int, int], bisection: Bisection
 ) -> tuple[int, int] | None:
-    """Return the nearest values on both sides of the boundary that were known to differ, None while there are none."""
-    before, after = found.boundaries[0].change.sides
-    low = [place for place, verdict in seen if verdict is before and place <= ends[0]]
-    high = [place for place, verdict in seen if verdict is after and place >= ends[1]]
+    """Return the nearest values on both sides of the boundary that were known to differ; None while there are none."""
+    before, after = bisection.boundaries[0].change.sides
+    low = [position for position, verdict in verdicts if verdict is before and position <= ends[0]]
+    high = [position for position, verdict in verdicts if verdict is after and position >= ends[1]]
     return (max(low), min(high)) if low and high else None
 
 
@@ -153,76 +175,68 @@ class Times:
 
     height: int
     base: int
-    left: int
     strips: tuple[Strip, ...]
-    paths: tuple[tuple[str, str, str], ...]  # outcome, letter, path
+    paths: tuple[tuple[Outcome, str], ...]
     lines: tuple[tuple[float, str], ...]  # of the scale
 
 
 def times(grid: Grid) -> Times | None:
     """Return how long the cells took that ran, by environment; None where nothing ran."""
-    seconds = [
-        [
-            (square.cell.seconds, square.cell.outcome)
-            for row in grid.rows
-            if (square := row.squares[place]) and square.cell.attempts
-        ]
-        for place in range(len(grid.columns))
-    ]
-    ran = [one for those in seconds for one, _ in those if one > 0]
-    if not ran:
+    columns: list[list[tuple[float, Outcome]]] = [[] for _ in grid.columns]
+    for _, square in grid.squares:
+        if square.cell.attempts:
+            columns[square.column].append((square.cell.seconds, square.cell.outcome))
+    all_seconds = [seconds for ran in columns for seconds, _ in ran if seconds > 0]
+    if not all_seconds:
         return None
     base, top, left = 260, 16, 56
-    scale = _scale(max(min(ran), SHORTEST), max(max(ran), SHORTEST))
+    scale = _scale(max(min(all_seconds), SHORTEST), max(max(all_seconds), SHORTEST))
     low, high = math.log10(scale[0]), math.log10(scale[-1])
 
-    def y_of(one: float) -> float:
-        share = (math.log10(max(one, SHORTEST)) - low) / (high - low)
+    def y_of(seconds: float) -> float:
+        share = (math.log10(max(seconds, SHORTEST)) - low) / (high - low)
         return round(base - (base - top) * min(1, max(0, share)), 1)
 
     width = (WIDTH - left - 8) / len(grid.columns)
+    spread = min(width * 0.7, 60)
     dots: dict[Outcome, list[str]] = {}
     strips = []
-    for place, those in enumerate(seconds):
-        x = left + width * place
-        if not those:
+    for index, (column, ran) in enumerate(zip(grid.columns, columns, strict=True)):
+        if not ran:
             continue
-        ordered = sorted(one for one, _ in those)
+        x = left + width * index + width / 2
+        ordered = sorted(seconds for seconds, _ in ran)
         quartiles = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.25, 0.5, 0.75)]
         strips.append(
             Strip(
-                label=f"{plain(grid.columns[place].environment.torch)} {grid.columns[place].title}".strip(),
-                x=round(x + width / 2, 1),
-                width=round(min(width * 0.7, 60), 1),
+                label=f"{plain(column.environment.torch)} {column.title}".strip(),
+                x=round(x, 1),
+                width=round(spread, 1),
                 low=y_of(quartiles[0]),
                 middle=y_of(quartiles[1]),
                 high=y_of(quartiles[2]),
                 median=f"{quartiles[1]:.1f} s",
             )
         )
-        spread = min(width * 0.7, 60)
-        for number, (one, outcome) in enumerate(those):
+        for number, (seconds, outcome) in enumerate(ran):
             # a fixed pattern instead of chance, so that a page is the same however often it is made
             shift = ((number * 0.618034) % 1 - 0.5) * spread
-            dots.setdefault(outcome, []).append(f"M{x + width / 2 + shift:.1f} {y_of(one)}h0")
+            dots.setdefault(outcome, []).append(f"M{x + shift:.1f} {y_of(seconds)}h0")
     return Times(
         height=base + 20 + (14 if len(grid.columns) <= 16 else 0),
         base=base,
-        left=left,
         strips=tuple(strips),
-        paths=tuple(
-            (outcome.value, LETTERS[outcome], "".join(dots[outcome])) for outcome in Outcome if outcome in dots
-        ),
-        lines=tuple((y_of(one), f"{one:g} s") for one in scale),
+        paths=tuple((outcome, "".join(dots[outcome])) for outcome in Outcome if outcome in dots),
+        lines=tuple((y_of(seconds), f"{seconds:g} s") for seconds in scale),
     )
 
 
 def _scale(shortest: float, longest: float) -> list[float]:
-    """Return the round numbers of seconds, 1, 2 and 5 of each power of ten, that hold all times between them."""
+    """Return round numbers of seconds, 1, 2 and 5 of each power of ten, with all times between the first and last."""
     powers = range(math.floor(math.log10(shortest)), math.ceil(math.log10(longest)) + 1)
     steps = [float(f"{step}e{power}") for power in powers for step in (1, 2, 5)]
-    first = max(place for place, one in enumerate(steps) if one <= shortest)
-    last = next((place for place, one in enumerate(steps) if one >= longest and place > first), len(steps) - 1)
+    first = max(index for index, step in enumerate(steps) if step <= shortest)
+    last = next((index for index, step in enumerate(steps) if step >= longest and index > first), len(steps) - 1)
     return steps[first : last + 1]
 
 
@@ -244,47 +258,43 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nights:
+class NightBars:
     """The picture of hangs, and of other red cells, from run to run."""
 
-    height: int
     base: int
-    left: int
     bars: tuple[Bar, ...]
     top: int  # count at the top of the scale
     left_out: int
 
 
-def hangs_over_nights(nights: Sequence[Night]) -> Nights | None:
+def hangs_over_nights(nights: Sequence[Night]) -> NightBars | None:
     """Return how many cells hung in each run; None where there is one run only."""
     shown = nights[-NIGHTS:]
     if len(shown) < 2:
         return None
     base, top_y, left = 170, 18, 56
-    counts = []
-    for night in shown:
-        red = sum(count for outcome, count in night.outcomes.items() if outcome.is_red and outcome is not Outcome.HANG)
-        counts.append((night.outcomes.get(Outcome.HANG, 0), red))
-    top = max(1, *(hangs + red for hangs, red in counts))
+    hangs = [night.outcomes.get(Outcome.HANG, 0) for night in shown]
+    red = [sum(count for outcome, count in night.outcomes.items() if outcome.is_red) for night in shown]
+    top = max(1, *red)
     width = (WIDTH - left - 8) / len(shown)
     every = math.ceil(len(shown) / 12)
     bars = []
-    for place, (night, (hangs, red)) in enumerate(zip(shown, counts, strict=True)):
-        hang_height = (base - top_y) * hangs / top
-        red_height = (base - top_y) * red / top
+    for index, night in enumerate(shown):
+        hang_height = (base - top_y) * hangs[index] / top
+        red_height = (base - top_y) * (red[index] - hangs[index]) / top
         bars.append(
             Bar(
-                x=round(left + width * place + width * 0.15, 1),
+                x=round(left + width * index + width * 0.15, 1),
                 width=round(width * 0.7, 1),
                 hang_y=round(base - hang_height, 1),
                 hang_height=round(hang_height, 1),
                 red_y=round(base - hang_height - red_height, 1),
                 red_height=round(red_height, 1),
-                hangs=hangs,
-                red=red,
+                hangs=hangs[index],
+                red=red[index] - hangs[index],
                 cells=night.cells,
                 day=one_line(night.run.started[:10], 10),
-                has_label=(len(shown) - 1 - place) % every == 0,
+                has_label=(len(shown) - 1 - index) % every == 0,
             )
         )
-    return Nights(height=base + 30, base=base, left=left, bars=tuple(bars), top=top, left_out=len(nights) - len(shown))
+    return NightBars(base=base, bars=tuple(bars), top=top, left_out=len(nights) - len(shown))

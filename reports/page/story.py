@@ -5,32 +5,34 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from matrix.compare.comparison import ChangeKind
 from matrix.explain.explanation import verb
-from matrix.model import Outcome
-from reports import rerun_commands
-from reports.cell_text import speaker
-from reports.comparison_text import alike, changes_words
-from reports.page.grid import NAME, WHAT, is_link
-from reports.plain import one_line
+from matrix.model import Diagnosis, Outcome
+from reports import cell_text
+from reports.comparison_text import alike, changes_words, side_of
+from reports.page.grid import NAME, WHAT
+from reports.shown_text import is_link, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Mapping
 
     from matrix.compare.comparison import CellChange, Comparison
     from matrix.model import Environment, Result
-    from reports.page.grid import Column, Grid, GridRow, Square
+    from reports.cell_text import Called
+    from reports.page.grid import Grid, GridRow, Square
+    from reports.run_facts import RunFacts
+
+    Changes = Mapping[tuple[str, str], CellChange]  # by name and label
 
 NAMED = 12  # cells of one list that are linked; more are counted
-TOLD = 8  # groups of hangs
+HANGS_SHOWN = 8  # groups of hangs
 ADVISED = 5  # cells whose commands stand on top; those of the others are in their details
 
-_NUMBER = re.compile(r"\d+")
-_TOLD_FIRST = (ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT, ChangeKind.FIXED)
-TITLES = {  # singular, plural
+WORSE = {ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT}
+TITLES = {  # of the changes that are listed, the worst first: singular, plural
     ChangeKind.REGRESSION: (
         "regression: passed before, and does not now",
         "regressions: passed before, and do not now",
@@ -42,6 +44,7 @@ TITLES = {  # singular, plural
     ),
     ChangeKind.FIXED: ("fixed", "fixed"),
 }
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,190 +80,151 @@ class Advice:
     commands: tuple[tuple[str, str], ...]  # what each does, and the command
 
 
-def link_to(row: GridRow, column: Column, note: str = "") -> Link:
+def link_to(grid: Grid, row: GridRow, square: Square, note: str = "") -> Link:
     """Return the link that opens a cell."""
-    href = "#cell=" + quote(f"{row.name}@{column.label}", safe="/@,[]:")
-    return Link(name=row.name, label=column.label, href=href, note=one_line(note, WHAT))
-
-
-def _squares(grid: Grid) -> Iterator[tuple[GridRow, Square]]:
-    for row in grid.rows:
-        for square in row.squares:
-            if square is not None:
-                yield row, square
+    label = grid.columns[square.column].label
+    href = "#cell=" + quote(f"{row.name}@{label}", safe="/@,[]:")
+    return Link(name=row.name, label=label, href=href, note=one_line(note, WHAT))
 
 
 def changed(grid: Grid, comparison: Comparison) -> list[Group]:
     """Return what became of cells since the earlier run, the worst first; what is as it was is left out."""
-    places = {
-        (square.cell.name, grid.columns[square.column].environment.label): (row, square)
-        for row, square in _squares(grid)
-    }
+    positions = {grid.key_of(square): (row, square) for row, square in grid.squares}
     groups = []
-    for change in _TOLD_FIRST:
-        found = comparison.of(change)
-        if not found:
-            continue
-        links = [_change_link(one, places, grid) for one in found[:NAMED]]
-        title = f"{len(found)} {TITLES[change][len(found) > 1]}"
-        groups.append(Group(title=title, links=tuple(links), count=len(found), kind=change.value.replace(" ", "-")))
+    for kind, titles in TITLES.items():
+        changes = comparison.of(kind)
+        if changes:
+            links = tuple(_change_link(change, positions, grid) for change in changes[:NAMED])
+            title = f"{len(changes)} {titles[len(changes) > 1]}"
+            groups.append(Group(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
     return groups
 
 
-def _change_link(one: CellChange, places: dict[tuple[str, str], tuple[GridRow, Square]], grid: Grid) -> Link:
-    side = one.new or one.old
-    assert side is not None
-    old, new = (one.old.outcome if one.old else "unknown"), (one.new.outcome if one.new else "gone")
-    notes = [f"{old} → {new}"]
-    notes += ["the script changed, too"] if one.script_changed else []
-    notes += [one.why] if one.why else []
+def _change_link(change: CellChange, positions: Mapping[tuple[str, str], tuple[GridRow, Square]], grid: Grid) -> Link:
+    label = side_of(change).environment
+    old = change.old.outcome if change.old else "unknown"
+    notes = [f"{old} → {change.new.outcome if change.new else 'gone'}"]
+    notes += ["the script changed, too"] if change.script_changed else []
+    notes += [change.why] if change.why else []
     note = "; ".join(notes)
-    place = places.get((one.name, side.environment))
-    if place is None:
-        return Link(name=one_line(one.name, NAME), label=one_line(side.environment, NAME), href="", note=note)
-    return link_to(place[0], grid.columns[place[1].column], note)
+    if (change.name, label) in positions:
+        return link_to(grid, *positions[change.name, label], note)
+    return Link(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
 
 
 def rest_of(comparison: Comparison) -> str:
     """Return in words how many cells are of the kinds that `changed` leaves out."""
-    counts = Counter(one.change for one in comparison.cells)
-    return ", ".join(f"{counts[kind]} {kind}" for kind in ChangeKind if kind not in _TOLD_FIRST and counts[kind])
+    counts = Counter(change.change for change in comparison.cells)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in ChangeKind if kind not in TITLES and counts[kind])
 
 
 def environment_changes(comparison: Comparison) -> list[Group]:
     """Return which environments are not what they were, those that changed alike together."""
-    return [
-        Group(
-            title=one_line(changes_words(group[0]), 4 * WHAT),
-            links=tuple(
-                Link(
-                    name=one_line(one.new, NAME),
-                    label="",
-                    href=one.commits if one.commits and is_link(one.commits) else "",
-                )
-                for one in group[:NAMED]
-            ),
-            count=len(group),
-        )
-        for group in alike(comparison.environments)
-    ]
-
-
-def hanging(grid: Grid) -> list[Group]:
-    """Return what hangs, cells that are stuck in one place together: the unexpected first, then the most common."""
-    found: dict[str, list[tuple[GridRow, Square]]] = {}
-    for row, square in _squares(grid):
-        if square.cell.outcome is Outcome.HANG:
-            found.setdefault(_NUMBER.sub("N", place_of(square)), []).append((row, square))
-    ordered = sorted(found.values(), key=lambda those: (-sum(one.is_unexpected for _, one in those), -len(those)))
     groups = []
-    for those in ordered:
-        unexpected = sum(square.is_unexpected for _, square in those)
-        groups.append(
-            Group(
-                title=one_line(place_of(those[0][1]), WHAT),
-                more=one_line(stage(those[0][1]).removeprefix(place_of(those[0][1])).removeprefix("; "), WHAT),
-                links=tuple(link_to(row, grid.columns[square.column]) for row, square in those[:NAMED]),
-                count=len(those),
-                kind="unexpected" if unexpected else "",
-                note=f"{unexpected} unexpected" if unexpected else "expected",
-            )
-        )
+    for group in alike(comparison.environments):
+        commits = group[0].commits
+        href = commits if commits and is_link(commits) else ""
+        links = tuple(Link(name=one_line(change.new, NAME), label="", href=href) for change in group[:NAMED])
+        title = one_line(changes_words(group[0]), 4 * WHAT)
+        groups.append(Group(title=title, links=links, count=len(group)))
     return groups
 
 
-def stage(square: Square) -> str:
+def hanging(grid: Grid) -> list[Group]:
+    """Return what hangs, cells that are stuck at one stage together: the unexpected first, then the most common."""
+    stages: dict[str, list[tuple[GridRow, Square]]] = {}
+    for row, square in grid.squares:
+        if square.cell.outcome is Outcome.HANG:
+            stages.setdefault(_NUMBER.sub("N", _stage(square)), []).append((row, square))
+    groups = []
+    for pairs in stages.values():
+        stage, unexpected = _stage(pairs[0][1]), sum(square.is_unexpected for _, square in pairs)
+        group = Group(
+            title=one_line(stage, WHAT),
+            more=one_line(_hang_summary(pairs[0][1]).removeprefix(stage).removeprefix("; "), WHAT),
+            links=tuple(link_to(grid, row, square) for row, square in pairs[:NAMED]),
+            count=len(pairs),
+            kind="unexpected" if unexpected else "",
+            note=f"{unexpected} unexpected" if unexpected else "expected",
+        )
+        groups.append((-unexpected, group))
+    return [group for _, group in sorted(groups, key=lambda pair: (pair[0], -pair[1].count))]
+
+
+def _hang_summary(square: Square) -> str:
     """Return where a hung cell is stuck and who waits for whom, in a sentence."""
-    return str(_diagnosis(square).get("summary") or square.cell.what or "no stacks were taken")
+    return _diagnosis(square).summary or square.cell.what or "no stacks were taken"
 
 
-def place_of(square: Square) -> str:
+def _stage(square: Square) -> str:
     """Return where a hung cell is stuck."""
-    return str(_diagnosis(square).get("place") or stage(square))
+    return _diagnosis(square).place or _hang_summary(square)
 
 
-def _diagnosis(square: Square) -> dict[str, Any]:
-    attempt = speaker(square.cell)
-    return (attempt.diagnosis if attempt else None) or {}
+def _diagnosis(square: Square) -> Diagnosis:
+    attempt = cell_text.telling_attempt(square.cell)
+    return (attempt.diagnosis if attempt else None) or Diagnosis()
 
 
-def advice(
-    grid: Grid, result: Result, comparison: Comparison | None, called: Callable[[str], str]
-) -> tuple[list[Advice], int]:
+def advice(grid: Grid, facts: RunFacts, changes: Changes, called: Called) -> tuple[list[Advice], int]:
     """Return what to do, for the cells that need it most, and how many cells there are that need something.
 
-    Regressions and what nobody expects first; where there is neither, known hangs and failures, one of each place.
+    Regressions and unexpected cells come first; where there is neither, a known failure of each kind.
     """
-    changes = {
-        (one.name, one.new.environment): one
-        for one in (comparison.cells if comparison else ())
-        if one.new and one.change in {ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT}
-    }
+    worse = {key: change for key, change in changes.items() if change.change in WORSE}
 
-    def urgency(pair: tuple[GridRow, Square]) -> tuple[int, int]:
-        square = pair[1]
-        change = changes.get((square.cell.name, grid.columns[square.column].environment.label))
-        is_regression = change is not None and change.change is ChangeKind.REGRESSION
-        ranks = (is_regression, square.is_unexpected and square.cell.outcome.is_red, change is not None)
-        return (ranks.index(True) if any(ranks) else len(ranks)), -(square.cell.outcome is Outcome.HANG)
+    def urgency(square: Square) -> int:
+        change = worse.get(grid.key_of(square))
+        if change and change.change is ChangeKind.REGRESSION:
+            return 0
+        if square.is_unexpected and square.cell.outcome.is_red:
+            return 1
+        return 2 if change else 3
 
-    red = sorted((pair for pair in _squares(grid) if pair[1].cell.outcome.is_red or pair[1].is_unexpected), key=urgency)
-    needing = [pair for pair in red if urgency(pair)[0] < 3 or pair[1].is_unexpected]
-    chosen: list[tuple[GridRow, Square]] = []
-    places: set[tuple[Outcome, str]] = set()
+    red = [pair for pair in grid.squares if pair[1].cell.outcome.is_red or pair[1].is_unexpected]
+    red.sort(key=lambda pair: (urgency(pair[1]), pair[1].cell.outcome is not Outcome.HANG))
+    needing = [(row, square) for row, square in red if urgency(square) < 3 or square.is_unexpected]
+    chosen: dict[tuple[Outcome, str], tuple[GridRow, Square]] = {}
     for row, square in needing or red:
-        place = (square.cell.outcome, _NUMBER.sub("N", square.cell.signature or row.name))
-        if place not in places:
-            places.add(place)
-            chosen.append((row, square))
+        kind = (square.cell.outcome, _NUMBER.sub("N", square.cell.signature or row.name))
+        chosen.setdefault(kind, (row, square))
     advised = [
-        _advice(
-            row, square, grid, result, comparison, called,
-            changes.get((square.cell.name, grid.columns[square.column].environment.label)),
-        )
-        for row, square in chosen[:ADVISED]
-    ]  # fmt: skip
+        _advice(link_to(grid, row, square), square, grid, worse.get(grid.key_of(square)), facts, called)
+        for row, square in list(chosen.values())[:ADVISED]
+    ]
     return advised, len(needing)
 
 
 def _advice(
-    row: GridRow,
-    square: Square,
-    grid: Grid,
-    result: Result,
-    comparison: Comparison | None,
-    called: Callable[[str], str],
-    change: CellChange | None,
+    link: Link, square: Square, grid: Grid, change: CellChange | None, facts: RunFacts, called: Called
 ) -> Advice:
-    column = grid.columns[square.column]
-    cell, environment = square.cell, column.environment
-    found = [("run it again", rerun_commands.rerun(cell, environment, called("matrix")))]
-    before = _before(environment, change, comparison, result) if change and comparison else None
-    if comparison is not None and before is not None:
-        days = (comparison.old.started[:10], comparison.new.started[:10])
-        searched = rerun_commands.bisect_between(cell.name, before, environment, days, called("bisect"))
-    else:
-        searched = rerun_commands.bisect(cell, environment, called("bisect"))
-    found += [("find what changed it", searched)] if searched else []
-    found.append(("ask why", rerun_commands.explain(cell, called("explain"))))
-    why = str(change.change) if change else "unexpected" if square.is_unexpected else "expected"
-    what = stage(square) if cell.outcome is Outcome.HANG else ": ".join(filter(None, (cell.what, cell.message)))
+    cell, environment = square.cell, grid.columns[square.column].environment
+    commands = [("run it again", cell_text.rerun(cell, environment, called("matrix")))]
+    search = cell_text.bisect(cell, environment, called("bisect"))
+    if facts.comparison and change and (before := _before(environment, change, facts)):
+        days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
+        search = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
+    commands += [("find what changed it", search)] if search else []
+    commands.append(("ask why", cell_text.explain(cell, called("explain"))))
+    is_hang = cell.outcome is Outcome.HANG
+    what = _hang_summary(square) if is_hang else ": ".join(filter(None, (cell.what, cell.message)))
     return Advice(
-        link=link_to(row, column),
+        link=link,
         what=one_line(what or cell.reason or verb(cell.outcome), WHAT),
-        why=why,
+        why=str(change.change) if change else "unexpected" if square.is_unexpected else "expected",
         outcome=cell.outcome,
-        commands=tuple((title, one_line(command, 4 * WHAT)) for title, command in found),
+        commands=tuple((title, one_line(command, 4 * WHAT)) for title, command in commands),
     )
 
 
-def _before(environment: Environment, change: CellChange, comparison: Comparison, result: Result) -> Environment | None:
-    """Return the environment in which a regression still passed, as far as the comparison tells."""
-    if change.change is not ChangeKind.REGRESSION or change.old is None:
+def _before(environment: Environment, change: CellChange, facts: RunFacts) -> Environment | None:
+    """Return the environment in which a regression still passed, as far as the comparison knows it."""
+    if change.change is not ChangeKind.REGRESSION or change.old is None or facts.comparison is None:
         return None
-    changed = next((one for one in comparison.environments if one.new == environment.label), None)
+    environments = facts.stored.result.environments
+    changed = next((other for other in facts.comparison.environments if other.new == environment.label), None)
     if changed is None:
-        return next((one for one in result.environments if one.label == change.old.environment), None)
+        return next((other for other in environments if other.label == change.old.environment), None)
     old = {name: old for name, (old, _) in changed.packages.items()}
     packages = {name: version for name, version in (environment.packages | old).items() if version is not None}
     torch = old.get("torch") or environment.torch
@@ -276,8 +240,3 @@ def incomplete(result: Result) -> str:
     missing = run.planned - len(result.cells)
     how_many = f"{missing} of {run.planned} planned cells are missing" if missing > 0 else "cells may be missing"
     return ": ".join(filter(None, (why, how_many)))
-
-
-def labelled_links(pairs: Sequence[tuple[GridRow, Square]], grid: Grid) -> tuple[Link, ...]:
-    """Return links to cells."""
-    return tuple(link_to(row, grid.columns[square.column]) for row, square in pairs[:NAMED])

@@ -69,7 +69,7 @@ class Trace:
 
     def seconds(self, costs: Costs) -> float:
         """Return what it all cost."""
-        verdicts = [one.verdict for one in self.search.observations]
+        verdicts = [run.verdict for run in self.search.observations]
         runs = verdicts.count(SearchVerdict.GOOD) * costs.good + verdicts.count(SearchVerdict.BAD) * costs.bad
         return runs + sum(costs.install_at(position) for position in {probe.position for probe in self.probes})
 

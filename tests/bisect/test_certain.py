@@ -112,9 +112,9 @@ def test_the_order_of_the_evidence_does_not_matter(data: st.DataObject) -> None:
     labels = data.draw(
         st.lists(st.tuples(st.integers(0, 19), st.sampled_from(SearchVerdict), st.booleans()), max_size=14)
     )
-    seen = [ProbeRun(position=p, verdict=verdict, provisional=soft) for p, verdict, soft in labels]
-    shuffled = data.draw(st.permutations(seen))
-    assert decide(Search(size=20, observations=tuple(seen))) == decide(Search(size=20, observations=tuple(shuffled)))
+    runs = [ProbeRun(position=p, verdict=verdict, provisional=soft) for p, verdict, soft in labels]
+    shuffled = data.draw(st.permutations(runs))
+    assert decide(Search(size=20, observations=tuple(runs))) == decide(Search(size=20, observations=tuple(shuffled)))
 
 
 def test_a_bad_bound_is_run_three_times_and_a_good_one_once() -> None:
@@ -123,7 +123,7 @@ def test_a_bad_bound_is_run_three_times_and_a_good_one_once() -> None:
     first, second = trace.probes[:2]
     assert (first.position, second.position) == (0, 7)
     assert (first.runs, first.until, first.purpose) == (3, GOOD, Purpose.BOUND)
-    counts = {p: sum(one.position == p for one in trace.search.observations) for p in (0, 7)}
+    counts = {p: sum(run.position == p for run in trace.search.observations) for p in (0, 7)}
     assert counts == {0: 1, 7: 3}
 
 
@@ -131,7 +131,7 @@ def test_the_final_pair_is_confirmed() -> None:
     """Culprit and neighbour are each run twice at least, and the claim meets the confidence."""
     trace = follow(History.regression(40, 17))
     for position in (16, 17):
-        assert sum(one.position == position for one in trace.search.observations) == 2
+        assert sum(run.position == position for run in trace.search.observations) == 2
     assert trace.answer.boundaries[0].confidence >= 0.95
 
 
@@ -241,16 +241,16 @@ def test_a_budget_gives_the_bracket_and_blames_nobody() -> None:
 
 def test_a_provisional_verdict_is_settled_only_in_the_final_pair() -> None:
     """A run that the clock ended is made again, firmly, once it is one of the final pair."""
-    seen = _known(p0=GOOD, p7=BAD, p3=GOOD) + _known(p7=BAD) * 2
+    runs = _known(p0=GOOD, p7=BAD, p3=GOOD) + _known(p7=BAD) * 2
     soft = (ProbeRun(position=4, verdict=BAD, provisional=True),)
-    assert decide(Search(size=8, observations=seen + soft)) == NextProbe(position=4, purpose=Purpose.SETTLE, firm=True)
+    assert decide(Search(size=8, observations=runs + soft)) == NextProbe(position=4, purpose=Purpose.SETTLE, firm=True)
 
 
 def test_a_refuted_provisional_verdict_takes_the_search_back() -> None:
     """Once a firm run refutes a provisional one, the search goes on where it had turned wrongly."""
-    seen = _known(p0=GOOD, p7=BAD, p3=GOOD, p4=GOOD) + _known(p7=BAD) * 2
+    runs = _known(p0=GOOD, p7=BAD, p3=GOOD, p4=GOOD) + _known(p7=BAD) * 2
     soft = (ProbeRun(position=4, verdict=BAD, provisional=True),)
-    assert decide(Search(size=8, observations=seen + soft)) == NextProbe(position=5, purpose=Purpose.NARROW)
+    assert decide(Search(size=8, observations=runs + soft)) == NextProbe(position=5, purpose=Purpose.NARROW)
 
 
 def test_a_dear_hang_moves_the_probes_to_the_good_side() -> None:
@@ -280,7 +280,7 @@ def test_all_looks_up_to_the_edge_of_a_bound_that_cannot_be_tested() -> None:
     """Untestable, good, bad, good: asked for all changes, the older one is found, too; by default it is left open."""
     history = History(size=30, bad=range(8, 16), untestable=range(5))
     found = follow(history, SearchOptions(find=Find.ALL)).answer
-    assert [(one.before, one.after) for one in found.boundaries] == [(7, 8), (15, 16)]
+    assert [(bracket.before, bracket.after) for bracket in found.boundaries] == [(7, 8), (15, 16)]
     found = follow(history).answer
-    assert [(one.before, one.after) for one in found.boundaries] == [(15, 16)]
+    assert [(bracket.before, bracket.after) for bracket in found.boundaries] == [(15, 16)]
     assert found.reasons[0].startswith("0 could not be tested, and what is before")

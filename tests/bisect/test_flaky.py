@@ -84,12 +84,12 @@ def test_nothing_is_blamed_below_the_confidence(
 def test_a_mixed_result_switches_to_the_flaky_model_and_keeps_the_evidence() -> None:
     """One position that passed and failed is enough; what was seen before still counts."""
     labels = {0: "g", 15: "bbb", 8: "bg", 4: "g"}
-    seen = tuple(
+    runs = tuple(
         ProbeRun(position=p, verdict=SearchVerdict.BAD if letter == "b" else SearchVerdict.GOOD)
         for p, letters in labels.items()
         for letter in letters
     )
-    step = decide(Search(size=16, observations=seen))
+    step = decide(Search(size=16, observations=runs))
     assert isinstance(step, NextProbe)
     assert step.until is SearchVerdict.BAD
     assert 0 <= step.position < 8  # 8 failed, so that no later position can tell anything
@@ -118,13 +118,13 @@ def test_the_budget_gives_the_best_bracket_with_its_probability() -> None:
 def test_a_second_change_is_not_taken_for_luck() -> None:
     """Where a later version passes far too often for a flaky one, nothing is blamed and the version is named."""
     runs = {0: (20, 0), 9: (20, 0), 10: (2, 9), 20: (30, 0), 31: (1, 9)}
-    seen = [
+    observations = [
         ProbeRun(position=position, verdict=verdict)
         for position, counts in runs.items()
         for verdict, count in zip((SearchVerdict.GOOD, SearchVerdict.BAD), counts, strict=True)
         for _ in range(count)
     ]
-    answer = decide(Search(size=SIZE, observations=tuple(seen), options=FLAKY))
+    answer = decide(Search(size=SIZE, observations=tuple(observations), options=FLAKY))
     assert not isinstance(answer, NextProbe)
     assert answer.kind is AnswerKind.INCONCLUSIVE
     assert answer.reasons == ("not a single change: 20 passed too often for versions that are bad now and then",)

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.bisect.strategy.batches import Batch, best_batch, entropy
-from matrix.bisect.strategy.posterior import ALWAYS, FAILURE_RATES, NO_CHANGE, Posterior, RunCounts
+from matrix.bisect.strategy.posterior import (
+    ALWAYS,
+    FAILURE_RATES,
+    NO_CHANGE,
+    Batch,
+    Posterior,
+    RunCounts,
+    best_batch,
+    entropy,
+)
 
 SIZE = 8
 seen_runs = st.dictionaries(st.integers(0, SIZE - 1), st.builds(RunCounts, st.integers(0, 5), st.integers(0, 3)))
@@ -25,7 +33,7 @@ def _enumerated(runs: dict[int, RunCounts], *, flaky: bool) -> list[float]:
         weight = 0.0
         for bad_rate, bad_prior in bad_rates:
             rates = {position: bad_rate if position >= first_bad else 0.0 for position in runs}
-            likelihood = math.prod(rates[p] ** seen.bad * (1 - rates[p]) ** seen.good for p, seen in runs.items())
+            likelihood = math.prod(rates[p] ** counts.bad * (1 - rates[p]) ** counts.good for p, counts in runs.items())
             weight += bad_prior * likelihood
         weights.append(prior * weight)
     return weights
@@ -52,8 +60,8 @@ def test_many_runs_do_not_underflow() -> None:
 def _gain(posterior: Posterior, runs: dict[int, RunCounts], batch: Batch) -> float:
     """Return the bits that a batch is expected to give, by looking at both results."""
 
-    def bits(one: Posterior) -> float:
-        return -sum(p * math.log2(p) for k in range(SIZE + 1) if (p := one.between(k, k)) > 0)
+    def bits(weighed: Posterior) -> float:
+        return -sum(p * math.log2(p) for k in range(SIZE + 1) if (p := weighed.between(k, k)) > 0)
 
     before = runs.get(batch.position, RunCounts(0, 0))
     quiet = Posterior(0, SIZE - 1, runs | {batch.position: RunCounts(before.good + batch.runs, before.bad)})
@@ -65,7 +73,7 @@ def _gain(posterior: Posterior, runs: dict[int, RunCounts], batch: Batch) -> flo
     return bits(posterior) - chance * bits(quiet) - after
 
 
-@given(runs=seen_runs.filter(lambda runs: all(seen.bad == 0 or p > 4 for p, seen in runs.items())))
+@given(runs=seen_runs.filter(lambda runs: all(counts.bad == 0 or p > 4 for p, counts in runs.items())))
 def test_a_batch_never_tells_less_than_nothing(runs: dict[int, RunCounts]) -> None:
     """Whatever was seen, the batch chosen is expected to tell something about the culprit."""
     posterior = Posterior(0, SIZE - 1, runs)

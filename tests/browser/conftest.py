@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -26,14 +27,16 @@ def open_page(browser: Browser) -> Iterator[Open]:
     """Return what opens a file in a fresh context; whatever the page complains of fails the test."""
     contexts, complaints = [], []
 
-    def open_file(file: Path, view: str = "", **options: object) -> Page:
-        context = browser.new_context(**options)  # type: ignore[arg-type]
+    def open_file(file: Path, view: str = "", **options: Any) -> Page:
+        context = browser.new_context(**options)
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         contexts.append(context)
         opened = context.new_page()
         opened.on("pageerror", lambda error: complaints.append(str(error)))
         opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-        opened.on("request", lambda asked: None if asked.url.startswith("file:") else complaints.append(asked.url))
+        opened.on(
+            "request", lambda request: None if request.url.startswith("file:") else complaints.append(request.url)
+        )
         opened.goto(file.as_uri() + view)
         return opened
 

@@ -82,7 +82,7 @@ class Service:
             rows = expanded(job["strategy"]["matrix"], contexts)["include"]
         checkouts = [self.checkout() for _ in rows]
         of_rows = [
-            contexts | {"matrix": row, "strategy": {"job-index": place}, "steps": {}} for place, row in enumerate(rows)
+            contexts | {"matrix": row, "strategy": {"job-index": index}, "steps": {}} for index, row in enumerate(rows)
         ]
         with ThreadPoolExecutor() as pool:
             return list(pool.map(partial(self._run, job, id_), checkouts, of_rows))
@@ -164,7 +164,7 @@ def evaluate(condition: str, contexts: Contexts, *, failed: bool) -> bool:
 def expanded(value: Any, contexts: Contexts) -> Any:
     """Return what an expression, or a text or table with some, comes to."""
     if isinstance(value, dict):
-        return {name: expanded(one, contexts) for name, one in value.items()}
+        return {name: expanded(item, contexts) for name, item in value.items()}
     if not isinstance(value, str):
         return value
     if whole := re.fullmatch(r"\$\{\{((?:(?!\}\}).)*)\}\}", value.strip()):

@@ -136,7 +136,7 @@ def test_an_open_issue_is_commented(second: Service, halves: dict[str, Half]) ->
 @pytest.mark.parametrize(("ref", "opens"), [("main", True), ("feature", False)])
 def test_another_branch_opens_no_issue(ref: str, opens: bool) -> None:
     """A run by hand is compared with the nights, and red, and that is all."""
-    (step,) = (one for one in workflow()["jobs"]["merge"]["steps"] if one.get("name") == "Open or update the issue")
+    (step,) = (step for step in workflow()["jobs"]["merge"]["steps"] if step.get("name") == "Open or update the issue")
     contexts = {
         "steps": {"compare": {"outputs": {"worse": "yes"}}},
         "env": {"MAIN": "main"},

@@ -15,14 +15,14 @@ from tests.ci.service import ROOT
 def listing(number: int, build: str = "cpu") -> str:
     """Return what nox lists of so many environments, and of other sessions."""
     environments = [
-        {"session": f"env(torch-2.{one}.0-{build})", "name": "env", "call_spec": {"options": options(one, build)}}
-        for one in range(number)
+        {"session": f"env(torch-2.{minor}.0-{build})", "name": "env", "call_spec": {"options": options(minor, build)}}
+        for minor in range(number)
     ]
     return json.dumps([*environments, {"session": "tests", "name": "tests", "call_spec": {}}])
 
 
-def options(one: int, build: str) -> list[str]:
-    return ["--torch", f"2.{one}.0", "--build", build]
+def options(minor: int, build: str) -> list[str]:
+    return ["--torch", f"2.{minor}.0", "--build", build]
 
 
 def plan(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -54,7 +54,7 @@ def test_no_more_jobs_than_allowed(number: int, jobs: int, most: int) -> None:
     assert len(found) == jobs
     assert {len(sessions) for sessions in taken} <= {most - 1, most}
     assert [session for sessions in taken for session in sessions] == [
-        f"env(torch-2.{one}.0-cpu)" for one in range(number)
+        f"env(torch-2.{minor}.0-cpu)" for minor in range(number)
     ]
     assert len({row["name"] for row in found}) == jobs
     assert all(("more" in row["name"]) == (len(sessions) > 1) for row, sessions in zip(found, taken, strict=True))
@@ -82,8 +82,10 @@ def test_environments_of_the_same_wheels_share_a_cache() -> None:
 def test_shares_are_the_whole(jobs: int) -> None:
     """Jobs that know their number only take all environments between them, also where some get none."""
     taken = [plan(listing(4), "--share", f"{job}/{jobs}").stdout.splitlines() for job in range(1, jobs + 1)]
-    assert [session for sessions in taken for session in sessions] == [f"env(torch-2.{one}.0-cpu)" for one in range(4)]
-    assert all(len(one) - len(other) <= 1 for one, other in pairwise(taken))
+    assert [session for sessions in taken for session in sessions] == [
+        f"env(torch-2.{minor}.0-cpu)" for minor in range(4)
+    ]
+    assert all(len(share) - len(following) <= 1 for share, following in pairwise(taken))
 
 
 def test_what_pip_says_before_is_left_out() -> None:
@@ -92,7 +94,7 @@ def test_what_pip_says_before_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "this is not what `nox -l --json -s env` writes"),
         ('{"a": 1}', "this is not what `nox -l --json -s env` writes"),
@@ -100,8 +102,8 @@ def test_what_pip_says_before_is_left_out() -> None:
         (listing(0), "no environments are listed"),
     ],
 )
-def test_nothing_to_plan_is_an_error(text: str, told: str) -> None:
+def test_nothing_to_plan_is_an_error(text: str, message: str) -> None:
     """An empty matrix would be a night that is green because nothing ran."""
     ended = plan(text)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert f"error: {told}" in ended.stderr
+    assert f"error: {message}" in ended.stderr

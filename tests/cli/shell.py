@@ -96,9 +96,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def alive_in(folder: Path) -> list[str]:
     """Return the command lines of processes that name a folder."""
-    found = []
+    commands = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if any(str(folder) in word for word in words):
-            found.append(" ".join(words))
-    return found
+            commands.append(" ".join(words))
+    return commands

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from matrix.environments.disk import remove_tree
+from matrix.environments.whole_files import remove_tree
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.wheels import Index, build_companion, build_wheel, serve
 

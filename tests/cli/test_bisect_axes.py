@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from matrix.bisect.axis import AxisName
-from matrix.cli import axes
+from matrix.cli import options
 from matrix.cli.bisect import check_options
 from matrix.environments.interpreters import default_python
 from matrix.errors import UsageError
@@ -152,16 +152,16 @@ def test_bounds_of_an_axis_without_order_are_refused(user: User) -> None:
     ("named", "several", "message"),
     [
         ({"build": ["cpu,pypi"]}, "config", "--build names 2 for a search along another axis"),
-        ({"config_names": ["default", "iomp"]}, "", "--config names 2 for a search along another axis"),
+        ({"config": ["default", "iomp"]}, "", "--config names 2 for a search along another axis"),
     ],
 )
 def test_only_the_searched_axis_may_have_several_values(
     named: dict[str, list[str]], several: str, message: str
 ) -> None:
     """All else is equal, or what differs could not be told."""
-    given: dict[str, list[str] | None] = {"python": None, "build": None, "config_names": None}
+    given: dict[str, list[str] | None] = {"python": None, "build": None, "config": None}
     with pytest.raises(UsageError, match=message):
-        axes.one_of_each(["latest"], **given | named, several=several)
+        options.read_search_matrix(None, ["latest"], **given | named, several=several)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.cli.shell import FAILS_IN_OLD, User
 
 STUCK = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
 MODELS: dict[str, type[Model]] = {
-    one.__name__: one for one in (Run, Scenario, Environment, CellLine, Record, Bisection)
+    model.__name__: model for model in (Run, Scenario, Environment, CellLine, Record, Bisection)
 }
 OBSERVED = '# /// scenario\n# conditions = [{ op = "aten::mm" }]\n# ///\nimport torch\n'
 
@@ -38,14 +38,14 @@ def test_files_of_runs(user: User) -> None:
     assert ended.returncode == 1, ended.stdout + ended.stderr
     ended = user.run("bisect", scripts[0], "--torch", "9.1.0,9.2.0", "--build", "pypi")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    told = contract.table("file", "holds", "one of")
-    found = set().union(*map(left_by, (user.folder / ".whichtorch" / "runs").iterdir()))
-    patterns = [row[0] for row in told]
-    assert {path for path in found if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
-    assert {pattern for pattern in patterns if not any(fnmatchcase(path, pattern) for path in found)} == set()
-    for name, _, model in told:
+    rows = contract.table("file", "holds", "one of")
+    paths = set().union(*map(left_by, (user.folder / ".whichtorch" / "runs").iterdir()))
+    patterns = [row[0] for row in rows]
+    assert {path for path in paths if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
+    assert {pattern for pattern in patterns if not any(fnmatchcase(path, pattern) for path in paths)} == set()
+    for name, _, model in rows:
         for file in (user.folder / ".whichtorch" / "runs").glob(f"*/{name}") if model != "-" else ():
             text = file.read_text()
             for item in text.splitlines() if file.suffix == ".jsonl" else [text]:
                 jsonschema.validate(json.loads(item), MODELS[model].model_json_schema(mode="serialization"))
-    assert {model for _, _, model in told if model != "-"} == set(MODELS)
+    assert {model for _, _, model in rows if model != "-"} == set(MODELS)

@@ -22,4 +22,4 @@ def test_dispatch_tables_are_compared_live(user: User, wheels: Path) -> None:
         "    Python, boxed, _meta_registrations.py:7 [kernel]",
     ]
     written = json.loads((user.folder / "tables.json").read_text())
-    assert [one["key"] for one in written["differences"]] == ["Meta"]
+    assert [difference["key"] for difference in written["differences"]] == ["Meta"]

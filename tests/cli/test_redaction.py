@@ -21,21 +21,21 @@ PLANTED = {
     "token": "ghp_" + "pLaNtEd" * 5,
 }
 TELLS = f"""import os, sys
-told = " ".join([os.environ["SERVICE_TOKEN"], {PLANTED["token"]!r}, os.environ["HOSTNAME"], __file__,
+shown = " ".join([os.environ["SERVICE_TOKEN"], {PLANTED["token"]!r}, os.environ["HOSTNAME"], __file__,
     "/scratch/" + os.environ["USER"] + "/data", "https://me:{PLANTED["password"]}@example.org/x"])
 """
-FAILS = TELLS + "print(told)\nprint(told, file=sys.stderr, flush=True)\nraise RuntimeError(told)\n"
+FAILS = TELLS + "print(shown)\nprint(shown, file=sys.stderr, flush=True)\nraise RuntimeError(shown)\n"
 LEAVES_ONE = (
     TELLS
     + """import subprocess
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *told.split()], start_new_session=True)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *shown.split()], start_new_session=True)
 """
 )
 STUCK = (
     "# /// scenario\n# timeout = 1.5\n# ///\n"  # what is looked at is what it leaves, not how soon it is found
     + TELLS
     + """import threading
-threading.current_thread().name = told[:60]
+threading.current_thread().name = shown[:60]
 lock = threading.Lock()
 def take_twice():
     lock.acquire()
@@ -97,7 +97,7 @@ def test_nothing_planted_is_left_behind(carol: User, wheels: Path) -> None:
 
     result = json.loads((carol.folder / "result.json").read_text())
     assert result["run"]["home"] == "~/project/.whichtorch"
-    usable = next(one for one in result["environments"] if one["outcome"] is None)
+    usable = next(environment for environment in result["environments"] if environment["outcome"] is None)
     assert usable["variables"] == usable["variables"] | {"CUDA_VISIBLE_DEVICES": "", "LD_LIBRARY_PATH": "~/lib"}
     assert not {"HOME", "USER", "PATH", "SERVICE_TOKEN"} & usable["variables"].keys()
     cells = {Path(cell["scenario"]).name: cell for cell in result["cells"] if cell["environment"] == usable["id"]}
@@ -106,8 +106,8 @@ def test_nothing_planted_is_left_behind(carol: User, wheels: Path) -> None:
         "leaves.py": "pass",
         "stuck.py": "hang",
     }
-    told = "<token> <token> <host> ~/project/{} /scratch/<user>/data https://<credentials>@example.org/x"
-    assert cells["fails.py"]["attempts"][0]["message"] == told.format("fails.py")
+    message = "<token> <token> <host> ~/project/{} /scratch/<user>/data https://<credentials>@example.org/x"
+    assert cells["fails.py"]["attempts"][0]["message"] == message.format("fails.py")
     assert "sleep(60) <token> <token> <host> ~/project/leaves.py" in cells["leaves.py"]["attempts"][0]["survivors"][0]
     assert cells["stuck.py"]["signature"] == "stuck in take_twice (stuck.py) < <module> (stuck.py)"
     assert cells["stuck.py"]["scenario"] == "~/project/stuck.py"

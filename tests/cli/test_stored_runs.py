@@ -45,7 +45,9 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
     assert ended.returncode == 1, ended.stdout + ended.stderr
     found = json.loads((two_nights.folder / "c.json").read_text())
     jsonschema.validate(found, json.loads(generated("compare")))
-    kinds = {(one["name"], (one["new"] or one["old"])["environment"][6:11]): one["change"] for one in found["cells"]}
+    kinds = {
+        (cell["name"], (cell["new"] or cell["old"])["environment"][6:11]): cell["change"] for cell in found["cells"]
+    }
     both = ("9.1.0", "9.2.0")
     assert kinds == (
         {("same.py", torch): "still passing" for torch in both}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matrix.compare.comparison import ChangeKind, classify, compare, stream
-from matrix.model import UNOBSERVED, Cell, Outcome
+from matrix.model import UNOBSERVED, Cell, Environment, Outcome
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, flaky, result
 
 HERE = environment()
@@ -45,10 +45,10 @@ def test_a_failure_that_became_a_hang_is_another_failure() -> None:
 
 def test_failures_are_told_apart_by_their_signatures() -> None:
     """The same outcome at another place is another failure."""
-    one = cell(HERE, FAIL, signature="TypeError in f (x.py)")
+    earlier = cell(HERE, FAIL, signature="TypeError in f (x.py)")
     other = cell(HERE, FAIL, signature="ValueError in g (y.py)")
-    assert classify(one, other)[0] is ChangeKind.DIFFERENT
-    assert classify(one, one)[0] is ChangeKind.STILL_FAILING
+    assert classify(earlier, other)[0] is ChangeKind.DIFFERENT
+    assert classify(earlier, earlier)[0] is ChangeKind.STILL_FAILING
 
 
 def test_what_is_only_in_one_run_appeared_or_disappeared() -> None:
@@ -91,11 +91,11 @@ def test_only_a_pass_before_makes_a_regression(old: Outcome | None, new: Outcome
     assert (change is ChangeKind.FIXED) == (new is PASS and old is not None and old.is_red)
 
 
-def kinds(old: list[Cell], new: list[Cell], **environments: list[object]) -> dict[str, str]:
+def kinds(old: list[Cell], new: list[Cell], **environments: list[Environment]) -> dict[str, str]:
     before = environments.get("old", [HERE])
     after = environments.get("new", [HERE])
-    found = compare(result(before, old), result(after, new))  # type: ignore[arg-type]
-    return {one.name: str(one.change) for one in found.cells}
+    found = compare(result(before, old), result(after, new))
+    return {change.name: str(change.change) for change in found.cells}
 
 
 def test_cells_of_both_runs_are_there_once_the_worst_first() -> None:
@@ -115,50 +115,52 @@ def test_cells_of_both_runs_are_there_once_the_worst_first() -> None:
 
 
 def test_an_environment_is_matched_by_its_label_when_its_packages_changed() -> None:
-    """A new numpy makes another environment with the same label: it is compared, and the change is told."""
+    """A new numpy makes another environment with the same label: it is compared, and the change is shown."""
     before = environment(id="one", packages={"numpy": "1.26.4", "torch": "2.2.2"})
     after = environment(id="two", packages={"numpy": "2.0.0", "torch": "2.2.2"})
     found = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, FAIL)]))
-    assert [one.change for one in found.cells] == [ChangeKind.REGRESSION]
-    (told,) = found.environments
-    assert told.packages == {"numpy": ("1.26.4", "2.0.0")}
+    assert [change.change for change in found.cells] == [ChangeKind.REGRESSION]
+    (difference,) = found.environments
+    assert difference.packages == {"numpy": ("1.26.4", "2.0.0")}
 
 
 def test_another_machine_is_told() -> None:
     """The same packages on another processor: what changed may be the machine."""
     before, after = (environment(fingerprint={"cpu": {"model": model}, "git_version": "c"}) for model in ("old", "new"))
     found = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, HANG)]))
-    (told,) = found.environments
-    assert told.facts == {"cpu.model": ("old", "new")}
-    assert told.packages == {}
+    (difference,) = found.environments
+    assert difference.facts == {"cpu.model": ("old", "new")}
+    assert difference.packages == {}
 
 
 def test_another_meaning_of_a_config_is_told() -> None:
     """A config of one name that sets other variables is another environment with the same label."""
     before, after = (environment(id=count, variables={"OMP_NUM_THREADS": count}) for count in ("1", "2"))
-    (told,) = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, HANG)])).environments
-    assert told.facts == {"variable OMP_NUM_THREADS": ("1", "2")}
+    (difference,) = compare(result([before], [cell(before, PASS)]), result([after], [cell(after, HANG)])).environments
+    assert difference.facts == {"variable OMP_NUM_THREADS": ("1", "2")}
 
 
 def test_a_nightly_is_compared_with_that_of_the_night_before() -> None:
     """Another version every night: its stream is what is the same. Commits between the two are linked."""
-    one = environment("2.16.0.dev20261119+cpu", fingerprint={"git_version": "a" * 40})
+    earlier = environment("2.16.0.dev20261119+cpu", fingerprint={"git_version": "a" * 40})
     other = environment("2.16.0.dev20261120+cpu", fingerprint={"git_version": "b" * 40})
-    found = compare(result([one], [cell(one, PASS)]), result([other], [cell(other, HANG)]))
+    found = compare(result([earlier], [cell(earlier, PASS)]), result([other], [cell(other, HANG)]))
     (change,) = found.cells
     assert change.change is ChangeKind.REGRESSION
     assert change.old is not None
-    assert change.old.environment == one.label
+    assert change.old.environment == earlier.label
     assert found.environments[0].commits == f"https://github.com/pytorch/pytorch/compare/{'a' * 40}...{'b' * 40}"
-    assert stream(one) == stream(other) == "torch-nightly-pypi"
+    assert stream(earlier) == stream(other) == "torch-nightly-pypi"
 
 
 def test_of_several_nightlies_only_the_same_ones_are_compared() -> None:
     """Which of ten nightlies follows which is not known: those that both runs have are matched, the rest not."""
     old = [environment(f"2.16.0.dev202611{day}") for day in (17, 18, 19)]
     new = [environment(f"2.16.0.dev202611{day}") for day in (18, 19, 20, 21)]
-    found = compare(result(old, [cell(one, PASS) for one in old]), result(new, [cell(one, HANG) for one in new]))
-    assert sorted(str(one.change) for one in found.cells) == [
+    found = compare(
+        result(old, [cell(nightly, PASS) for nightly in old]), result(new, [cell(nightly, HANG) for nightly in new])
+    )
+    assert sorted(str(change.change) for change in found.cells) == [
         "disappeared",
         "new failure",
         "new failure",
@@ -172,7 +174,7 @@ def test_a_script_that_was_edited_is_told() -> None:
     found = compare(
         result([HERE], [cell(HERE, PASS, source_hash="one")]), result([HERE], [cell(HERE, FAIL, source_hash="two")])
     )
-    assert [one.script_changed for one in found.cells] == [True]
+    assert [change.script_changed for change in found.cells] == [True]
 
 
 def test_a_run_that_did_not_end_is_told() -> None:

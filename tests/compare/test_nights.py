@@ -7,7 +7,7 @@ from pathlib import Path
 from matrix.compare import nights
 from matrix.model import Outcome
 from matrix.records import stored_runs
-from reports.history_text import history_lines
+from reports.stored_run_text import history_lines
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
 
 STABLE = environment("2.15.0")
@@ -24,7 +24,7 @@ def three_nights(home: Path) -> None:
 def test_history_has_a_line_per_night_and_environment(tmp_path: Path) -> None:
     """Where it changed is said; a nightly is compared with that of the night before."""
     three_nights(tmp_path)
-    lines = list(history_lines(nights.history("family/case", stored_runs.heads(tmp_path))))
+    lines = list(history_lines(nights.history("family/case", stored_runs.all_runs(tmp_path))))
     assert [" ".join(line.split()) for line in lines] == [
         "family/case",
         "2026-11-10 02:00 night0 torch-2.15.0-pypi pass 1.5 s",
@@ -42,23 +42,23 @@ def test_what_a_night_did_not_run_again_is_told(tmp_path: Path) -> None:
     found = cell(STABLE, PASS, attempts=(attempt(PASS, started="2026-11-10T02:00:05+00:00"),))
     for day in ("2026-11-10", "2026-11-11"):
         stored(tmp_path, result([STABLE], [found]), day=day, id=day)
-    lines = list(history_lines(nights.history("family/case", stored_runs.heads(tmp_path))))
+    lines = list(history_lines(nights.history("family/case", stored_runs.all_runs(tmp_path))))
     assert ["known since 2026-11-10" in line for line in lines] == [False, False, True, False]
 
 
 def test_history_takes_a_glob(tmp_path: Path) -> None:
     """A family's history is that of its cells, each by itself."""
     three_nights(tmp_path)
-    assert list(nights.history("family/o*", stored_runs.heads(tmp_path))) == [
+    assert list(nights.history("family/o*", stored_runs.all_runs(tmp_path))) == [
         f"family/other{number}" for number in range(3)
     ]
-    assert nights.history("nobody/*", stored_runs.heads(tmp_path)) == {}
+    assert nights.history("nobody/*", stored_runs.all_runs(tmp_path)) == {}
 
 
 def test_nights_count_what_became_of_the_cells_of_a_run(tmp_path: Path) -> None:
     """Earlier runs are seen as far as they hold this run's cells; the last night is the run itself."""
     three_nights(tmp_path)
-    *before, last = stored_runs.heads(tmp_path)
+    *before, last = stored_runs.all_runs(tmp_path)
     found = nights.nights(stored_runs.read(last).result, before)
     assert [(night.run.id, night.cells, night.outcomes) for night in found] == [
         ("night0", 2, {PASS: 2}),

@@ -14,6 +14,7 @@ from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pys
 from matrix.diagnosis.dispatch import operator_table
 from matrix.diagnosis.dispatch.operator_table import Table
 from matrix.diagnosis.stacks import Process, Thread
+from tests.diagnosis import pyspy_text
 
 SAMPLES = Path(__file__).parent / "samples"
 VERSION = "2.11.0"
@@ -22,7 +23,7 @@ Parser = Callable[[str], tuple[Process, ...]]
 PARSERS: dict[str, Parser] = {
     "pyspy.json": pyspy.parse,
     "pyspy-native.json": pyspy.parse,
-    "pyspy-native.txt": pyspy.parse,
+    "pyspy-native.txt": pyspy_text.parse,
     "pystack.txt": pystack.parse,
     "pystack-native.txt": pystack.parse,
     "gdb.txt": gdb.parse,
@@ -33,8 +34,8 @@ PARSERS: dict[str, Parser] = {
 
 def files(name: str = "", *, collectors: tuple[str, ...] = tuple(PARSERS)) -> list[Path]:
     """Return the sample files of a program, or of all."""
-    found = sorted(SAMPLES.glob(f"{name}[._]*" if name else "*"))
-    return [path for path in found if path.name.endswith(collectors) and not path.name.startswith("table.")]
+    paths = sorted(SAMPLES.glob(f"{name}[._]*" if name else "*"))
+    return [path for path in paths if path.name.endswith(collectors) and not path.name.startswith("table.")]
 
 
 def parse(path: Path) -> tuple[Process, ...]:
@@ -55,4 +56,4 @@ def table(version: str = VERSION) -> Table:
 
 def thread(processes: tuple[Process, ...], tid: int) -> Thread:
     """Return a thread by its number."""
-    return next(one for process in processes for one in process.threads if one.tid == tid)
+    return next(thread for process in processes for thread in process.threads if thread.tid == tid)

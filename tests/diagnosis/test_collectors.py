@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pyspy, pystack
 from matrix.diagnosis.stacks import Language, Process
+from matrix.model import ThreadWait
+from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import PARSERS, SAMPLES, Parser, files, parse, picture, thread
 
 HEADERS = [
@@ -38,12 +40,12 @@ def test_every_sample_parses(path: Path) -> None:
     processes = parse(path)
     assert processes
     assert all(process.threads for process in processes if process.pid not in {12036, 12037, 7418})
-    frames = [frame for process in processes for one in process.threads for frame in one.frames]
+    frames = [frame for process in processes for member in process.threads for frame in member.frames]
     assert frames or path.name.endswith("proc.txt")
     assert not any(frame.function.startswith("0x") for frame in frames)
 
 
-@pytest.mark.parametrize("parser", [*PARSERS.values(), pyspy.parse_json], ids=lambda parser: parser.__module__)
+@pytest.mark.parametrize("parser", [*PARSERS.values(), pyspy.parse], ids=lambda parser: parser.__module__)
 @given(text=st.one_of(st.text(max_size=200), st.lists(st.sampled_from(HEADERS), max_size=8).map("\n".join)))
 def test_no_text_is_too_strange(parser: Parser, text: str) -> None:
     """Whatever a collector writes, also half of it or none, is read as far as it goes and never raises."""
@@ -70,7 +72,7 @@ def test_pyspy_forms_agree() -> None:
 
 def test_pyspy_active_and_gil() -> None:
     """The mark of the holder is read; the text form's missing mark of an idle thread is not a "no"."""
-    (process,) = pyspy.parse_text("Process 1: python a.py\nPython v3.11\n\nThread 1 (active+gil)\n    f (a.py:3)\n")
+    (process,) = pyspy_text.parse("Process 1: python a.py\nPython v3.11\n\nThread 1 (active+gil)\n    f (a.py:3)\n")
     assert (process.threads[0].active, process.threads[0].has_gil) == (True, True)
     assert thread(picture("gil_deadlock", "pyspy-native.json"), 26947).has_gil is True
     assert thread(picture("gil_deadlock", "pyspy-native.txt"), 26947).has_gil is None
@@ -108,7 +110,7 @@ def test_gdb_names_who_is_joined() -> None:
     """The arguments that gdb shows tell which thread a join waits for, and its last line which process it is."""
     (process,) = picture("gil_deadlock", "gdb.txt")
     assert process.pid == 26947
-    assert {one.tid: one.joins for one in process.threads} == {26950: None, 26949: None, 26947: 26950}
+    assert {member.tid: member.joins for member in process.threads} == {26950: None, 26949: None, 26947: 26950}
     frame = thread((process,), 26950).frames[6]
     assert (frame.function, frame.file, frame.line) == ("take_gil", "Python/ceval_gil.h", 231)
     assert thread((process,), 26950).frames[9].library == "ENV/libtorch_python.so"
@@ -126,27 +128,27 @@ def test_faulthandler_last_dump_of_each_thread_counts() -> None:
     first = 'Thread 0x1 [worker] (most recent call first):\n  File "a.py", line 1 in f\n\nsome warning\n'
     last = 'Current thread 0x1 (most recent call first):\n  File "a.py", line ??? in g\n  ...\nmore words\n'
     (process,) = faulthandler_text.parse("noise\n" + first + last + '  File "b.py", line 2 in not_a_frame\n', pid=9)
-    assert [[frame.words for frame in one.frames] for one in process.threads] == [["g (a.py)"]]
+    assert [[frame.words for frame in member.frames] for member in process.threads] == [["g (a.py)"]]
     assert process.threads[0].frames[0].language is Language.PYTHON
 
 
 def test_kernel_waits_name_partners() -> None:
     """A join's futex holds the joined thread's number; other futexes name nobody."""
     found = picture("gil_deadlock", "proc.txt")
-    assert {one.tid: one.joins for one in found[0].threads} == {26947: 26950, 26949: None, 26950: None}
-    assert {one.state for one in found[0].threads} == {"S"}
+    assert {member.tid: member.joins for member in found[0].threads} == {26947: 26950, 26949: None, 26950: None}
+    assert {member.state for member in found[0].threads} == {"S"}
     assert [process.pid for process in picture("fork_openmp", "proc.txt")] == [27049, 27054]
 
 
 def test_stall_rows() -> None:
     """The supervisor's evidence of a stall becomes threads without frames; a broken row is left out."""
-    rows: list[dict[str, object]] = [
-        {"pid": 1, "tid": 2, "name": "python", "state": "S", "wait": "gil", "detail": ""},
-        {"pid": 1, "tid": 1, "name": "python", "state": "S", "wait": "child", "detail": "pid 7"},
-        {"tid": 3},
+    rows = [
+        ThreadWait(pid=1, tid=2, name="python", state="S", wait="gil"),
+        ThreadWait(pid=1, tid=1, name="python", state="S", wait="child", detail="pid 7"),
+        ThreadWait(tid=3),
     ]
     (process,) = kernel_text.from_stall(rows)
-    assert [(one.tid, one.wants_gil) for one in process.threads] == [(2, True), (1, None)]
+    assert [(member.tid, member.wants_gil) for member in process.threads] == [(2, True), (1, None)]
 
 
 def test_samples_name_no_machine() -> None:

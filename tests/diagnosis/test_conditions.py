@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from matrix.diagnosis import conditions
-from matrix.model import Condition, Scenario
+from matrix.model import Condition, DispatchedCalls, Scenario
 
 META = ["ADInplaceOrView", "AutogradMeta", "Meta"]
 
@@ -32,7 +32,8 @@ WITH_BIAS = [
 
 
 def seen(condition: Condition, rows: list[dict[str, Any]]) -> tuple[bool | None, str]:
-    (result,) = conditions.check([condition], {"operators": rows, "all_threads": True})
+    observation = DispatchedCalls.model_validate({"operators": rows, "all_threads": True})
+    (result,) = conditions.check([condition], observation)
     assert result.condition == condition
     return result.met, result.seen
 
@@ -104,7 +105,7 @@ def test_what_happened_instead_is_told(condition: Condition, rows: list[dict[str
 
 
 @pytest.mark.parametrize(
-    ("asked", "unknown"),
+    ("declared", "unknown"),
     [
         ({"grad_mode": False}, "with grad mode off"),
         ({"python_key": False}, "without the Python key"),
@@ -112,11 +113,11 @@ def test_what_happened_instead_is_told(condition: Condition, rows: list[dict[str
         ({"thread": "main", "python_key": True}, "in the main thread, with the Python key"),
     ],
 )
-def test_what_nobody_could_see_is_neither_met_nor_unmet(asked: dict[str, Any], unknown: str) -> None:
+def test_what_nobody_could_see_is_neither_met_nor_unmet(declared: dict[str, Any], unknown: str) -> None:
     """A call that may have been as asked leaves it open, whatever other calls were."""
     rows = [row("aten::mm", thread=None, grad_mode=None, python_key=None)]
     wanted = f"aten::mm was dispatched with ADInplaceOrView, AutogradMeta, Meta, not known whether {unknown}"
-    assert seen(Condition(op="aten::mm", **asked), rows) == (None, wanted)
+    assert seen(Condition(op="aten::mm", **declared), rows) == (None, wanted)
     other = row("aten::mm", thread="main", grad_mode=True, python_key=True)
     assert seen(Condition(op="aten::mm", grad_mode=False), [other, *rows])[0] is None
 
@@ -150,4 +151,5 @@ def test_an_observation_that_tells_nothing_is_no_evidence(
     observation: dict[str, Any] | None, problem: str | None
 ) -> None:
     """What could not be seen is told apart from what did not happen."""
-    assert conditions.problem_of([Condition(op="aten::mm", thread="other")], observation) == problem
+    read = None if observation is None else DispatchedCalls.model_validate(observation)
+    assert conditions.problem_of([Condition(op="aten::mm", thread="other")], read) == problem

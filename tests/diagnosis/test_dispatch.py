@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.collectors import pyspy
 from matrix.diagnosis.dispatch import dispatch_frames, dispatch_trace, operator_table
 from matrix.diagnosis.dispatch.call_path import Caller, Place, Stage, Status, expected, path
 from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
+from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import SAMPLES, files, parse, picture, table, thread
 
 TABLES = {"aten::mm": table()}
@@ -63,7 +63,7 @@ TRACE = """\
 
 def one_thread(text: str) -> Place:
     """Return the place of the only thread in py-spy's text."""
-    (process,) = pyspy.parse_text(text)
+    (process,) = pyspy_text.parse(text)
     place = dispatch_frames.place_of(process.threads[0], TABLES)
     assert place is not None
     return place
@@ -253,7 +253,7 @@ def test_compare_tables() -> None:
         "Meta: registered at /b/RegisterMeta_0.cpp:9424 [kernel]\nCPU: registered at /b/RegisterCPU_4.cpp:8 [kernel]\n"
     )
     differences = operator_table.compare_tables(first, second)
-    assert [one.key for one in differences] == ["Meta"]
+    assert [difference.key for difference in differences] == ["Meta"]
     assert list(operator_table.difference_lines(differences)) == [
         "Meta:",
         "    Python, boxed, _meta_registrations.py:53 [kernel]",
@@ -264,8 +264,8 @@ def test_compare_tables() -> None:
 
 def test_compare_real_releases() -> None:
     """Between 2.11.0 and 2.15.0 one key of aten::mm changed; 2.1.2 had no kernel for a backend that came later."""
-    assert [one.key for one in operator_table.compare_tables(table(), table("2.15.0"))] == ["Named"]
-    older = {one.key: one for one in operator_table.compare_tables(table("2.1.2"), table())}
+    assert [difference.key for difference in operator_table.compare_tables(table(), table("2.15.0"))] == ["Named"]
+    older = {difference.key: difference for difference in operator_table.compare_tables(table("2.1.2"), table())}
     assert older["AutogradMAIA"].first is None
     assert "Meta" not in older
 

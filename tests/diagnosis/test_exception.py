@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.exception import read_exception
 from matrix.diagnosis.sameness import is_same_failure
-from matrix.diagnosis.verdict import judge
+from matrix.diagnosis.verdict import judge, read_exception
 from matrix.process.supervision import Ending
 
 TORCH = "/e/lib/python3.11/site-packages/torch"

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from matrix.diagnosis import stacks
 from matrix.diagnosis.collectors import kernel_text
 from matrix.diagnosis.dispatch.call_path import Stage
-from matrix.diagnosis.hang.hang_diagnosis import Diagnosis, HangKind, diagnose
-from matrix.diagnosis.hang.waits import Waiting
+from matrix.diagnosis.hang.causes import HangKind
+from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from matrix.diagnosis.hang.wording import diagnosis_lines
 from matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, native, python
+from matrix.model import ThreadWait, Waiting
 from tests.diagnosis.pictures import picture, table
 
 TABLES = {"aten::mm": table()}
@@ -143,7 +144,7 @@ def test_unknown_stays_unknown(name: str, collectors: tuple[str, ...]) -> None:
 
 def test_no_picture_at_all() -> None:
     """Nothing seen, nothing said."""
-    assert diagnose(()) == Diagnosis(kind=HangKind.UNKNOWN, summary="who waits for whom is not known")
+    assert diagnose(()) == HangDiagnosis(kind=HangKind.UNKNOWN, summary="who waits for whom is not known")
 
 
 def test_a_lock_that_somebody_may_still_release_is_no_cycle() -> None:
@@ -197,21 +198,21 @@ def test_a_join_of_a_thread_that_does_not_want_the_gil_is_no_gil_cycle() -> None
 def test_stall_rows_alone() -> None:
     """The supervisor's evidence without any stack: two threads, one wants the GIL, so the other has it."""
     rows = [
-        {"pid": 1, "tid": 1, "name": "python", "state": "S", "wait": "futex", "detail": "0x7f"},
-        {"pid": 1, "tid": 2, "name": "python", "state": "S", "wait": "gil", "detail": ""},
+        ThreadWait(pid=1, tid=1, name="python", state="S", wait="futex", detail="0x7f"),
+        ThreadWait(pid=1, tid=2, name="python", state="S", wait="gil"),
     ]
     assert diagnose(kernel_text.from_stall(rows)).kind is HangKind.GIL_CYCLE
-    pipe = [{"pid": 1, "tid": 1, "name": "python", "state": "S", "wait": "pipe", "detail": "read of fd 3"}]
+    pipe = [ThreadWait(pid=1, tid=1, name="python", state="S", wait="pipe", detail="read of fd 3")]
     assert diagnose(kernel_text.from_stall(pipe)).kind is HangKind.PIPE
-    third = {"pid": 1, "tid": 3, "name": "python", "state": "S", "wait": "futex", "detail": "0x8"}
+    third = ThreadWait(pid=1, tid=3, name="python", state="S", wait="futex", detail="0x8")
     assert diagnose(kernel_text.from_stall([*rows, third])).kind is HangKind.UNKNOWN
 
 
 def test_stall_rows_complete_stacks() -> None:
     """Where py-spy misreads a wait for the GIL, the supervisor's word for it decides."""
     rows = [
-        {"pid": 7315, "tid": 7315, "name": "python", "state": "S", "wait": "futex", "detail": "0x7f"},
-        {"pid": 7315, "tid": 7317, "name": "python", "state": "S", "wait": "gil", "detail": ""},
+        ThreadWait(pid=7315, tid=7315, name="python", state="S", wait="futex", detail="0x7f"),
+        ThreadWait(pid=7315, tid=7317, name="python", state="S", wait="gil"),
     ]
     alone = picture("ctypes_join", "pyspy.json")
     assert diagnose(alone).kind is HangKind.UNKNOWN
@@ -268,7 +269,7 @@ def test_any_picture_has_a_diagnosis(threads: list[Thread]) -> None:
     processes = [of(*threads[:3], pid=1), of(*threads[3:], pid=2, parent=1)]
     found = diagnose(processes)
     assert list(diagnosis_lines(found, processes))
-    assert Diagnosis.model_validate_json(found.model_dump_json()) == found
+    assert HangDiagnosis.model_validate_json(found.model_dump_json()) == found
     assert found.kind is not HangKind.UNKNOWN or not found.closed
 
 

@@ -13,7 +13,8 @@ from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.hang.hang_diagnosis import signature_frames
 from matrix.diagnosis.stacks import Thread, native, python
 from matrix.environments.inside import probe
-from matrix.model import Environment
+from matrix.model import Environment, Fingerprint
+from matrix.process.evidence.capture import COLLECTORS
 from tests.diagnosis.pictures import SAMPLES
 
 TABLE = (SAMPLES / "table.aten_mm.2.11.0.txt").read_text()
@@ -24,7 +25,7 @@ ENVIRONMENT = Environment(
     python="3.11.7",
     build="pypi",
     config="default",
-    fingerprint={"dispatch": {"aten::mm": TABLE}},
+    fingerprint=Fingerprint(dispatch={"aten::mm": TABLE}),
 )
 
 
@@ -41,15 +42,15 @@ def filled(folder: Path) -> Path:
 def test_a_folder_is_read_into_one_diagnosis(tmp_path: Path) -> None:
     """Kernel, py-spy and pystack together name the cycle; the environment's table names the kernel's key."""
     folder = filled(tmp_path / "stacks")
-    diagnosis = stack_folder.diagnose_folder(folder, stack_folder.tables_of(ENVIRONMENT))
-    assert diagnosis is not None
-    fields = stack_folder.fields_of(diagnosis, 1.234)
+    found = stack_folder.diagnose_folder(folder, stack_folder.tables_of(ENVIRONMENT))
+    assert found is not None
+    fields = stack_folder.stored(*found, 1.234).model_dump(mode="json")
     assert fields["place"] == "boxed kernel, Python-registered Meta kernel of aten::mm, waiting for the GIL"
     assert (fields["kind"], fields["stage"], fields["key"]) == ("GIL cycle", "waiting for the GIL", "Meta")
     assert fields["stuck"] == {"pid": 26947, "tid": 26950}
     assert [edge["tid"] for edge in fields["cycle"]] == [26950, 26947]
     assert fields["seconds"] == 1.23
-    signature = stack_folder.signature_of(diagnosis)
+    signature = found[0].signature
     assert signature is not None
     assert signature.startswith("stuck in PythonKernelHolder < c10::impl::BoxedKernelWrapper::call")
     assert "stuck here" in (folder / stack_folder.READABLE).read_text()
@@ -57,10 +58,10 @@ def test_a_folder_is_read_into_one_diagnosis(tmp_path: Path) -> None:
 
 def test_without_a_table_the_place_is_less(tmp_path: Path) -> None:
     """An environment probed by an older tool has no table: the frames alone tell."""
-    bare = ENVIRONMENT.model_copy(update={"fingerprint": {"dispatch": "unknown (AttributeError)"}})
-    diagnosis = stack_folder.diagnose_folder(filled(tmp_path / "stacks"), stack_folder.tables_of(bare))
-    assert diagnosis is not None
-    assert diagnosis.operator == "aten::mm"
+    bare = ENVIRONMENT.model_copy(update={"fingerprint": Fingerprint(dispatch="unknown (AttributeError)")})
+    found = stack_folder.diagnose_folder(filled(tmp_path / "stacks"), stack_folder.tables_of(bare))
+    assert found is not None
+    assert found[0].operator == "aten::mm"
 
 
 @pytest.mark.parametrize("version", ["2.1.2", "2.11.0", "2.15.0"])
@@ -72,7 +73,7 @@ def test_what_the_probe_keeps_of_a_table_tells_the_same(version: str) -> None:
     assert len(kept) < 1500
     for device in ("CPU", "CUDA", "Meta"):
         keys = (device, "ADInplaceOrView", f"Autograd{device}")
-        rows = [operator_table.parse(one, "aten::mm").called(keys) for one in (text, kept)]
+        rows = [operator_table.parse(dump, "aten::mm").called(keys) for dump in (text, kept)]
         assert [row.words for row in rows[0]] == [row.words for row in rows[1]]
 
 
@@ -84,6 +85,12 @@ def test_no_frames_no_diagnosis(tmp_path: Path) -> None:
     (tmp_path / "1.pyspy.json").write_text("[{]")
     (tmp_path / "x.gdb.txt").write_bytes(b"\xff\xfe")
     assert stack_folder.diagnose_folder(tmp_path) is None
+
+
+def test_every_collector_names_a_parser_that_exists() -> None:
+    """A row of the table is enough to have a collector's output read."""
+    for collector in COLLECTORS:
+        assert stack_folder.parser(collector)("", 1) == ()
 
 
 def test_signature_leaves_out_how_things_start() -> None:

@@ -11,8 +11,8 @@ from tests.diagnosis.pictures import picture, thread
 def test_merge_of_real_collectors() -> None:
     """Five collectors of one process give each thread once: richest frames, GIL marks, state, who is joined."""
     (process,) = picture("gil_deadlock")
-    assert [one.tid for one in process.threads if one.tid] == [one.tid for one in process.threads]
-    assert sorted(one.tid for one in process.threads) == [26947, 26949, 26950]
+    assert [member.tid for member in process.threads if member.tid] == [member.tid for member in process.threads]
+    assert sorted(member.tid for member in process.threads) == [26947, 26949, 26950]
     waiter, holder = thread((process,), 26950), thread((process,), 26947)
     assert (waiter.wants_gil, waiter.state, waiter.ident) == (True, "S", 0x7F6753D146C0)
     assert (holder.has_gil, holder.joins, holder.name) == (True, 26950, "python")
@@ -28,7 +28,7 @@ def test_merge_by_pthread_and_main() -> None:
     kernel = Process(pid=5, threads=(Thread(tid=5, state="S"), Thread(tid=6, state="S")))
     text = 'Current thread 0x1 (most recent call first):\n  File "a.py", line 3 in <module>\n'
     (merged,) = stacks.merge([kernel], faulthandler_text.parse(text))
-    assert [(one.tid, len(one.frames)) for one in merged.threads] == [(5, 1), (6, 0)]
+    assert [(member.tid, len(member.frames)) for member in merged.threads] == [(5, 1), (6, 0)]
 
 
 def test_a_thread_is_found_by_its_stack() -> None:
@@ -38,15 +38,15 @@ def test_a_thread_is_found_by_its_stack() -> None:
     """
 
     def pictures(*pointers: int | None) -> list[list[Process]]:
-        calls = [(202, 0, 0, 0, 0, 0, 0, one, 0x7) if one else () for one in pointers]
+        calls = [(202, 0, 0, 0, 0, 0, 0, pointer, 0x7) if pointer else () for pointer in pointers]
         waits = [Thread(tid=tid, kernel=KernelWait(syscall=call)) for tid, call in enumerate(calls, 5)]
         idents = {0x7000_0000: python("f", "a.py", 1), 0x7080_1000: python("g", "a.py", 2)}
-        told = [Thread(ident=ident, frames=(frame,)) for ident, frame in idents.items()]
-        return [[Process(pid=5, threads=tuple(waits))], [Process(pid=5, threads=tuple(told))]]
+        named = [Thread(ident=ident, frames=(frame,)) for ident, frame in idents.items()]
+        return [[Process(pid=5, threads=tuple(waits))], [Process(pid=5, threads=tuple(named))]]
 
     def found(*pointers: int | None) -> dict[int, list[str]]:
         (process,) = stacks.merge(*pictures(*pointers))
-        return {one.tid: [frame.function for frame in one.frames] for one in process.threads if one.tid}
+        return {member.tid: [frame.function for frame in member.frames] for member in process.threads if member.tid}
 
     assert found(0x7FFE_0000, 0x7080_0F00, 0x6FFF_F000) == {5: [], 6: ["g"], 7: ["f"]}
     assert found(0x7FFE_0000, 0x7080_0F00, 0x7080_0E00) == {5: [], 6: [], 7: []}
@@ -64,16 +64,16 @@ def test_python_frames_are_woven_into_native_ones() -> None:
 
 def test_a_yes_outweighs_a_no() -> None:
     """Who one collector marks as the holder of the GIL is it, though another did not see that."""
-    one, other = Thread(tid=1, has_gil=False), Thread(tid=1, has_gil=True)
-    (merged,) = stacks.merge([Process(pid=1, threads=(one,))], [Process(pid=1, threads=(other,))])
+    first, second = Thread(tid=1, has_gil=False), Thread(tid=1, has_gil=True)
+    (merged,) = stacks.merge([Process(pid=1, threads=(first,))], [Process(pid=1, threads=(second,))])
     assert merged.threads[0].has_gil is True
 
 
 def test_kernel_facts_add_up() -> None:
     """The supervisor's word and the kernel's function are parts of the same wait."""
-    one = Thread(tid=1, kernel=KernelWait(wchan="do_wait", syscall=(61, 7)))
-    other = Thread(tid=1, kernel=KernelWait(word="child", detail="pid 7"))
-    (merged,) = stacks.merge([Process(pid=1, threads=(one,))], [Process(pid=1, threads=(other,))])
+    first = Thread(tid=1, kernel=KernelWait(wchan="do_wait", syscall=(61, 7)))
+    second = Thread(tid=1, kernel=KernelWait(word="child", detail="pid 7"))
+    (merged,) = stacks.merge([Process(pid=1, threads=(first,))], [Process(pid=1, threads=(second,))])
     assert merged.threads[0].kernel == KernelWait(wchan="do_wait", syscall=(61, 7), word="child", detail="pid 7")
 
 

@@ -20,7 +20,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class WatchedCache(EnvironmentCache):
-    """Environments that keep the stages they told, and pass each to `watch`."""
+    """Environments that note the stages they go through, and pass each to `watch`."""
 
     def __init__(self, home: Path, watch: Stage = silent, **options: Any) -> None:
         super().__init__(home, **options)
@@ -30,12 +30,12 @@ class WatchedCache(EnvironmentCache):
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
-        def told(name: str) -> None:
+        def note(name: str) -> None:
             self.stages.append(name)
             self.watch(name)
             (stage or silent)(name)
 
-        return super().acquire(request, cancelled, told)
+        return super().acquire(request, cancelled, note)
 
 
 MakeCache = Callable[..., WatchedCache]
@@ -71,8 +71,3 @@ def ask(torch: str, *, config: Config | None = None, build: Build | None = None,
         config=config or Config(name="default"),
         **fields,
     )
-
-
-def stages_of(cache: WatchedCache) -> list[str]:
-    """Return the stages a cache of `make_cache` has told."""
-    return cache.stages

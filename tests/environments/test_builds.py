@@ -73,10 +73,10 @@ def test_auto_without_a_gpu(tmp_path: Path) -> None:
     environ = {PYTORCH_INDEX_VARIABLE: "http://me:secret@mirror"}
     for number, (answer, name) in enumerate([(True, "cpu"), (False, "pypi")]):
         cache = tmp_path / str(number)
-        asked: list[str] = []
+        urls: list[str] = []
 
-        def ask(url: str, asked: list[str] = asked, answer: bool = answer) -> bool:
-            asked.append(url)
+        def ask(url: str, urls: list[str] = urls, answer: bool = answer) -> bool:
+            urls.append(url)
             return answer
 
         for _ in range(2):
@@ -84,10 +84,10 @@ def test_auto_without_a_gpu(tmp_path: Path) -> None:
             assert build.name == name
             assert "http://mirror/cpu" in reason
             assert "secret" not in reason
-        assert asked == ["http://me:secret@mirror/cpu"]
+        assert urls == ["http://me:secret@mirror/cpu"]
         os.utime(cache / "auto.json", (0, 0))
         choose_auto(cache, environ=environ, visible_gpu=lambda: None, index_answers=ask)
-        assert len(asked) == 2
+        assert len(urls) == 2
 
 
 def test_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments import cache as cache_module
-from matrix.environments.cache import cell_environ
+from matrix.environments import canary
+from matrix.environments.environ import cell_environ
 from matrix.environments.index.sources import Sources
 from matrix.environments.installation import installed_packages
-from matrix.model import Build, Config, Outcome, Request
-from tests.environments.conftest import PYTHON, MakeCache, ask, stages_of
+from matrix.model import Build, Config, MetaKernel, Outcome, Request
+from tests.environments.conftest import PYTHON, MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel, serve
 
 
@@ -34,26 +34,23 @@ def test_installs_what_was_asked_for(wheels: Path, tmp_path: Path, make_cache: M
     assert environment.torch == "2.11.0"
     assert environment.python.startswith(PYTHON + ".")
     assert environment.packages == {"numpy": "2.2.0", "torch": "2.11.0"}
-    assert environment.fingerprint["meta_mm"] == {
-        "registered": "RegisterMeta.cpp:7",
-        "kind": "kernel",
-        "python": False,
-    }
+    meta_mm = MetaKernel(registered="RegisterMeta.cpp:7", kind="kernel", python=False)
+    assert environment.fingerprint.meta_mm == meta_mm
     assert environment.label == "torch-2.11.0-pypi"
     assert environment.interpreter == folder_of(tmp_path / "home", ask("2.11.0")) / "venv" / "bin" / "python"
-    assert stages_of(cache) == ["resolving", "installing", "probing", "ready"]
+    assert cache.stages == ["resolving", "installing", "probing", "ready"]
 
 
 def test_reuses_without_uv_or_network(wheels: Path, index: Index, make_cache: MakeCache) -> None:
     """A second run knows the environment at once and installs nothing."""
     build_wheel(wheels, "2.11.0")
     first = make_cache().acquire(ask("2.11.0"))
-    index.asked.clear()
+    index.paths.clear()
     cache = make_cache()
     assert cache.known(ask("2.11.0")) == first
     assert cache.acquire(ask("2.11.0")) == first
-    assert stages_of(cache) == ["ready"]
-    assert index.asked == []
+    assert cache.stages == ["ready"]
+    assert index.paths == []
 
 
 def test_knows_nothing_at_first(make_cache: MakeCache) -> None:
@@ -70,7 +67,7 @@ def test_configs_share_an_installation(wheels: Path, make_cache: MakeCache) -> N
     single = cache.acquire(ask("2.11.0", config=Config(name="single", env={"OMP_NUM_THREADS": "1"})))
     assert single.interpreter == plain.interpreter
     assert single.id != plain.id
-    assert Counter(stages_of(cache)) == {"resolving": 1, "installing": 1, "probing": 2, "ready": 2}
+    assert Counter(cache.stages) == {"resolving": 1, "installing": 1, "probing": 2, "ready": 2}
 
 
 def test_a_config_is_part_of_the_label(wheels: Path, make_cache: MakeCache) -> None:
@@ -105,9 +102,9 @@ def test_two_threads_install_once(wheels: Path, make_cache: MakeCache) -> None:
     build_wheel(wheels, "2.11.0")
     cache = make_cache()
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(cache.acquire, [ask("2.11.0")] * 2))
-    assert both[0] == both[1]
-    assert stages_of(cache).count("installing") == 1
+        pair = list(pool.map(cache.acquire, [ask("2.11.0")] * 2))
+    assert pair[0] == pair[1]
+    assert cache.stages.count("installing") == 1
 
 
 def test_two_runs_install_once(wheels: Path, make_cache: MakeCache) -> None:
@@ -115,9 +112,9 @@ def test_two_runs_install_once(wheels: Path, make_cache: MakeCache) -> None:
     build_wheel(wheels, "2.11.0")
     caches = [make_cache(), make_cache()]
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda cache: cache.acquire(ask("2.11.0")), caches))
-    assert both[0] == both[1]
-    assert sum(stages_of(cache).count("installing") for cache in caches) == 1
+        pair = list(pool.map(lambda cache: cache.acquire(ask("2.11.0")), caches))
+    assert pair[0] == pair[1]
+    assert sum(cache.stages.count("installing") for cache in caches) == 1
 
 
 def test_many_installs_at_once(wheels: Path, make_cache: MakeCache) -> None:
@@ -127,8 +124,8 @@ def test_many_installs_at_once(wheels: Path, make_cache: MakeCache) -> None:
         build_wheel(wheels, version)
     cache = make_cache()
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda version: cache.acquire(ask(version)), versions))
-    assert [environment.packages["torch"] for environment in found] == versions
+        environments = list(pool.map(lambda version: cache.acquire(ask(version)), versions))
+    assert [environment.packages["torch"] for environment in environments] == versions
 
 
 def test_half_made_is_never_reused(wheels: Path, tmp_path: Path, make_cache: MakeCache) -> None:
@@ -142,7 +139,7 @@ def test_half_made_is_never_reused(wheels: Path, tmp_path: Path, make_cache: Mak
     (folder / "venv" / "left over").touch()
     again = make_cache()
     assert again.acquire(ask("2.11.0")).is_usable
-    assert "installing" in stages_of(again)
+    assert "installing" in again.stages
     assert not (folder / "venv" / "left over").exists()
 
 
@@ -160,7 +157,7 @@ def test_an_install_that_fails_leaves_nothing(
     assert environment.log is not None
     assert "torch==2.11.0" in environment.log.read_text()
     assert cache.acquire(ask("2.11.0")) == environment
-    assert stages_of(cache).count("resolving") == 1
+    assert cache.stages.count("resolving") == 1
     cache.release(ask("2.11.0"))  # does nothing
     build_wheel(wheels, "2.11.0")
     with serve(wheels) as other:  # uv has kept the page of the first
@@ -277,10 +274,10 @@ def test_a_newer_probe_is_asked_again(wheels: Path, make_cache: MakeCache, monke
     """What is installed is probed anew by a tool that asks more; its identity stays."""
     build_wheel(wheels, "2.11.0")
     before = make_cache().acquire(ask("2.11.0"))
-    monkeypatch.setattr(cache_module, "QUESTIONS", "others")
+    monkeypatch.setattr(canary, "QUESTIONS", "others")
     cache = make_cache()
     assert cache.acquire(ask("2.11.0")) == before
-    assert stages_of(cache) == ["probing", "ready"]
+    assert cache.stages == ["probing", "ready"]
     cache.release(ask("2.11.0"))
 
 
@@ -337,7 +334,7 @@ def test_side_installs_are_made_once(wheels: Path, tmp_path: Path, make_cache: M
     environments = [cache.acquire(ask(version, config=config)) for version in ("2.11.0", "2.12.0")]
     assert all("helper" not in environment.packages for environment in environments)
     home = tmp_path / "home"
-    folders = {cell_environ(ask("2.11.0", config=config), one, home)["HELPER"] for one in environments}
+    folders = {cell_environ(ask("2.11.0", config=config), made, home)["HELPER"] for made in environments}
     assert len(folders) == 1
     prefix = Path(folders.pop()).parent
     assert [package.name for package in installed_packages(prefix)] == ["helper"]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from matrix.environments.commander import CancelledError
 from matrix.environments.disk import Disk, NoRoomError
 from matrix.environments.index.sources import Sources
 from matrix.model import Build, Outcome
-from tests.environments.conftest import MakeCache, ask, stages_of
+from tests.environments.conftest import MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel, serve
 
 SIZE = 2_000_000  # bytes of a padded stand-in: two fit a budget of 5 MB, three do not
@@ -34,13 +35,13 @@ def padded(wheels: Path) -> Path:
 
 def bytes_below(folder: Path) -> int:
     """Return what files below a folder take, once each, without what is being freed."""
-    found = {}
-    for place, folders, names in os.walk(folder):
+    sizes = {}  # by inode
+    for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".trash"]
         for name in names:
-            status = Path(place, name).lstat()
-            found[status.st_ino] = status.st_size
-    return sum(found.values())
+            status = Path(parent, name).lstat()
+            sizes[status.st_ino] = status.st_size
+    return sum(sizes.values())
 
 
 def installed(tmp_path: Path) -> set[str]:
@@ -58,7 +59,7 @@ def test_evicts_in_waves(padded: Path, tmp_path: Path, make_cache: MakeCache) ->
         cache.release(ask(version))
         assert bytes_below(tmp_path / "home") < 5_000_000
     assert installed(tmp_path) == {"2.13.0", "2.14.0"}
-    assert stages_of(cache).count("evicting") == 2
+    assert cache.stages.count("evicting") == 2
 
 
 def test_least_recently_used_goes_first(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
@@ -83,7 +84,7 @@ def test_identity_survives_eviction(padded: Path, tmp_path: Path, make_cache: Ma
     with serve(padded) as index:
         again = make_cache(sources=Sources(index_url=index.url), disk_budget_mb=3, unknown_size_mb=2.1)
         assert again.acquire(ask("2.11.0")) == first
-    assert stages_of(again) == ["evicting", "installing", "ready"]
+    assert again.stages == ["evicting", "installing", "ready"]
 
 
 def test_what_is_shared_stays(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
@@ -138,7 +139,7 @@ def test_marks_of_a_dead_tool_do_not_count(padded: Path, tmp_path: Path, make_ca
     """What a killed run was using can be evicted by the next."""
     code = (
         "import os, sys; from pathlib import Path; from matrix.environments.disk import Disk\n"
-        "Disk(Path(sys.argv[1]), None, 1).mark(sys.argv[2], 10**12)\n"
+        "Disk(Path(sys.argv[1])).mark(sys.argv[2], 10**12)\n"
         "os._exit(1)"
     )
     cache = make_cache(disk_budget_mb=3, unknown_size_mb=2.1)
@@ -169,9 +170,9 @@ def test_default_budget_is_a_share_of_what_is_free(tmp_path: Path) -> None:
     """Without a budget four fifths of what is free or ours may be taken."""
     disk = Disk(tmp_path, None, 1)
     disk.folder.mkdir()
-    room = disk.room()
-    assert room.used == 0
-    assert room.budget == pytest.approx(0.8 * room.free, rel=0.01)
+    usage = disk.usage()
+    assert usage.used == 0
+    assert usage.budget == pytest.approx(0.8 * usage.free, rel=0.01)
 
 
 def test_reserved_bytes_are_taken(tmp_path: Path) -> None:
@@ -237,3 +238,47 @@ def test_a_failed_install_leaves_nothing_in_uvs_cache(wheels: Path, tmp_path: Pa
     assert environment.outcome is Outcome.UNBUILDABLE
     assert not list((tmp_path / "home" / "cache" / "uv").glob("archive-v*/*"))
     assert not list((tmp_path / "home" / "envs").glob("*/venv"))
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from matrix.environments.disk import Disk
+with Disk(Path(sys.argv[1])).locked("torch"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_is_held_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    """Threads that want the same lock, of the same state folder or of the same object, take turns."""
+    disks = [Disk(tmp_path), Disk(tmp_path)]
+    holders = 0
+    most = []
+
+    def hold(number: int) -> None:
+        nonlocal holders
+        with disks[number % 2].locked("torch"):
+            holders += 1
+            time.sleep(0.01)
+            most.append(holders)
+            holders -= 1
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(hold, range(12)))
+    assert most == [1] * 12
+
+
+def test_a_lock_is_dropped_with_its_process(tmp_path: Path) -> None:
+    """While another process holds a lock an interrupt ends the waiting; once that process is killed it is free."""
+    cancelled = threading.Event()
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(lambda: Disk(tmp_path).locked("torch", cancelled).__enter__())
+            cancelled.set()
+            assert isinstance(waiting.exception(10), CancelledError)
+        holder.kill()
+    with Disk(tmp_path).locked("torch"):
+        pass

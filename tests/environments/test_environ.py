@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.environments.environ import STARTUP, beside_folder, cell_environ_of, recorded
+from matrix.environments.environ import beside_folder, cell_environ_of, recorded
+from matrix.environments.inside.startup import FOLDER
 from matrix.model import Config
 
 PYTHON = Path("/envs/one/bin/python")
@@ -23,7 +24,7 @@ def test_the_config_is_the_whole_story() -> None:
         "PATH": "/envs/one/bin:/bin",
         "HOME": "/me",
         "CUDA_VISIBLE_DEVICES": "0",
-        "PYTHONPATH": str(STARTUP),
+        "PYTHONPATH": str(FOLDER),
         "PYTHONFAULTHANDLER": "1",
         "PYTHONUNBUFFERED": "1",
     }
@@ -41,7 +42,7 @@ def test_a_config_adds_variables_and_hooks() -> None:
 def test_a_configs_import_path_comes_after_the_hooks() -> None:
     """A config may add to PYTHONPATH without losing the hooks."""
     config = Config(name="x", env={"PYTHONPATH": "/extra"})
-    assert cell_environ_of(config, PYTHON, None, {})["PYTHONPATH"] == f"{STARTUP}:/extra"
+    assert cell_environ_of(config, PYTHON, None, {})["PYTHONPATH"] == f"{FOLDER}:/extra"
 
 
 def test_side_installs_are_shared_by_python(tmp_path: Path) -> None:

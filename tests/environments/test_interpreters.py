@@ -47,14 +47,14 @@ def test_default_python() -> None:
 
 def test_the_running_one_is_nearest(tmp_path: Path) -> None:
     """An interpreter of the running version is found, and is no shim and no environment's."""
-    found = find_interpreter(default_python(), tmp_path)
-    assert found.exists()
-    assert found.parent.name != "shims"
-    assert not (found.parent.parent / "pyvenv.cfg").exists()
+    interpreter = find_interpreter(default_python(), tmp_path)
+    assert interpreter.exists()
+    assert interpreter.parent.name != "shims"
+    assert not (interpreter.parent.parent / "pyvenv.cfg").exists()
 
 
 @pytest.mark.parametrize(
-    "place",
+    "path",
     [
         "bin/python3.99",
         "user/.pyenv/versions/3.99.1/bin/python3",
@@ -64,9 +64,9 @@ def test_the_running_one_is_nearest(tmp_path: Path) -> None:
         "home/pythons/cpython-3.99.1/bin/python3",
     ],
 )
-def test_places(tmp_path: Path, user: dict[str, str], place: str) -> None:
+def test_where_interpreters_are_searched(tmp_path: Path, user: dict[str, str], path: str) -> None:
     """PATH, pyenv, conda, uv and what was downloaded earlier are all searched."""
-    expected = fake_python(tmp_path / place, "3.99.1")
+    expected = fake_python(tmp_path / path, "3.99.1")
     assert find_interpreter("3.99", tmp_path / "home", user) == expected
     assert find_interpreter("3.99.1", tmp_path / "home", user) == expected
 
@@ -88,7 +88,7 @@ def test_one_with_headers_is_better(tmp_path: Path, user: dict[str, str]) -> Non
 
 
 def test_others_are_left_alone(tmp_path: Path, user: dict[str, str]) -> None:
-    """Another version, PyPy and a program that fails are no answer; all places are listed."""
+    """Another version, PyPy and a program that fails are no answer; all that was searched is listed."""
     fake_python(tmp_path / "bin/python3", "3.98.1")
     fake_python(tmp_path / "bin/python", "3.99.1", implementation="PyPy")
     broken = fake_python(tmp_path / "bin/python3.99", "3.99.1")
@@ -96,8 +96,8 @@ def test_others_are_left_alone(tmp_path: Path, user: dict[str, str]) -> None:
     with pytest.raises(InterpreterNotFoundError) as error:
         find_interpreter("3.99", tmp_path / "home", user)
     message = error.value.message
-    for place in ("bin (PATH)", "home/pythons", ".pyenv/versions", "conda", "asdf", "rye", "uv"):
-        assert place in message
+    for searched in ("bin (PATH)", "home/pythons", ".pyenv/versions", "conda", "asdf", "rye", "uv"):
+        assert searched in message
     assert "cannot download" in message
     assert error.value.exit_code == 3
 

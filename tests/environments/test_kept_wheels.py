@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.disk import remove_tree
 from matrix.environments.index.builds import kept_folder
-from matrix.environments.index.fetch import PARTIAL, lock_of, partial, remove_left_over
 from matrix.environments.index.releases import list_releases
 from matrix.environments.index.sources import Sources
-from matrix.environments.kept_wheels import kept_wheel
+from matrix.environments.kept_wheels import PARTIAL, kept_wheel, lock_of, partial, remove_left_over
+from matrix.environments.whole_files import remove_tree
 from matrix.model import Build, Outcome
 from tests.cli.shell import wait_for
-from tests.environments.conftest import PYTHON, MakeCache, ask, stages_of
+from tests.environments.conftest import PYTHON, MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel
 
 OLD, NEW = "2.16.0.dev20260901+cpu", "2.16.0.dev20260902+cpu"
@@ -57,13 +56,13 @@ def test_a_vanished_nightly_installs_again(wheels: Path, nightly: Build, tmp_pat
     cache = make_cache()
     first = cache.acquire(ask(OLD, build=nightly))
     cache.release(ask(OLD, build=nightly))
-    assert stages_of(cache) == ["resolving", "downloading", "installing", "probing", "ready"]
+    assert cache.stages == ["resolving", "downloading", "installing", "probing", "ready"]
     assert kept_in(tmp_path) == [f"torch-{OLD}-py3-none-any.whl"]
     vanish(wheels, OLD)
     evict(tmp_path)
     again = make_cache()
     assert again.acquire(ask(OLD, build=nightly)) == first
-    assert stages_of(again) == ["installing", "ready"]
+    assert again.stages == ["installing", "ready"]
 
 
 def test_a_kept_wheel_is_found_by_a_new_request(wheels: Path, nightly: Build, make_cache: MakeCache) -> None:
@@ -163,14 +162,14 @@ def test_an_interrupt_ends_a_download(index: Index, nightly: Build, tmp_path: Pa
 
     def hold() -> None:
         index.held, index.at = threading.Event(), ".whl"
-        index.asked.clear()
+        index.paths.clear()
 
     cancelled = threading.Event()
     cache = make_cache(watch=_once("downloading", hold))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(cache.acquire, ask(OLD, build=nightly), cancelled)
         # before the download uv asks for wheels, too: for their metadata
-        wait_for(lambda: index.held is not None and any(path.endswith(".whl") for path in index.asked))
+        wait_for(lambda: index.held is not None and any(path.endswith(".whl") for path in index.paths))
         cancelled.set()
         environment = waiting.result()
     assert index.held is not None
@@ -220,12 +219,12 @@ def test_the_kept_wheel_that_fits_best(tmp_path: Path) -> None:
 
 
 def _once(stage: str, action: Callable[[], None]) -> Callable[[str], None]:
-    """Return a listener that acts when a stage is told for the first time."""
-    told: list[str] = []
+    """Return a listener that acts when a stage begins for the first time."""
+    begun: set[str] = set()
 
-    def listen(found: str) -> None:
-        if found == stage and not told:
-            told.append(found)
+    def listen(name: str) -> None:
+        if name == stage and stage not in begun:
             action()
+        begun.add(name)
 
     return listen

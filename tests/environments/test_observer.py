@@ -73,11 +73,11 @@ ProfilerActivity = SimpleNamespace(CPU="cpu")
 @contextmanager
 def event(name, inputs):
     kind = SimpleNamespace(name="TorchOp")
-    found = SimpleNamespace(
+    made = SimpleNamespace(
         name=name, typed=(kind, SimpleNamespace(inputs=list(inputs))), start_tid=threading.get_ident(), children=[]
     )
-    (stack[-1].children if stack else roots).append(found)
-    stack.append(found)
+    (stack[-1].children if stack else roots).append(made)
+    stack.append(made)
     yield
     stack.pop()
 

@@ -8,6 +8,7 @@ import pytest
 
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.configs import BUILTIN
+from matrix.model import MetaKernel
 from tests.environments.conftest import ask
 
 
@@ -18,9 +19,12 @@ def test_a_real_torch(tmp_path: Path) -> None:
     plain = cache.acquire(ask("2.11.0"))
     assert plain.is_usable, plain.reason
     assert plain.torch == "2.11.0"
-    assert plain.fingerprint["git_version"] == "70d99e998b4955e0049d13a98d77ae1b14db1f45"
-    assert plain.fingerprint["meta_mm"]["python"]
-    assert plain.fingerprint["meta_mm"]["registered"].startswith("_meta_registrations.py:")
+    assert plain.fingerprint.git_version == "70d99e998b4955e0049d13a98d77ae1b14db1f45"
+    meta_mm = plain.fingerprint.meta_mm
+    assert isinstance(meta_mm, MetaKernel)
+    assert meta_mm.python
+    assert (meta_mm.registered or "").startswith("_meta_registrations.py:")
     changed = cache.acquire(ask("2.11.0", config=BUILTIN["cpp-meta"]))
-    assert not changed.fingerprint["meta_mm"]["python"]
+    assert isinstance(changed.fingerprint.meta_mm, MetaKernel)
+    assert not changed.fingerprint.meta_mm.python
     assert changed.id != plain.id

@@ -8,8 +8,7 @@ import pytest
 
 from matrix.environments.commander import condensed, uv_environ
 from matrix.environments.index.sources import Sources
-from matrix.environments.needs import needs_of
-from matrix.environments.resolution import is_same_version, locked_versions, requirements_of
+from matrix.environments.resolution import is_same_version, locked_versions, needs_of, requirements_of
 from matrix.model import Build
 from tests.environments.conftest import ask
 
@@ -29,7 +28,7 @@ from tests.environments.conftest import ask
 )
 def test_needs(torch: str, expected: list[str]) -> None:
     """The table says what a release needs, at most one line per package, each with its reason."""
-    needs = needs_of(torch, "3.11")
+    needs = needs_of(torch)
     assert [need.requirement for need in needs] == expected
     assert all(need.reason for need in needs)
 
@@ -59,7 +58,7 @@ def test_locked_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "same"),
+    ("wanted", "version", "same"),
     [
         ("2.13.0", "2.13.0", True),
         ("2.13", "2.13.0", True),
@@ -67,9 +66,9 @@ def test_locked_versions() -> None:
         ("/w/torch-2.13.0+cpu-py3-none-any.whl", "2.13.0+cpu", True),
     ],
 )
-def test_is_same_version(asked: str, found: str, same: bool) -> None:
+def test_is_same_version(wanted: str, version: str, same: bool) -> None:
     """A local part makes another version."""
-    assert is_same_version(asked, found) == same
+    assert is_same_version(wanted, version) == same
 
 
 def test_uv_sees_only_the_sources(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_pip_variables_and_files(tmp_path: Path) -> None:
 
 def test_uv_goes_before_pip(tmp_path: Path) -> None:
     """Where uv's settings name something, pip's say nothing, and uv's habit of the first index holds."""
-    both = of(
+    sources = of(
         tmp_path,
         UV_DEFAULT_INDEX="http://uv",
         UV_INDEX="http://a http://b",
@@ -70,7 +70,7 @@ def test_uv_goes_before_pip(tmp_path: Path) -> None:
         PIP_EXTRA_INDEX_URL="http://c",
         PIP_FIND_LINKS="/links",
     )
-    assert both == Sources(
+    assert sources == Sources(
         index_url="http://uv",
         extra_index_urls=("http://a", "http://b"),
         find_links=("/links",),

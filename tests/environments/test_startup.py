@@ -143,9 +143,9 @@ def test_a_hook_that_fails_ends_the_process(tmp_path: Path, text: str, reason: s
 def test_hooks_may_wait_for_the_same_module(tmp_path: Path) -> None:
     """Each acts once an import, in their order, however often the module is looked for beforehand."""
     text = "def install(after_import):\n    after_import('colorsys', lambda module: print(NAME, module.__name__))"
-    folder = copied(tmp_path, one=text.replace("NAME", "1"), other=text.replace("NAME", "2"))
+    folder = copied(tmp_path, first=text.replace("NAME", "1"), second=text.replace("NAME", "2"))
     program = "import importlib.util as util; util.find_spec('colorsys'); import colorsys"
-    assert run(program, hooks="one,other", folder=folder).stdout == "1 colorsys\n2 colorsys\n"
+    assert run(program, hooks="first,second", folder=folder).stdout == "1 colorsys\n2 colorsys\n"
 
 
 def test_a_hook_that_does_not_exist_ends_the_process() -> None:
@@ -259,9 +259,9 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 tell_own()
 open(os.environ["WHICHTORCH_STACKS"] + "/went_on", "w").write(str(os.getpid()))
 """
-    found = stacks_of(program, tmp_path / "stacks")
-    text = found.pop(found.pop("went_on") + ".faulthandler.txt")
-    assert not found
+    stacks = stacks_of(program, tmp_path / "stacks")
+    text = stacks.pop(stacks.pop("went_on") + ".faulthandler.txt")
+    assert not stacks
     assert "in tell_own" in text
     assert text.count("(most recent call first)") == 2
 
@@ -283,8 +283,8 @@ def fork():
     assert os.waitpid(pid, 0)[1] == 0
 fork()
 """
-    found = stacks_of(program, tmp_path / "stacks")
-    assert sorted(text.count("in child") for text in found.values()) == [0, 1, 2]
+    stacks = stacks_of(program, tmp_path / "stacks")
+    assert sorted(text.count("in child") for text in stacks.values()) == [0, 1, 2]
 
 
 @needs_signals

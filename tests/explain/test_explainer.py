@@ -10,8 +10,9 @@ import pytest
 
 from matrix.environments.configs import BUILTIN
 from matrix.errors import UsageError
-from matrix.explain.explainer import Evidence, Explainer, is_answered
+from matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
 from matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
+from matrix.plan.judging import judged_cell
 from matrix.plan.naming import environment_named
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.records.store import Records, new_run, read_cells, read_environments
@@ -27,7 +28,7 @@ def request(torch: str, config: str = "default") -> Request:
 
 @dataclass
 class Bench:
-    """A lab whose cells end as `behave` says of torch and config; it notes what it was asked to run."""
+    """Runs cells that end as `behave` says for torch and config, and records which ones it ran."""
 
     cache: FakeCache
     behave: Callable[[str, str], Outcome]
@@ -39,7 +40,7 @@ class Bench:
         environment = self.cache.environment(cell.request)
         known = [] if cell.options.fresh else self.records.of(cell.key(environment))
         if known or not environment.is_usable:
-            return [environment], [cell.judged(environment, known, reused=len(known))]
+            return [environment], [judged_cell(cell, environment, known, reused=len(known))]
         self.ran.append((environment.torch, environment.config))
         outcome = self.behave(environment.torch, environment.config)
         record = Record(
@@ -52,12 +53,12 @@ class Bench:
             attempt=Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT),
         )
         self.records.add(record)
-        return [environment], [cell.judged(environment, [record])]
+        return [environment], [judged_cell(cell, environment, [record])]
 
 
 def explainer(bench: Bench, *pool: Request, here: Request | None = None) -> Explainer:
     return Explainer(
-        evidence=Evidence(records=bench.records, environments={}, cells={}),
+        evidence=RecordedEvidence(records=bench.records, environments={}, cells={}),
         cache=bench.cache,
         options=RunOptions(),
         request_of=lambda axes, _interpreter: request(axes["torch"], axes["config"]),
@@ -104,7 +105,7 @@ def test_differences_to_here_are_reduced_to_the_one_that_matters(tmp_path: Path)
 
 
 def test_it_hangs_here_and_nothing_else_is_run(tmp_path: Path) -> None:
-    """Who asks why it does not hang here, where it does, costs one cell."""
+    """Where the test does hang here, one cell is enough to answer why it does not."""
     bench = Bench(FakeCache(tmp_path), lambda torch, config: HANG)
     found = explainer(bench, request("2.11.0"), here=request("2.15.0")).answer(CASE, {})
     assert [answer.kind for answer in found.answers] == ["here"]
@@ -117,7 +118,7 @@ def test_environment_that_cannot_be_had_is_passed_over(tmp_path: Path) -> None:
     bench = Bench(cache, lambda torch, config: HANG if torch == "2.11.0" else PASS)
     found = explainer(bench, *product(("2.11.0", "2.12.1", "2.15.0"), ("default",))).answer(CASE, {})
     assert [answer.kind for answer in found.answers] == ["version"]
-    assert {one.environment.torch for one in found.observations} == {"2.11.0", "2.15.0"}
+    assert {observation.environment.torch for observation in found.observations} == {"2.11.0", "2.15.0"}
 
 
 def test_what_does_not_repeat_is_no_answer(tmp_path: Path) -> None:
@@ -131,12 +132,12 @@ def test_what_does_not_repeat_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_nothing_red_anywhere_is_no_answer(tmp_path: Path) -> None:
-    """All of the pool is tried once, and then it is said that there is nothing to explain."""
+    """Every environment of the pool runs once, then the answer is that there is nothing to explain."""
     bench = Bench(FakeCache(tmp_path), lambda torch, config: PASS)
     found = explainer(bench, *product(("2.11.0", "2.15.0"), ("default",))).answer(CASE, {})
     assert len(bench.ran) == 2
     assert found.problem == "no failure to explain: it passes in all 2 environments known"
-    assert not is_answered([found])
+    assert not Explanations(explanations=(found,)).is_answered
 
 
 def test_runs_are_read_back(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_runs_are_read_back(tmp_path: Path) -> None:
     planned = PlannedCell(request=request("2.11.0"), scenario=CASE, variant={}, options=RunOptions())
     with new_run(tmp_path, ()) as stored:
         stored.add_environment(environment)
-        stored.add_cell(planned.judged(environment, []), ["key"])
+        stored.add_cell(judged_cell(planned, environment, []), ["key"])
         with (stored.folder / "cells.jsonl").open("a") as file:
             file.write('{"environment": "torn')
     assert read_environments(tmp_path) == {environment.id: environment}
@@ -154,9 +155,9 @@ def test_runs_are_read_back(tmp_path: Path) -> None:
 
 
 def test_environment_is_named_by_label_or_id(tmp_path: Path) -> None:
-    """A label, or the beginning of an id; else the near ones are told."""
-    one = FakeCache(tmp_path).environment(request("2.11.0"))
-    assert environment_named("torch-2.11.0-pypi", {one.id: one}) == one
-    assert environment_named("id-2.11", {one.id: one}) == one
+    """A label or the beginning of an id names an environment; for others, the error lists similar labels."""
+    known = FakeCache(tmp_path).environment(request("2.11.0"))
+    assert environment_named("torch-2.11.0-pypi", {known.id: known}) == known
+    assert environment_named("id-2.11", {known.id: known}) == known
     with pytest.raises(UsageError, match=r"torch-2\.11\.0-pypi"):
-        environment_named("torch-2.11.1-pypi", {one.id: one})
+        environment_named("torch-2.11.1-pypi", {known.id: known})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,13 +17,13 @@ PASS, HANG, FAIL = Outcome.PASS, Outcome.HANG, Outcome.FAIL
 COMMITS = {"2.11.0": "a" * 40, "2.12.1": "b" * 40, "2.15.0": "c" * 40}
 
 
-def environment(torch: str = "2.11.0", config: str = "default", **fields: object) -> Environment:
+def environment(torch: str = "2.11.0", config: str = "default", **fields: Any) -> Environment:
     fingerprint = {"git_version": COMMITS.get(torch), "meta_mm": {"python": config != "cpp-meta"}}
-    defaults: dict[str, object] = {"python": "3.11.7", "build": "pypi", "fingerprint": fingerprint}
+    defaults: dict[str, Any] = {"python": "3.11.7", "build": "pypi", "fingerprint": fingerprint}
     label = f"torch-{torch}-pypi" + (f"-{config}" if config != "default" else "")
     fields = defaults | fields
     id_ = f"{torch}/{config}/{fields['build']}/{fields['python']}"
-    return Environment(id=id_, label=label, torch=torch, config=config, **fields)  # type: ignore[arg-type]
+    return Environment(id=id_, label=label, torch=torch, config=config, **fields)
 
 
 def record(environment: Environment, outcome: Outcome, signature: str | None = None) -> Record:
@@ -44,8 +46,8 @@ def explained(
 ) -> Explanation:
     records = [record(row[0], row[1], row[2] if len(row) > 2 else None) for row in rows]
     environments = {row[0].id: row[0] for row in rows}
-    seen = observe("family/case", {}, records, environments, cells or {})
-    return explain("family/case", seen, here.id if here else None)
+    observations = observe("family/case", {}, records, environments, cells or {})
+    return explain("family/case", observations, here.id if here else None)
 
 
 def text(explanation: Explanation) -> str:
@@ -86,8 +88,8 @@ def test_fingerprint_decides_where_no_axis_does() -> None:
     rows = []
     for number, is_python in enumerate((True, True, False, False)):
         fingerprint = {"meta_mm": {"python": is_python}, "git_version": str(number)}
-        one = environment(python=f"3.{11 + number % 2}.1", build=f"own-{number // 3}", fingerprint=fingerprint)
-        rows.append((one.model_copy(update={"id": str(number)}), HANG if is_python else PASS))
+        own = environment(python=f"3.{11 + number % 2}.1", build=f"own-{number // 3}", fingerprint=fingerprint)
+        rows.append((own.model_copy(update={"id": str(number)}), HANG if is_python else PASS))
     found = explained(*rows)
     assert found.answers[0].rule is not None
     assert found.answers[0].rule.words == "aten::mm's Meta kernel registered from Python"
@@ -126,7 +128,7 @@ def test_nothing_that_was_tried_fixes_it() -> None:
 
 
 def test_history_with_two_turns_is_shown_whole() -> None:
-    """Good, bad, good again: both turns are told, since neither alone is the truth."""
+    """Good, bad, good again: both turns are shown."""
     found = explained((environment("2.1.2"), PASS), (environment("2.6.0"), FAIL), (environment("2.7.0"), PASS))
     assert kinds(found) == [ExplanationKind.VERSION]
     assert "its history turns 2 times: 2.1.2 passes, 2.6.0 fails, 2.7.0 passes" in text(found)
@@ -162,17 +164,17 @@ def test_two_factors_may_be_needed() -> None:
 
 
 def test_conditions_that_were_not_met_take_a_pass_back() -> None:
-    """A vacuous cell is told with what happened instead, and is no evidence of passing."""
-    one = environment()
+    """A vacuous cell is shown with what happened instead, and is no evidence of passing."""
+    vacuous = environment()
     cell = Cell(
-        environment=one.id,
+        environment=vacuous.id,
         scenario="family/case",
         outcome=Outcome.VACUOUS,
         expected=False,
         seconds=1,
         reason="aten::mm was not called under aten::matmul, but under aten::addmm",
     )
-    found = explained((one, PASS), cells={one.id: cell})
+    found = explained((vacuous, PASS), cells={vacuous.id: cell})
     assert kinds(found) == [ExplanationKind.CONDITIONS]
     assert found.is_answered
     assert "aten::mm was not called under aten::matmul, but under aten::addmm (torch-2.11.0-pypi)" in text(found)
@@ -180,10 +182,10 @@ def test_conditions_that_were_not_met_take_a_pass_back() -> None:
 
 def test_pass_whose_conditions_nobody_could_observe_is_no_evidence() -> None:
     """A doubted pass is counted apart, and no rule rests on it."""
-    one = environment(config="iomp")
-    fields = {"environment": one.id, "scenario": "family/case", "expected": True, "seconds": 1}
-    cell = Cell(**fields, outcome=PASS, reason=f"{UNOBSERVED}: it did not end")  # type: ignore[arg-type]
-    found = explained((environment(), HANG), (one, PASS), cells={one.id: cell})
+    doubted = environment(config="iomp")
+    fields: dict[str, Any] = {"environment": doubted.id, "scenario": "family/case", "expected": True, "seconds": 1}
+    cell = Cell(**fields, outcome=PASS, reason=f"{UNOBSERVED}: it did not end")
+    found = explained((environment(), HANG), (doubted, PASS), cells={doubted.id: cell})
     assert found.answers == ()
     assert "no evidence: doubted pass in 1 environment" in text(found)
 
@@ -197,7 +199,7 @@ def test_it_does_hang_here() -> None:
 
 
 def test_here_is_told_by_what_sets_it_apart() -> None:
-    """The passing environment that was asked about is shown with its value of the factor that decides."""
+    """The passing environment of the question is shown with its value of the factor that decides."""
     ours = environment(config="iomp")
     assert "here (torch-2.11.0-pypi-iomp): config iomp" in text(
         explained((environment(), HANG), (ours, PASS), here=ours)
@@ -219,7 +221,7 @@ def test_what_says_nothing_about_torch_is_no_evidence(outcome: Outcome) -> None:
     """Only red and passing cells count."""
     found = explained((environment(), HANG), (environment(config="iomp"), outcome))
     assert ExplanationKind.ENVIRONMENT not in kinds(found)
-    assert not any(one.is_pass for one in found.observations)
+    assert not any(observation.is_pass for observation in found.observations)
 
 
 def test_another_failure_is_no_evidence() -> None:
@@ -229,13 +231,13 @@ def test_another_failure_is_no_evidence() -> None:
         (environment("2.12.1"), PASS),
         (environment("2.15.0"), FAIL, "AttributeError in helper (x.py) < <module> (repro.py)"),
     )
-    assert [one.is_different for one in found.observations] == [False, False, True]
+    assert [observation.is_different for observation in found.observations] == [False, False, True]
     assert "another failure, not counted: fail in torch-2.15.0-pypi: AttributeError" in text(found)
     assert "last version that fails: 2.11.0, first that passes: 2.12.1" in text(found)
 
 
 def test_flaky_environment_is_red_with_its_count() -> None:
-    """One hang in three attempts is a hang, and is told as one of three."""
+    """One hang in three attempts is a hang, and is shown as one of three."""
     old, new = environment("2.11.0"), environment("2.12.1")
     found = explained((old, PASS), (old, HANG), (old, PASS), (new, PASS))
     assert "flaky: hangs in 1 of 3 attempts in torch-2.11.0-pypi" in text(found)
@@ -292,15 +294,15 @@ def test_rule_is_never_contradicted(rows: list[tuple[dict[str, str], bool]]) -> 
     if rule is None:
         return
     for terms in (rule.terms, *rule.rivals, *((term,) for term in rule.equal)):
-        assert all(term.holds(one) for term in terms for one in red)
-        assert not any(all(term.holds(one) for term in terms) for one in green)
+        assert all(term.holds(factors) for term in terms for factors in red)
+        assert not any(all(term.holds(factors) for term in terms) for factors in green)
 
 
 @given(st.lists(FACTORS, min_size=1, max_size=8), st.sampled_from(["config", "torch"]))
 def test_rule_finds_the_one_factor_that_decides(rows: list[dict[str, str]], factor: str) -> None:
     """Where a value of one axis decides, a rule of one term is found."""
-    red = [one for one in rows if one[factor] == "1.0"]
-    green = [one for one in rows if one[factor] != "1.0"]
+    red = [row for row in rows if row[factor] == "1.0"]
+    green = [row for row in rows if row[factor] != "1.0"]
     rule = smallest_rule(red, green)
     assert (rule is None) == (not red or not green)
     assert rule is None or len(rule.terms) == 1

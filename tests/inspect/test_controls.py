@@ -12,8 +12,22 @@ import pytest
 from matrix.errors import UsageError
 from matrix.events import Event
 from matrix.inspect.controls import Control, control_lines, run_controls
-from matrix.model import Attempt, Cell, Outcome, StoppedBy
+from matrix.model import Attempt, Cell, Diagnosis, Outcome, StoppedBy
 from matrix.process.evidence.capture import NOT_PERMITTED
+
+
+def gil_deadlock(outcome: Outcome, *, kind: str = "", note: str = "") -> Cell:
+    """Return a cell of the control whose hang is a GIL cycle."""
+    diagnosis = Diagnosis(kind=kind)
+    attempt = Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.STALL, diagnosis=diagnosis, note=note)
+    return Cell(
+        environment="e",
+        scenario="control/gil_deadlock",
+        outcome=outcome,
+        expected=False,
+        seconds=1,
+        attempts=(attempt,),
+    )
 
 
 def test_controls_run_without_torch(tmp_path: Path) -> None:
@@ -34,15 +48,12 @@ def test_controls_run_without_torch(tmp_path: Path) -> None:
 
 def test_wrong_outcome_of_a_control_is_a_problem_with_a_remedy(tmp_path: Path) -> None:
     """A hang that was not recognised makes the doctor say so."""
-    fields = {"environment": "e", "scenario": "control/gil_deadlock", "expected": False, "seconds": 1}
-    wrong = Control(cell=Cell(**fields, outcome=Outcome.SLOW), own=Outcome.HANG)  # type: ignore[arg-type]
+    wrong = Control(cell=gil_deadlock(Outcome.SLOW), own=Outcome.HANG)
     assert [line.split()[0] for line in control_lines([wrong])] == ["PROBLEM", "remedy:"]
-    hung = Cell(**fields, outcome=Outcome.HANG)  # type: ignore[arg-type]
-    assert Control(cell=hung, own=Outcome.HANG, kind="GIL cycle", is_diagnosed=True).problem is None
-    assert Control(cell=hung, own=Outcome.HANG, kind="unknown", is_diagnosed=True).problem == (
-        "explained as unknown, not as GIL cycle"
-    )
-    attempt = Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, note=NOT_PERMITTED)
-    blind = Control(cell=hung.model_copy(update={"attempts": (attempt,)}), own=Outcome.HANG, kind="unknown")
+    right = Control(cell=gil_deadlock(Outcome.HANG, kind="GIL cycle"), own=Outcome.HANG)
+    assert right.problem is None
+    misjudged = Control(cell=gil_deadlock(Outcome.HANG, kind="unknown"), own=Outcome.HANG)
+    assert misjudged.problem == "explained as unknown, not as GIL cycle"
+    blind = Control(cell=gil_deadlock(Outcome.HANG, kind="unknown", note=NOT_PERMITTED), own=Outcome.HANG)
     assert (blind.problem or "").endswith("not as GIL cycle, for want of permission to read stacks")
     assert blind.remedy == "see ptrace"

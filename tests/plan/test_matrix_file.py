@@ -1,4 +1,4 @@
-"""Matrix file -> environments, with every mistake told at once."""
+"""A matrix file: every mistake at once, and other values on its axes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments import interpreters
 from matrix.errors import UsageError
-from matrix.model import Request
 from matrix.plan import matrix_file
-from tests.wheels import build_wheel
 
 FIVE_MISTAKES = """\
 [axes]
@@ -30,19 +27,6 @@ def write(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "matrix.toml"
     path.write_text(text)
     return path
-
-
-def folder_of_wheels(tmp_path: Path, *versions: str) -> str:
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    for version in versions:
-        build_wheel(wheels, version)
-    return f'[build.mine]\nfind-links = "{wheels}"\n'
-
-
-def expand(tmp_path: Path, text: str, **options: object) -> list[Request]:
-    file = matrix_file.read_matrix_file(write(tmp_path, text))
-    return list(matrix_file.expand(file, cache=tmp_path / "cache", **options).requests)  # type: ignore[arg-type]
 
 
 def test_default_file_is_good() -> None:
@@ -88,83 +72,43 @@ def test_missing_file_says_where_to_start(tmp_path: Path) -> None:
     assert "default.toml" in caught.value.hint
 
 
-def test_axes_are_multiplied_oldest_torch_first(tmp_path: Path) -> None:
-    """Torch x Python x build x config, each environment once, in the order of torch."""
-    text = folder_of_wheels(tmp_path, "9.2.0", "9.1.0") + (
-        '[axes]\ntorch = ["9.2.0", ">=9.1"]\nbuild = ["mine"]\nconfig = ["default", "single-thread"]\n'
+BOTH_ROWS = """\
+[axes]
+torch = ["2.11.0"]
+python = ["3.12"]
+
+[[exclude]]
+torch = "<2.3"
+
+[[include]]
+torch = "2.5.1"
+
+[build.mine]
+find-links = "wheels"
+"""
+
+
+def test_other_axes_leave_the_rest_of_the_file(tmp_path: Path) -> None:
+    """Axes that are given replace the file's, an empty one too; rows beside their product go, builds stay."""
+    file = matrix_file.read_matrix_file(write(tmp_path, BOTH_ROWS))
+    assert file.with_axes() == file
+    changed = file.with_axes(torch=["latest"], python=(), build=["mine"], keep_rows=True)
+    assert changed.axes == matrix_file.Axes.model_construct(
+        torch=("latest",), python=(), build=("mine",), config=("default",)
     )
-    assert [request.label for request in expand(tmp_path, text)] == [
-        "torch-9.1.0-mine",
-        "torch-9.1.0-mine-single-thread",
-        "torch-9.2.0-mine",
-        "torch-9.2.0-mine-single-thread",
-    ]
+    assert (changed.exclude, changed.include, changed.build) == (file.exclude, (), file.build)
+    assert file.with_axes(torch=["latest"]).exclude == ()
 
 
-def test_exclude_and_include(tmp_path: Path) -> None:
-    """Rows of the file take single environments out of the product and add others to it."""
-    text = folder_of_wheels(tmp_path, "9.1.0", "9.2.0", "9.3.0") + (
-        '[axes]\ntorch = ["9.1.0", "9.2.0"]\nbuild = ["mine"]\n'
-        '[[exclude]]\ntorch = "<9.2"\n'
-        '[[include]]\ntorch = "9.3.0"\nbuild = "mine"\nconfig = "iomp"\n'
-    )
-    assert [request.label for request in expand(tmp_path, text)] == ["torch-9.2.0-mine", "torch-9.3.0-mine-iomp"]
-
-
-def test_unknown_version_is_a_usage_error_with_the_nearest(tmp_path: Path) -> None:
-    """A version that no index lists is a typing mistake, not an environment."""
-    text = folder_of_wheels(tmp_path, "9.1.0") + '[axes]\ntorch = ["9.7.0"]\nbuild = ["mine"]\n'
-    with pytest.raises(UsageError, match=r"9\.7\.0") as caught:
-        expand(tmp_path, text)
-    assert "9.1.0" in str(caught.value)
-
-
-def test_version_missing_for_one_python_is_a_problem_of_that_environment(tmp_path: Path) -> None:
-    """Where another Python has the wheel the version exists, and the gap is told in its own environment."""
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    build_wheel(wheels, "9.1.0", tag="cp311-cp311-linux_x86_64")
-    text = (
-        f'[build.mine]\nfind-links = "{wheels}"\n'
-        '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\npython = ["3.11", "3.12"]\n'
-    )
-    good, bad = expand(tmp_path, text)
-    assert (good.python, good.problem) == ("3.11", None)
-    assert bad.python == "3.12"
-    assert bad.problem is not None
-
-
-def test_index_that_does_not_answer_costs_only_its_own_environments(tmp_path: Path) -> None:
-    """A dead index is a problem of the environments asked of it; the rest of the matrix is planned."""
-    text = folder_of_wheels(tmp_path, "9.1.0") + (
-        '[build.dead]\nindex-url = "http://127.0.0.1:9/simple"\n[axes]\ntorch = ["9.1.0"]\nbuild = ["mine", "dead"]\n'
-    )
-    by_build = {request.build.name: request for request in expand(tmp_path, text)}
-    assert by_build["mine"].problem is None
-    assert "127.0.0.1:9" in (by_build["dead"].problem or "")
-
-
-def test_interpreters_are_taken_as_they_are(tmp_path: Path) -> None:
-    """Existing environments need no index; without --torch they are all that runs."""
-    python = tmp_path / "conda" / "bin" / "python"
-    (request,) = expand(tmp_path, '[axes]\ntorch = ["latest"]\n', interpreters_given=(python,), product=False)
-    assert request.label == "python-conda"
-    assert request.options == ("--interpreter", str(python))
-
-
-def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None:
-    """With one Python, that of the tool, labels stay short; a named one shows."""
-    base = folder_of_wheels(tmp_path, "9.1.0") + '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n'
-    assert [request.label for request in expand(tmp_path, base)] == ["torch-9.1.0-mine"]
-    python = interpreters.default_python()
-    named = base + f'python = ["{python}"]\n'
-    assert [request.label for request in expand(tmp_path, named)] == [f"torch-9.1.0-mine-py{python}"]
-
-
-def test_an_environment_is_asked_for_again_with_the_file_that_says_what_it_is(tmp_path: Path) -> None:
-    """A build, config or requirement of the file's own means nothing without the file."""
-    text = '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n' + folder_of_wheels(tmp_path, "9.1.0")
-    (request,) = expand(tmp_path, text, path=Path("matrix.toml"))
-    assert request.options == ("--matrix", "matrix.toml", "--torch", "9.1.0", "--build", "mine")
-    (bare,) = expand(tmp_path, text)
-    assert request.install_key == bare.install_key
+def test_mistakes_in_other_axes_are_those_of_options(tmp_path: Path) -> None:
+    """All of them are told at once, each with the axis and the remedy."""
+    file = matrix_file.read_matrix_file(write(tmp_path, BOTH_ROWS))
+    with pytest.raises(UsageError) as caught:
+        file.with_axes(torch=["two"], python=["eleven"], build=["mine", "pipy"], config=["singel-thread"])
+    first, *lines = caught.value.message.splitlines()
+    assert first == "4 mistakes in the options:"
+    assert [line.split(":")[0].strip() for line in lines] == ["axes.build", "axes.config", "axes.python", "axes.torch"]
+    with pytest.raises(
+        UsageError, match=r"^the options: axes\.torch: 'two' names no torch version; write it as 2\.11\.0"
+    ):
+        file.with_axes(torch=["two"])

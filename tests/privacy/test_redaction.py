@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from matrix import model
 from matrix.diagnosis import stacks
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.privacy.redaction import Redactor, restored
-from matrix.privacy.secret_shapes import COMMON
+from matrix.privacy.redaction import COMMON, Redactor, restored
 from tests.diagnosis.pictures import files, parse
 from tests.diagnosis.test_hang_diagnosis import KINDS
 
@@ -132,16 +131,17 @@ def test_twice_is_once(text: str) -> None:
 def shape(value: object) -> object:
     """Return a JSON value with its strings left out."""
     if isinstance(value, dict):
-        return {key: shape(one) for key, one in value.items()}
+        return {key: shape(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [shape(one) for one in value]
+        return [shape(item) for item in value]
     return "" if isinstance(value, str) else value
 
 
 def strings(value: object) -> list[str]:
     """Return all strings in a JSON value."""
     if isinstance(value, dict | list):
-        return [text for one in (value.values() if isinstance(value, dict) else value) for text in strings(one)]
+        items = value.values() if isinstance(value, dict) else value
+        return [text for item in items for text in strings(item)]
     return [value] if isinstance(value, str) else []
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ KINDS = {
     "spins_child": "spin in Python",
     "spins_thread_of_child": "spin in Python",
 }
-NONE = "/no/such/tool"
+# paths of the collectors beside py-spy, which is a field of its own
+NO_OTHERS = {"pystack": "/no/such/tool", "gdb": "/no/such/tool"}
 
 
 def begin_watched(folder: Path, program: str, **fields: object) -> Supervised:
@@ -66,14 +68,14 @@ def test_signal_is_the_registered_one() -> None:
 def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Ending, Path]]:
     """Run the stuck and the busy programs, some at once."""
     folder = tmp_path_factory.mktemp("stuck")
-    found: dict[str, tuple[Ending, Path]] = {}
+    endings: dict[str, tuple[Ending, Path]] = {}
     names = list(KINDS)
-    for some in (names[:4], names[4:8], names[8:]):
+    for batch in (names[:4], names[4:8], names[8:]):
         started = {
-            name: begin_watched(folder / name, name, timeout=6.0, stall=not name.startswith("spins")) for name in some
+            name: begin_watched(folder / name, name, timeout=6.0, stall=not name.startswith("spins")) for name in batch
         }
-        found |= {name: (supervised.wait(), folder / name / "stacks") for name, supervised in started.items()}
-    return found
+        endings |= {name: (supervised.wait(), folder / name / "stacks") for name, supervised in started.items()}
+    return endings
 
 
 @needs_collectors
@@ -83,9 +85,9 @@ def test_kind_of_a_real_hang(endings: dict[str, tuple[Ending, Path]], name: str)
     ending, folder = endings[name]
     assert ending.stopped_by in {"stall", "timeout"}
     assert ending.note == ""
-    diagnosis = stack_folder.diagnose_folder(folder)
-    assert diagnosis is not None
-    assert diagnosis.kind == KINDS[name]
+    found = stack_folder.diagnose_folder(folder)
+    assert found is not None
+    assert found[0].kind == KINDS[name]
     assert (folder / stack_folder.READABLE).read_text().startswith(KINDS[name])
 
 
@@ -113,32 +115,33 @@ def test_diagnosis_is_not_counted(endings: dict[str, tuple[Ending, Path]]) -> No
 def test_collectors_that_fail_change_no_verdict(tmp_path: Path) -> None:
     """A collector that fails is a note, one that is missing is none, and faulthandler is still kept."""
     broken = fake(tmp_path, "py-spy", "echo no sense >&2; exit 1")
-    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=1.0, py_spy=broken, pystack=NONE, gdb=NONE)
+    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=1.0, py_spy=broken, collectors=NO_OTHERS)
     ending = supervised.wait()
     assert (ending.stopped_by, ending.exit_code) == ("timeout", None)
     assert "py-spy: could not read process" in ending.note
     assert "no sense" in ending.note
     files = {path.name.partition(".")[2] for path in (tmp_path / "a" / "stacks").iterdir()}
     assert files == {"txt", "faulthandler.txt"}
-    diagnosis = stack_folder.diagnose_folder(tmp_path / "a" / "stacks")
-    assert diagnosis is not None
+    assert stack_folder.diagnose_folder(tmp_path / "a" / "stacks") is not None
 
 
 def test_lack_of_permission_is_said_once(tmp_path: Path) -> None:
     """Two collectors without ptrace make one sentence."""
     refused = fake(tmp_path, "refused", "echo 'Error: Permission denied (os error 13)' >&2; exit 1")
-    supervised = begin_watched(tmp_path / "a", "stuck_child", timeout=1.0, py_spy=refused, pystack=refused, gdb=refused)
+    supervised = begin_watched(
+        tmp_path / "a", "stuck_child", timeout=1.0, py_spy=refused, collectors={"pystack": refused, "gdb": refused}
+    )
     assert supervised.wait().note == capture.NOT_PERMITTED
 
 
 @pytest.mark.parametrize("name", ["py-spy", "pystack"])
 def test_a_collector_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """It costs its patience once, is killed, and the next collector has its turn."""
-    monkeypatch.setattr(capture, "PATIENCE", 0.3)
-    asked = tmp_path / "asked"
-    slow = fake(tmp_path, "slow", f"echo $$ >> {asked}; exec sleep 600")
+    monkeypatch.setattr(capture, "COLLECTORS", tuple(replace(row, patience=0.3) for row in capture.COLLECTORS))
+    started = tmp_path / "started"
+    slow = fake(tmp_path, "slow", f"echo $$ >> {started}; exec sleep 600")
     good = fake(tmp_path, "good", "echo some text")
-    tools = capture.Tools(py_spy=slow, pystack=good) if name == "py-spy" else capture.Tools(py_spy=good, pystack=slow)
+    tools = {"py-spy": good, "pystack": good} | {name: slow}
     running = begin(tmp_path / "a", "forks_and_waits")
     assert until(lambda: len(family(running.pid)) == 2)
     pids = sorted(family(running.pid))
@@ -146,7 +149,7 @@ def test_a_collector_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.
     running.interrupt()
     running.wait()
     assert collection.notes == [f"{name}: took too long"]
-    assert not any(is_alive(int(line)) for line in asked.read_text().split())
+    assert not any(is_alive(int(line)) for line in started.read_text().split())
     suffix = "pystack.txt" if name == "py-spy" else "pyspy.json"
     assert {f"{pid}.{suffix}" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
 
@@ -157,7 +160,7 @@ def test_many_processes_cost_a_bounded_time(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(capture, "BUDGET", 0.0)
     good = fake(tmp_path, "good", "sleep 0.1; echo x")
     pids = [os.getpid(), os.getppid(), os.getpid()]
-    collection = capture.Collection(pids, tmp_path / "a", capture.Tools(py_spy=good), {}, ask=False)
+    collection = capture.Collection(pids, tmp_path / "a", {"py-spy": good}, {}, ask=False)
     assert collection.step(time.monotonic())
     collection.close()
     assert collection.notes == ["of 3 processes no stacks were taken: there were too many"]
@@ -168,7 +171,9 @@ def test_gdb_only_where_the_others_failed(tmp_path: Path) -> None:
     good, bad, gdb = (fake(tmp_path, name, text) for name, text in (("g", "echo x"), ("b", "exit 1"), ("d", "echo y")))
     for py_spy, wanted in ((good, False), (bad, True)):
         folder = tmp_path / str(wanted)
-        begin_watched(folder, "ignores_sigterm", timeout=1.0, py_spy=py_spy, pystack=bad, gdb=gdb).wait()
+        begin_watched(
+            folder, "ignores_sigterm", timeout=1.0, py_spy=py_spy, collectors={"pystack": bad, "gdb": gdb}
+        ).wait()
         assert any(path.name.endswith(".gdb.txt") for path in (folder / "stacks").iterdir()) is wanted
 
 
@@ -176,7 +181,7 @@ def test_interrupt_ends_the_collection(tmp_path: Path) -> None:
     """The tool's interrupt is heard while a collector hangs, and nothing is left running."""
     pid_file = tmp_path / "pid"
     slow = fake(tmp_path, "slow", f"echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}; exec sleep 600")
-    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=0.5, py_spy=slow, pystack=NONE, gdb=NONE)
+    supervised = begin_watched(tmp_path / "a", "ignores_sigterm", timeout=0.5, py_spy=slow, collectors=NO_OTHERS)
     assert until(pid_file.exists)
     supervised.interrupt()
     ending = supervised.wait()
@@ -187,7 +192,7 @@ def test_interrupt_ends_the_collection(tmp_path: Path) -> None:
 def test_other_programs_are_not_sent_the_signal(tmp_path: Path) -> None:
     """A process without a handler would die of the signal: it is not sent."""
     good = fake(tmp_path, "good", "echo x")
-    supervised = begin_watched(tmp_path / "a", "shell_child", timeout=2.0, py_spy=good, pystack=NONE, gdb=NONE)
+    supervised = begin_watched(tmp_path / "a", "shell_child", timeout=2.0, py_spy=good, collectors=NO_OTHERS)
     assert supervised.wait().stopped_by == "timeout"
     assert "ended" not in (tmp_path / "a" / "out").read_text()
 
@@ -201,25 +206,25 @@ def test_kernel_lines_are_read_back() -> None:
 
 def test_who_was_seen_asleep_sleeps() -> None:
     """A thread that wakes up at four looks of five, and uses no CPU, waits."""
-    seen = kernel_lines.ThreadRow()
+    row = kernel_lines.ThreadRow()
     for state in "RRSRR":
-        seen.look(f"1 state={state} wchan=0", 1.0)
-    assert (seen.line, seen.works(0.06), seen.is_settled(0.06)) == ("1 state=S wchan=0", False, True)
+        row.look(f"1 state={state} wchan=0", 1.0)
+    assert (row.line, row.works(0.06), row.is_settled(0.06)) == ("1 state=S wchan=0", False, True)
 
 
 def test_who_only_queues_for_a_core_is_looked_at_again() -> None:
     """Ready to run without running tells nothing; CPU time does."""
-    seen = kernel_lines.ThreadRow()
-    seen.look("1 state=R", 1.0)
-    seen.look("1 state=R", 1.0)
-    assert not seen.is_settled(0.06)
-    seen.look("1 state=R", 1.01)
-    assert (seen.works(0.06), seen.is_settled(0.06)) == (True, True)
+    row = kernel_lines.ThreadRow()
+    row.look("1 state=R", 1.0)
+    row.look("1 state=R", 1.0)
+    assert not row.is_settled(0.06)
+    row.look("1 state=R", 1.01)
+    assert (row.works(0.06), row.is_settled(0.06)) == (True, True)
 
 
 def test_who_uses_a_core_between_naps_runs() -> None:
     """Threads that hand the GIL to each other sleep in between."""
-    seen = kernel_lines.ThreadRow()
+    row = kernel_lines.ThreadRow()
     for cpu in (1.0, 1.02, 1.04):
-        seen.look("1 state=S", cpu)
-    assert seen.works(0.06)
+        row.look("1 state=S", cpu)
+    assert row.works(0.06)

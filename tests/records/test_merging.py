@@ -8,29 +8,31 @@ from matrix.model import Cell, Limits, Outcome, Record
 from matrix.records import stored_runs
 from matrix.records.merging import Merged, merge
 from matrix.records.store import new_run, read_records
-from matrix.records.stored_runs import Head, StoredRun
+from matrix.records.stored_runs import RunFolder, StoredRun
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")
 LIMITS = Limits(timeout=60, memory_mb=1000)
 
 
-def merged(home: Path, *heads: Head) -> tuple[Merged, StoredRun]:
+def merged(home: Path, *run_folders: RunFolder) -> tuple[Merged, StoredRun]:
     with new_run(home, ("merge",)) as store:
-        found = merge(heads, store)
+        summary = merge(run_folders, store)
         store.finish(store.run)
-    return found, stored_runs.read(Head(folder=store.folder, run=store.run))
+    return summary, stored_runs.read(RunFolder(folder=store.folder, run=store.run))
 
 
-def with_output(home: Path, where_cell: Cell, text: str, *, started: str = "2026-11-01T02:00:00") -> Head:
+def with_output(home: Path, where_cell: Cell, text: str, *, started: str = "2026-11-01T02:00:00") -> RunFolder:
     """Store a run of one cell, whose attempt left a file behind and a record."""
-    head = stored(home, result([OLD], []))
-    path = f"runs/{head.run.id}/attempts/00001"
+    run_folder = stored(home, result([OLD], []))
+    path = f"runs/{run_folder.run.id}/attempts/00001"
     (home / path).mkdir()
     (home / path / "stderr.txt").write_text(text)
     left = attempt(where_cell.outcome, stdout=f"{path}/stdout.txt", stderr=f"{path}/stderr.txt", started=started)
     made = where_cell.model_copy(update={"attempts": (left,)})
-    (head.folder / "cells.jsonl").write_text(f'{{"place": 0, "records": ["key"], "cell": {made.model_dump_json()}}}\n')
+    (run_folder.folder / "cells.jsonl").write_text(
+        f'{{"place": 0, "records": ["key"], "cell": {made.model_dump_json()}}}\n'
+    )
     record = Record(
         key="key",
         environment=OLD.id,
@@ -40,27 +42,27 @@ def with_output(home: Path, where_cell: Cell, text: str, *, started: str = "2026
         limits=LIMITS,
         attempt=left,
     )
-    (head.folder / "records.jsonl").write_text(record.model_dump_json(by_alias=True) + "\n")
-    return head
+    (run_folder.folder / "records.jsonl").write_text(record.model_dump_json(by_alias=True) + "\n")
+    return run_folder
 
 
 def test_environments_of_several_jobs_stand_side_by_side(tmp_path: Path) -> None:
     """A job per environment makes the matrix that one machine would have made."""
-    one = stored(tmp_path / "one", result([OLD], [cell(OLD, HANG)]))
-    other = stored(tmp_path / "other", result([NEW], [cell(NEW, PASS)]))
-    found, run = merged(tmp_path / "here", one, other)
+    first = stored(tmp_path / "one", result([OLD], [cell(OLD, HANG)]))
+    second = stored(tmp_path / "other", result([NEW], [cell(NEW, PASS)]))
+    summary, run = merged(tmp_path / "here", first, second)
     assert run.result.environments == (OLD, NEW)
-    assert [one.outcome for one in run.result.cells] == [HANG, PASS]
-    assert run.result.run.parts == (one.run.id, other.run.id)
+    assert [merged_cell.outcome for merged_cell in run.result.cells] == [HANG, PASS]
+    assert run.result.run.parts == (first.run.id, second.run.id)
     assert run.result.is_complete
-    assert not found.conflicts
+    assert not summary.conflicts
 
 
 def test_the_same_run_twice_is_kept_once(tmp_path: Path) -> None:
     """An artifact that was downloaded twice changes nothing."""
-    head = with_output(tmp_path / "one", cell(OLD, FAIL), "as it was")
-    found, run = merged(tmp_path / "here", head, head)
-    assert (found.records, found.twice) == (1, 1)
+    run_folder = with_output(tmp_path / "one", cell(OLD, FAIL), "as it was")
+    summary, run = merged(tmp_path / "here", run_folder, run_folder)
+    assert (summary.records, summary.twice) == (1, 1)
     (made,) = run.result.cells
     assert len(made.attempts) == 1
     assert len(list((run.folder / "attempts").iterdir())) == 1
@@ -68,13 +70,13 @@ def test_the_same_run_twice_is_kept_once(tmp_path: Path) -> None:
 
 def test_conflicting_cells_are_both_kept_and_told(tmp_path: Path) -> None:
     """It hangs on one machine and passes on the other: a pass does not take the hang back, and both are shown."""
-    one = with_output(tmp_path / "one", cell(OLD, PASS), "well")
-    other = with_output(tmp_path / "other", cell(OLD, HANG), "stuck", started="2026-11-01T03:00:00")
-    found, run = merged(tmp_path / "here", one, other)
+    first = with_output(tmp_path / "one", cell(OLD, PASS), "well")
+    second = with_output(tmp_path / "other", cell(OLD, HANG), "stuck", started="2026-11-01T03:00:00")
+    summary, run = merged(tmp_path / "here", first, second)
     (made,) = run.result.cells
     assert (made.outcome, made.flaky) == (HANG, "1 of 2")
-    assert made.conflict == f"pass in {one.run.id}, hang in {other.run.id}"
-    assert found.conflicts == (made,)
+    assert made.conflict == f"pass in {first.run.id}, hang in {second.run.id}"
+    assert summary.conflicts == (made,)
     assert [run.file(left.stderr).read_text() for left in made.attempts] == ["well", "stuck"]
     records = read_records(tmp_path / "here").of("key")
     assert [record.attempt.outcome for record in records] == [PASS, HANG]
@@ -82,8 +84,8 @@ def test_conflicting_cells_are_both_kept_and_told(tmp_path: Path) -> None:
 
 def test_files_are_taken_along(tmp_path: Path) -> None:
     """What attempts wrote lies in the merged run's folder: the parts may go."""
-    head = with_output(tmp_path / "one", cell(OLD, FAIL), "as it was")
-    _, run = merged(tmp_path / "here", head)
+    run_folder = with_output(tmp_path / "one", cell(OLD, FAIL), "as it was")
+    _, run = merged(tmp_path / "here", run_folder)
     (made,) = run.result.cells
     path = run.file(made.attempts[0].stderr)
     assert path.is_relative_to(run.folder)
@@ -92,26 +94,26 @@ def test_files_are_taken_along(tmp_path: Path) -> None:
 
 def test_a_machine_that_could_not_run_it_contradicts_nobody(tmp_path: Path) -> None:
     """An error of one machine's harness gives way to what another one saw."""
-    one = stored(tmp_path / "one", result([OLD], [cell(OLD, Outcome.ERROR)]))
-    other = stored(tmp_path / "other", result([OLD], [cell(OLD, PASS)]))
-    found, run = merged(tmp_path / "here", one, other)
-    assert [one.outcome for one in run.result.cells] == [PASS]
-    assert not found.conflicts
+    first = stored(tmp_path / "one", result([OLD], [cell(OLD, Outcome.ERROR)]))
+    second = stored(tmp_path / "other", result([OLD], [cell(OLD, PASS)]))
+    summary, run = merged(tmp_path / "here", first, second)
+    assert [merged_cell.outcome for merged_cell in run.result.cells] == [PASS]
+    assert not summary.conflicts
 
 
 def test_two_versions_of_a_script_are_two_tests(tmp_path: Path) -> None:
     """Jobs that checked out different commits did not run the same thing."""
-    one = stored(tmp_path / "one", result([OLD], [cell(OLD, PASS, source_hash="one")]))
-    other = stored(tmp_path / "other", result([OLD], [cell(OLD, HANG, source_hash="two")]))
-    found, run = merged(tmp_path / "here", one, other)
-    assert not found.conflicts
-    assert [one.outcome for one in found.cells] == [PASS, HANG]
-    assert run.result.cells == found.cells
+    first = stored(tmp_path / "one", result([OLD], [cell(OLD, PASS, source_hash="one")]))
+    second = stored(tmp_path / "other", result([OLD], [cell(OLD, HANG, source_hash="two")]))
+    summary, run = merged(tmp_path / "here", first, second)
+    assert not summary.conflicts
+    assert [merged_cell.outcome for merged_cell in summary.cells] == [PASS, HANG]
+    assert run.result.cells == summary.cells
 
 
 def test_a_part_that_did_not_end_leaves_the_whole_incomplete(tmp_path: Path) -> None:
     """A job that was killed had more cells to run: the merged run does not hide it."""
-    head = stored(tmp_path / "one", result([OLD], [cell(OLD, PASS)]), planned=5, ended=False)
-    _, run = merged(tmp_path / "here", head)
+    run_folder = stored(tmp_path / "one", result([OLD], [cell(OLD, PASS)]), planned=5, ended=False)
+    _, run = merged(tmp_path / "here", run_folder)
     assert run.result.run.planned == 5
     assert not run.result.is_complete

@@ -62,8 +62,8 @@ def test_slowest_pass_counts_every_environment_and_only_passes(tmp_path: Path) -
     """The slowest pass of a test anywhere is what a shorter limit is made from."""
     records = Records()
     assert records.slowest_pass(scenario(tmp_path), {"op": "mm"}) is None
-    for one in (record(seconds=3), record(environment="other", seconds=5), record(Outcome.HANG, seconds=60)):
-        records.add(one)
+    for added in (record(seconds=3), record(environment="other", seconds=5), record(Outcome.HANG, seconds=60)):
+        records.add(added)
     assert records.slowest_pass(scenario(tmp_path), {"op": "mm"}) == 5
     assert records.slowest_pass(scenario(tmp_path), {"op": "add"}) is None
 
@@ -71,13 +71,13 @@ def test_slowest_pass_counts_every_environment_and_only_passes(tmp_path: Path) -
 def test_only_a_long_enough_decided_look_answers(tmp_path: Path) -> None:
     """A record decides a slow test if it was given the time asked for, there, and was not slow itself."""
     records = Records()
-    for one in (record(Outcome.SLOW, limit=240), record(Outcome.HANG, limit=60)):
-        records.add(one)
-    assert records.looked_at_for("e", scenario(tmp_path), {"op": "mm"}, 240) is None
+    for added in (record(Outcome.SLOW, limit=240), record(Outcome.HANG, limit=60)):
+        records.add(added)
+    assert records.decisive("e", scenario(tmp_path), {"op": "mm"}, 240) is None
     long = record(Outcome.HANG, limit=240)
     records.add(long)
-    assert records.looked_at_for("e", scenario(tmp_path), {"op": "mm"}, 240) == long
-    assert records.looked_at_for("other", scenario(tmp_path), {"op": "mm"}, 240) is None
+    assert records.decisive("e", scenario(tmp_path), {"op": "mm"}, 240) == long
+    assert records.decisive("other", scenario(tmp_path), {"op": "mm"}, 240) is None
 
 
 def test_unwritable_state_folder_is_named(tmp_path: Path) -> None:
@@ -106,7 +106,9 @@ def test_a_cell_without_its_environment_is_read_all_the_same(tmp_path: Path) -> 
     cell = Cell(environment="gone", scenario="a", outcome=Outcome.FAIL, expected=False, seconds=1)
     with new_run(tmp_path, ("matrix",), 1) as store:
         store.add_cell(cell, [])
-    (head,) = stored_runs.heads(tmp_path)
-    result = stored_runs.read(head).result
+    (run_folder,) = stored_runs.all_runs(tmp_path)
+    result = stored_runs.read(run_folder).result
     assert result.cells == (cell,)
-    assert [(one.id, one.label, one.torch) for one in result.environments] == [("gone", "gone", "unknown")]
+    assert [(environment.id, environment.label, environment.torch) for environment in result.environments] == [
+        ("gone", "gone", "unknown")
+    ]

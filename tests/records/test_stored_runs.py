@@ -20,8 +20,8 @@ def test_a_run_is_read_back_whole(tmp_path: Path) -> None:
     scenario = Scenario(name="family/case", path=Path("case.py"), source_hash="family/case", tags=("meta",))
     made = result([OLD, NEW], [cell(OLD, HANG), cell(NEW, PASS), cell(OLD, PASS, "family/other")])
     made = made.model_copy(update={"scenarios": (scenario,)})
-    head = stored(tmp_path, made)
-    read = stored_runs.read(head).result
+    run_folder = stored(tmp_path, made)
+    read = stored_runs.read(run_folder).result
     assert (read.scenarios, read.environments, read.cells) == (made.scenarios, made.environments, made.cells)
     assert read.run.outcomes == {HANG: 1, PASS: 2}
     assert read.run.unexpected == 1
@@ -30,28 +30,28 @@ def test_a_run_is_read_back_whole(tmp_path: Path) -> None:
 
 def test_a_cell_that_ran_twice_is_there_once(tmp_path: Path) -> None:
     """A search runs its bounds again: what it saw last counts."""
-    head = stored(tmp_path, result([OLD], [cell(OLD, HANG), cell(OLD, PASS)]))
-    assert [one.outcome for one in stored_runs.read(head).result.cells] == [PASS]
+    run_folder = stored(tmp_path, result([OLD], [cell(OLD, HANG), cell(OLD, PASS)]))
+    assert [read_cell.outcome for read_cell in stored_runs.read(run_folder).result.cells] == [PASS]
 
 
 def test_a_killed_run_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     """What it had found is there, a torn line is not, and it says that it is not complete."""
-    head = stored(tmp_path, result([OLD, NEW], [cell(OLD, PASS)]), ended=False)
-    with (head.folder / "cells.jsonl").open("a") as file:
+    run_folder = stored(tmp_path, result([OLD, NEW], [cell(OLD, PASS)]), ended=False)
+    with (run_folder.folder / "cells.jsonl").open("a") as file:
         file.write('{"place": 1, "records": [], "cell": {"envir')
     read = stored_runs.read(stored_runs.find("latest", tmp_path)).result
-    assert [one.outcome for one in read.cells] == [PASS]
+    assert [read_cell.outcome for read_cell in read.cells] == [PASS]
     assert not read.is_complete
 
 
 def test_files_are_found_where_the_folder_is_taken(tmp_path: Path) -> None:
     """An attempt's output lies in its run's folder, wherever that was copied; another run's beside it."""
-    head = stored(tmp_path / "state", result([OLD], [cell(OLD, PASS)]))
+    run_folder = stored(tmp_path / "state", result([OLD], [cell(OLD, PASS)]))
     elsewhere = tmp_path / "artifact" / "copy"
-    shutil.copytree(head.folder, elsewhere)
+    shutil.copytree(run_folder.folder, elsewhere)
     found = stored_runs.read(stored_runs.find(str(elsewhere), tmp_path / "state"))
-    assert found.file(f"runs/{head.run.id}/attempts/00001/stderr.txt") == elsewhere / "attempts/00001/stderr.txt"
-    beside = stored_runs.read(head).file("runs/other/attempts/00001/stderr.txt")
+    assert found.file(f"runs/{run_folder.run.id}/attempts/00001/stderr.txt") == elsewhere / "attempts/00001/stderr.txt"
+    beside = stored_runs.read(run_folder).file("runs/other/attempts/00001/stderr.txt")
     assert beside == tmp_path / "state/runs/other/attempts/00001/stderr.txt"
 
 
@@ -114,7 +114,7 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
 
 def test_a_name_comes_first(home: Path) -> None:
     """Who called a run so means that one."""
-    head = stored_runs.find("2026-11-18", home)
-    named = head.run.model_copy(update={"name": "before-upgrade"})
-    (head.folder / "run.json").write_text(named.model_dump_json())
+    run_folder = stored_runs.find("2026-11-18", home)
+    named = run_folder.run.model_copy(update={"name": "before-upgrade"})
+    (run_folder.folder / "run.json").write_text(named.model_dump_json())
     assert stored_runs.find("before-upgrade", home).run == Run.model_validate(named)

@@ -28,6 +28,7 @@ from matrix.model import (
 from matrix.records import stored_runs
 from matrix.records.stored_runs import StoredRun
 from reports.page.html import page
+from reports.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,8 @@ def made(
     bisections: Sequence[Bisection] = (),
 ) -> str:
     """Return the page of a run."""
-    return page(stored, comparison=comparison, nights=nights, bisections=bisections, called=called)
+    facts = RunFacts(stored=stored, comparison=comparison, nights=tuple(nights), bisections=tuple(bisections))
+    return page(facts, called)
 
 
 def environment(torch: str, config: str = "default", **fields: Any) -> Environment:
@@ -117,7 +119,7 @@ def huge(folder: Path, rows: int = 200, columns: int = 50, red: float = 0.1, out
             number = row * columns + at
             outcome = RED[number // every % 4] if number % every == 0 else Outcome.PASS
             files = {"stdout": "runs/r/attempts/out.txt", "stderr": "runs/r/attempts/out.txt"}
-            one = attempt(
+            made_attempt = attempt(
                 outcome,
                 seconds=1 + number % 97 / 7,
                 **(files if outcome.is_red else {}),
@@ -129,8 +131,8 @@ def huge(folder: Path, rows: int = 200, columns: int = 50, red: float = 0.1, out
                     outcome,
                     name,
                     expected=number % 3 != 0 or not outcome.is_red,
-                    seconds=one.seconds,
-                    attempts=(one,),
+                    seconds=made_attempt.seconds,
+                    attempts=(made_attempt,),
                     signature=f"RuntimeError in check_{number % 9} (shape.py) < <module>" if outcome.is_red else None,
                 )
             )
@@ -188,27 +190,29 @@ def compared(new: StoredRun) -> Comparison:
     """Return a run compared with one of the night before, in which some of its cells came out otherwise."""
     flipped = {Outcome.HANG: Outcome.PASS, Outcome.PASS: Outcome.FAIL}
     cells = []
-    for place, one in enumerate(new.result.cells):
-        outcome = flipped.get(one.outcome, one.outcome) if place % 9 == 0 else one.outcome
-        attempts = one.attempts if outcome is one.outcome else (attempt(outcome),)
-        signature = one.signature if outcome.is_red else None
-        cells.append(one.model_copy(update={"outcome": outcome, "attempts": attempts, "signature": signature}))
+    for place, old_cell in enumerate(new.result.cells):
+        outcome = flipped.get(old_cell.outcome, old_cell.outcome) if place % 9 == 0 else old_cell.outcome
+        attempts = old_cell.attempts if outcome is old_cell.outcome else (attempt(outcome),)
+        signature = old_cell.signature if outcome.is_red else None
+        cells.append(old_cell.model_copy(update={"outcome": outcome, "attempts": attempts, "signature": signature}))
     older = [
-        one.model_copy(
+        where.model_copy(
             update={
-                "id": f"{one.id}-old",
-                "packages": {**one.packages, "numpy": "2.4.5"},
-                "fingerprint": {**one.fingerprint, "git_version": "a" * 40},
+                "id": f"{where.id}-old",
+                "packages": {**where.packages, "numpy": "2.4.5"},
+                "fingerprint": where.fingerprint.model_copy(update={"git_version": "a" * 40}),
             }
         )
-        for one in new.result.environments
+        for where in new.result.environments
     ]
     run = new.result.run.model_copy(update={"id": "before", "started": (DAY - timedelta(days=1)).isoformat()})
     old = new.result.model_copy(
         update={
             "run": run,
             "environments": tuple(older),
-            "cells": tuple(one.model_copy(update={"environment": f"{one.environment}-old"}) for one in cells),
+            "cells": tuple(
+                old_cell.model_copy(update={"environment": f"{old_cell.environment}-old"}) for old_cell in cells
+            ),
         }
     )
     return compare(old, new.result)
@@ -229,7 +233,7 @@ def nights(run: Run, count: int = 20) -> list[Night]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class TriedValue:
     """A value of a bisection."""
 
     value: str
@@ -242,30 +246,30 @@ def bisection() -> Bisection:
     """Return the search for what fixed a failure of tracing, as it was once made."""
     minors = [f"2.{minor}.0" for minor in range(12)]
     values = ("1.13.0", "1.13.1", *minors, "2.11.1", "2.12.0", "2.12.1", "2.13.0", "2.14.0", "2.14.1", "2.15.0")
-    tried = (
-        Tried(value="1.13.0", outcome=Outcome.SKIP, verdict=SearchVerdict.UNTESTABLE, purpose=Purpose.BOUND),
-        Tried(value="2.15.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD, purpose=Purpose.BOUND),
-        Tried(value="2.5.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD, purpose=Purpose.WIDEN),
-        Tried(value="2.9.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
-        Tried(value="2.13.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD),
-        Tried(value="2.11.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
-        Tried(value="2.12.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD),
-        Tried(value="2.11.1", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
+    values_in_order = (
+        TriedValue(value="1.13.0", outcome=Outcome.SKIP, verdict=SearchVerdict.UNTESTABLE, purpose=Purpose.BOUND),
+        TriedValue(value="2.15.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD, purpose=Purpose.BOUND),
+        TriedValue(value="2.5.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD, purpose=Purpose.WIDEN),
+        TriedValue(value="2.9.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
+        TriedValue(value="2.13.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD),
+        TriedValue(value="2.11.0", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
+        TriedValue(value="2.12.0", outcome=Outcome.PASS, verdict=SearchVerdict.GOOD),
+        TriedValue(value="2.11.1", outcome=Outcome.FAIL, verdict=SearchVerdict.BAD),
     )
     name = "fake_tensor/add_meta[level=fake]"
     probes = [
         Probe(
-            value=one.value,
-            outcome=one.outcome,
+            value=row.value,
+            outcome=row.outcome,
             k=1,
             n=1,
             reused=0,
-            verdict=one.verdict,
-            purpose=one.purpose,
-            environment=environment(one.value),
-            cell=cell(environment(one.value), one.outcome, name),
+            verdict=row.verdict,
+            purpose=row.purpose,
+            environment=environment(row.value),
+            cell=cell(environment(row.value), row.outcome, name),
         )
-        for one in tried
+        for row in values_in_order
     ]
     boundary: dict[str, Any] = {"from": "2.11.1", "to": "2.12.0", "change": Change.FIX, "confidence": 0.9991}
     return Bisection(
@@ -277,7 +281,7 @@ def bisection() -> Bisection:
         reference=(Outcome.FAIL, "RuntimeError in merge_devices (fake_tensor.py)"),
         boundaries=(Boundary(**boundary, commits="https://github.com/pytorch/pytorch/compare/a...b"),),
         probes=tuple(sorted(probes, key=lambda probe: values.index(probe.value))),
-        order=tuple(one.value for one in tried),
+        order=tuple(row.value for row in values_in_order),
         installs=7,
         runs=11,
         seconds=397,

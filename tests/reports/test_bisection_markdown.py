@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.model import Attempt, Cell, Outcome, StoppedBy
+from matrix.model import Attempt, Cell, Diagnosis, Outcome, StoppedBy
 from reports.bisection_markdown import bisection_markdown
 from tests.reports import reading
 from tests.reports.test_bisection_text import bisection, boundary, probe
@@ -17,7 +17,7 @@ def test_it_holds_all_that_an_issue_needs(tmp_path: Path) -> None:
     """What was searched, what each value showed, where it is stuck, its output, what changed, and the command."""
     (tmp_path / "err").write_text("Traceback\nValueError: as it was\n")
     attempt = Attempt(outcome=Outcome.HANG, seconds=1, stopped_by=StoppedBy.STALL, stderr="err")
-    attempt = attempt.model_copy(update={"diagnosis": {"summary": "waits for the GIL", "place": "boxed kernel"}})
+    attempt = attempt.model_copy(update={"diagnosis": Diagnosis(summary="waits for the GIL", place="boxed kernel")})
     cell = Cell(environment="2.2.0", scenario="repro.py", outcome=Outcome.HANG, expected=True, seconds=1)
     bad = probe("2.2.0", "H").model_copy(update={"cell": cell.model_copy(update={"attempts": (attempt,)})})
     probes = (bad, probe("2.3.0", "p"))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reports.excerpts import cleaned, one_line
-from reports.gfm import code_span, fenced, plain, table
+from reports.gfm import code_span, escaped, fenced, table
+from reports.shown_text import cleaned, cleaned_line
 from tests.reports import reading
 
 WORDS = [
@@ -55,9 +55,9 @@ HOSTILE = st.one_of(
 @example("`a ``b` |")
 def test_plain_text_is_shown_as_it_is(text: str) -> None:
     """In a list, whatever the text: one item, one line, nothing but text and code, and every character is there."""
-    expected = one_line(text)
+    expected = cleaned_line(text)
     found = [
-        token for token in reading.tokens(f"- x\n- {plain(text)}\n\nend") if token.type not in {"text", "code_inline"}
+        token for token in reading.tokens(f"- x\n- {escaped(text)}\n\nend") if token.type not in {"text", "code_inline"}
     ]
     inside = [token for token in found if token.type == "inline"]
     assert [token.type for token in found].count("list_item_open") == 2
@@ -71,7 +71,7 @@ def test_plain_text_is_shown_as_it_is(text: str) -> None:
 @given(HOSTILE)
 def test_nobody_is_mentioned_and_nothing_linked(text: str) -> None:
     """What GitHub looks for after it has read the Markdown is in code spans only."""
-    assert not re.search(r"@|#|://|www\.|\$|<[a-z/!?]", reading.bare(f"- x {plain(text)}"), re.IGNORECASE)
+    assert not re.search(r"@|#|://|www\.|\$|<[a-z/!?]", reading.bare(f"- x {escaped(text)}"), re.IGNORECASE)
     assert reading.bare(f"- {code_span(text)}") == ""
 
 
@@ -79,16 +79,18 @@ def test_nobody_is_mentioned_and_nothing_linked(text: str) -> None:
 def test_a_code_span_is_one(text: str) -> None:
     """No text ends its code span."""
     inside = [token for token in reading.tokens(f"x{code_span(text)}") if token.type == "code_inline"]
-    assert [token.content for token in inside] == ([one_line(text)] if one_line(text) else [])
+    assert [token.content for token in inside] == ([cleaned_line(text)] if cleaned_line(text) else [])
 
 
 @given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), min_size=1, max_size=4))
 def test_a_table_is_one(rows: list[tuple[str, str, str]]) -> None:
     """No text opens or ends a cell; only between a backslash and a pipe a blank is added."""
-    lines = table(["a", "b", "c"], [[code_span(one), plain(other), code_span(third)] for one, other, third in rows])
+    lines = table(
+        ["a", "b", "c"], [[code_span(first), escaped(other), code_span(third)] for first, other, third in rows]
+    )
     (found,) = reading.tables("\n".join(lines))
     assert found[0] == ["a", "b", "c"]
-    assert found[1:] == [[re.sub(r"\\(?=\|)", r"\\ ", one_line(text)) for text in row] for row in rows]
+    assert found[1:] == [[re.sub(r"\\(?=\|)", r"\\ ", cleaned_line(text)) for text in row] for row in rows]
 
 
 @given(st.lists(HOSTILE))
@@ -109,4 +111,4 @@ def test_no_text_ends_a_block(lines: list[str]) -> None:
 )
 def test_what_needs_no_care_stays_readable(text: str, expected: str) -> None:
     """Only words that would be read otherwise become code."""
-    assert plain(text) == expected
+    assert escaped(text) == expected

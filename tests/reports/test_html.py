@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from matrix.model import Outcome, Scenario
+from matrix.model import Diagnosis, Outcome, Scenario, StuckThread
 from reports.page.cuts import shares
 from reports.page.html import FIXED, PER_CELL
 from tests.reports import pages
@@ -131,10 +131,10 @@ def test_boundary_is_drawn_and_told(real: str) -> None:
 def test_versions_are_compared_within_a_build_and_config(tmp_path: Path) -> None:
     """A config that passes everywhere draws no line; what says nothing of torch is passed over."""
     versions = ("2.9.0", "2.10.0", "2.11.0")
-    plain, single = ([environment(one, config) for one in versions] for config in ("default", "single-thread"))
+    plain, single = ([environment(torch, config) for torch in versions] for config in ("default", "single-thread"))
     outcomes = (Outcome.HANG, Outcome.UNBUILDABLE, Outcome.PASS)
-    cells = [cell(one, outcome) for one, outcome in zip(plain, outcomes, strict=True)]
-    cells += [cell(one, Outcome.PASS) for one in single]
+    cells = [cell(where, outcome) for where, outcome in zip(plain, outcomes, strict=True)]
+    cells += [cell(where, Outcome.PASS) for where in single]
     found = Page(made(stored([*plain, *single], cells, tmp_path)))
     assert [name.split() for name, _ in found.rows[1]] == [["H", "g"], ["p"], ["u", "g"], ["p"], ["p", "g", "t"], ["p"]]
     assert found.titles == ["hangs up to 2.9.0, passes from 2.11.0 on (cpu, 3.11, default)"]
@@ -152,7 +152,7 @@ def test_known_issues_are_footnotes(real: str) -> None:
 def test_unexpected_flaky_and_changed_are_marked(tmp_path: Path) -> None:
     """`!` and a class for what nobody expects, k/n for what comes and goes, a class for what changed."""
     where = environment("2.11.0")
-    attempts = tuple(attempt(one) for one in (Outcome.HANG, Outcome.PASS, Outcome.PASS))
+    attempts = tuple(attempt(outcome) for outcome in (Outcome.HANG, Outcome.PASS, Outcome.PASS))
     run = stored([where], [cell(where, Outcome.HANG, expected=False, attempts=attempts)], tmp_path)
     comparison = pages.compared(run)
     found = Page(made(run, comparison))
@@ -216,13 +216,26 @@ def test_details_of_a_hang(real: str) -> None:
     assert facts["change"] == {"kind": "regression", "was": "pass"}
 
 
+def test_stacks_of_an_older_record_are_shown_as_they_are(tmp_path: Path) -> None:
+    """A record without stacks in its diagnosis has the text that was written for people, in one piece."""
+    attempts = tmp_path / "runs" / "r" / "attempts"
+    attempts.mkdir(parents=True)
+    (attempts / "diagnosis.txt").write_text("GIL cycle: x\n\nthread 1\n    f\n\nthread 2\n    g\n")
+    diagnosis = Diagnosis(summary="x", stuck=StuckThread(pid=1, tid=1))
+    hung = attempt(Outcome.HANG, stacks="runs/r/attempts", diagnosis=diagnosis)
+    here = environment("2.11.0")
+    run = stored([here], [cell(here, Outcome.HANG, attempts=(hung,))], tmp_path)
+    (text,) = Page(made(run)).details[0]["cells"]["0"]["texts"]
+    assert text[:2] == ["stacks", "GIL cycle: x\n\nthread 1\n    f\n\nthread 2\n    g\n"]
+
+
 def test_the_nearest_passing_environment(real: str) -> None:
     """A red cell names the passing environment that differs least, and in what."""
     found = Page(real)
     assert found.details[0]["cells"]["0"]["near"] == 1
     pair = found.shared["pairs"]["0.1"]
     assert pair["axes"] == [["torch", "2.11.0", "2.15.0"]]
-    assert ["nvidia-cublas", "13.1.0.3"] in [one[:2] for one in pair["packages"]]
+    assert ["nvidia-cublas", "13.1.0.3"] in [row[:2] for row in pair["packages"]]
 
 
 def test_outputs_that_are_gone_are_told(tmp_path: Path) -> None:
@@ -315,7 +328,7 @@ def test_names_alone_fill_a_page(tmp_path: Path) -> None:
 def test_a_pass_costs_little(tmp_path: Path) -> None:
     """Ten thousand passes are a page of some 300 bytes each."""
     environments = [environment(f"2.{place}.0") for place in range(50)]
-    cells = [cell(one, Outcome.PASS, f"family/case_{row}") for row in range(200) for one in environments]
+    cells = [cell(where, Outcome.PASS, f"family/case_{row}") for row in range(200) for where in environments]
     assert len(made(stored(environments, cells, tmp_path)).encode()) < 3_000_000
 
 
@@ -333,13 +346,13 @@ def test_pictures_are_well_formed(real: str) -> None:
     assert len(drawn) == 3
     for text in drawn:
         svg = ET.fromstring(text)  # noqa: S314  our own
-        *_, width, height = (float(one) for one in svg.attrib["viewBox"].split())
+        *_, width, height = (float(number) for number in svg.attrib["viewBox"].split())
         assert svg.find("title") is not None
-        for one in svg.iter():
+        for element in svg.iter():
             for name in ("x", "x1", "x2", "cx"):
-                assert -1 <= float(one.attrib.get(name, 0)) <= width + 1
+                assert -1 <= float(element.attrib.get(name, 0)) <= width + 1
             for name in ("y", "y1", "y2", "cy"):
-                assert -1 <= float(one.attrib.get(name, 0)) <= height + 1
+                assert -1 <= float(element.attrib.get(name, 0)) <= height + 1
 
 
 def test_the_line_of_a_bisection() -> None:
@@ -365,9 +378,9 @@ def test_names_that_look_alike_stay_apart(tmp_path: Path) -> None:
 def test_known_issue_of_a_script_that_was_renamed(tmp_path: Path) -> None:
     """The header is found by what the script said, else by its name."""
     where = environment("2.11.0")
-    one = Scenario(name="family/old", path=Path("x.py"), source_hash="abc", summary="what it does")
+    scenario = Scenario(name="family/old", path=Path("x.py"), source_hash="abc", summary="what it does")
     known = cell(where, Outcome.FAIL, "family/new", source_hash="abc", known="as ever")
-    assert "what it does: <em>as ever</em>" in made(stored([where], [known], tmp_path, [one]))
+    assert "what it does: <em>as ever</em>" in made(stored([where], [known], tmp_path, [scenario]))
 
 
 def test_machines_that_disagree_are_told(tmp_path: Path) -> None:

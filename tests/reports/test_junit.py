@@ -9,10 +9,10 @@ from typing import Any
 import junitparser
 import pytest
 
-from matrix.cli.exits import exit_code
+from matrix.cli.session import exit_code
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
 from matrix.records.stored_runs import StoredRun
-from reports.junit import ELEMENTS, element_of, junit_xml
+from reports.junit import element_of, junit_xml
 from tests.reports.test_table import NEW, OLD, cell, environment, result
 
 COMMAND = "whichtorch matrix"
@@ -31,11 +31,11 @@ def only(cell: Cell, environment: Environment = NEW) -> Any:
 
 
 def properties(element: Any) -> dict[str, str]:
-    return {one.name: one.value for one in element.child(junitparser.Properties) or ()}
+    return {item.name: item.value for item in element.child(junitparser.Properties) or ()}
 
 
 def attempts(*outcomes: Outcome, **fields: Any) -> tuple[Attempt, ...]:
-    return tuple(Attempt(outcome=one, seconds=1, stopped_by=StoppedBy.EXIT, **fields) for one in outcomes)
+    return tuple(Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT, **fields) for outcome in outcomes)
 
 
 def test_a_suite_per_environment_with_what_it_is() -> None:
@@ -62,8 +62,8 @@ def test_a_suite_per_environment_with_what_it_is() -> None:
 def test_every_outcome_has_its_element(outcome: Outcome) -> None:
     """What nobody expects is a failure, an error or skipped by its outcome, which is the type; only a pass is none."""
     elements = only(cell(NEW, outcome, expected=outcome is Outcome.PASS)).result
-    found = [(type(one).__name__.lower(), one.type) for one in elements]
-    assert found == ([] if outcome is Outcome.PASS else [(ELEMENTS[outcome], str(outcome))])
+    found = [(type(result_element).__name__.lower(), result_element.type) for result_element in elements]
+    assert found == ([] if outcome is Outcome.PASS else [(outcome.row.junit, str(outcome))])
 
 
 def test_a_hang_says_where_it_is_stuck_and_how_to_go_on(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_hang_says_where_it_is_stuck_and_how_to_go_on(tmp_path: Path) -> None:
     assert lines[-1] == ("rerun: whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh")
 
 
-@pytest.mark.parametrize("outcome", [one for one in Outcome if one.is_red])
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome.is_red])
 def test_an_expected_failure_turns_nothing_red(outcome: Outcome) -> None:
     """A known issue is a plain case; its properties say what it is."""
     case = only(cell(NEW, outcome, known="issue 12", signature="stuck in take (a.py)"))
@@ -128,7 +128,7 @@ def test_a_flaky_cell_is_what_its_outcome_is() -> None:
 )
 def test_elements_agree_with_the_exit_code(cells: Sequence[Cell]) -> None:
     """There is a failure where the exit code is 1, an error and no failure where it is 3, and else neither."""
-    elements = {element_of(one) for one in cells}
+    elements = {element_of(shown) for shown in cells}
     implied = 1 if "failure" in elements else 3 if "error" in elements else 0
     assert implied == exit_code(cells)
 
@@ -153,7 +153,7 @@ def test_a_nightly_keeps_its_class_from_night_to_night() -> None:
         return environment(version, id=version, label=f"torch-{version}-nightly-cpu")
 
     def classes(*environments: Environment) -> list[str]:
-        suites = read(result([*environments], [cell(one, Outcome.PASS) for one in environments]))
+        suites = read(result([*environments], [cell(where, Outcome.PASS) for where in environments]))
         return [case.classname for suite in suites for case in suite]
 
     assert classes(nightly(1)) == classes(nightly(2)) == ["torch-nightly-nightly-cpu.family"]

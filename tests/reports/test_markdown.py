@@ -7,10 +7,12 @@ from pathlib import Path
 from matrix.compare.comparison import compare
 from matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
 from matrix.records.stored_runs import StoredRun
-from reports.markdown import COLUMNS, ISSUE, LIMIT, ROWS, markdown_lines
+from reports.markdown import COLUMNS, LIMIT, ROWS, markdown_lines
 from reports.sections import size_of
 from tests.reports import reading
 from tests.reports.test_table import COMMAND, MIXED, NEW, OLD, cell, environment, result, stored
+
+ISSUE = 65_000  # bytes: GitHub refuses an issue or a comment of more than 65,536 characters
 
 
 def text_of(report: Result) -> str:
@@ -70,7 +72,7 @@ def test_what_is_no_evidence_is_told_once() -> None:
     """An environment that cannot be had is one line, however many cells it has; so are cells alike."""
     gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel")
     cells = [cell(gone, Outcome.UNBUILDABLE, scenario=f"family/{n}", attempts=(), expected=False) for n in range(40)]
-    doubted = [cell(one, Outcome.PASS, reason=f"{UNOBSERVED}: why") for one in (OLD, NEW)]
+    doubted = [cell(where, Outcome.PASS, reason=f"{UNOBSERVED}: why") for where in (OLD, NEW)]
     text = text_of(result([gone, OLD, NEW], [*cells, *doubted, cell(OLD, Outcome.SLOW, expected=False, scenario="s")]))
     assert text.count("no wheel") == 1
     assert "- **unbuildable** `torch-9.9.9-pypi`: no wheel" in text
@@ -84,7 +86,7 @@ def test_failures_are_shown_with_the_ends_of_what_they_wrote(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     (folder / "err").write_text("Traceback\n```\n@torvalds\n")
     attempt = Attempt(outcome=Outcome.FAIL, seconds=1, stopped_by=StoppedBy.EXIT, stderr="runs/r/err")
-    cells = [cell(one, Outcome.FAIL, expected=False, signature="E in f", attempts=(attempt,)) for one in (OLD, NEW)]
+    cells = [cell(where, Outcome.FAIL, expected=False, signature="E in f", attempts=(attempt,)) for where in (OLD, NEW)]
     text = "\n".join(markdown_lines(StoredRun(folder=folder, result=result([OLD, NEW], cells)), COMMAND))
     assert text.count("Traceback") == 1
     assert "````text\nTraceback\n```\n@torvalds\n````" in text
@@ -93,7 +95,7 @@ def test_failures_are_shown_with_the_ends_of_what_they_wrote(tmp_path: Path) -> 
 def test_a_wide_run_continues_in_tables_below() -> None:
     """Sixty nightlies are tables of ten columns."""
     nights = [environment(f"2.16.0.dev{day:02d}") for day in range(60)]
-    found = list(reading.tables(text_of(result(nights, [cell(one, Outcome.FAIL) for one in nights]))))
+    found = list(reading.tables(text_of(result(nights, [cell(where, Outcome.FAIL) for where in nights]))))
     assert [len(table[0]) for table in found] == [COLUMNS + 1] * 6
 
 
@@ -115,31 +117,31 @@ def huge() -> Result:
     environments = [environment(f"2.{minor}.0") for minor in range(10)]
     cells = []
     for number in range(1000):
-        for place, one in enumerate(environments):
+        for place, where in enumerate(environments):
             name = f"family/a_case_with_a_rather_long_name_{number}"
             if (number + place) % 500 == 499:
                 cells.append(
-                    cell(one, Outcome.HANG, expected=False, scenario=name, signature=f"stuck in hang_{number}")
+                    cell(where, Outcome.HANG, expected=False, scenario=name, signature=f"stuck in hang_{number}")
                 )
             elif number % 2:
                 words = f"é{'long ' * 1000}{number} {place}"
-                cells.append(cell(one, Outcome.FAIL, expected=place % 2 == 0, scenario=name, signature=words))
+                cells.append(cell(where, Outcome.FAIL, expected=place % 2 == 0, scenario=name, signature=words))
             else:
-                cells.append(cell(one, Outcome.PASS, scenario=name))
+                cells.append(cell(where, Outcome.PASS, scenario=name))
     return result(environments, cells)
 
 
 def test_ten_thousand_cells_fit_and_no_hang_is_lost() -> None:
     """The limit holds, in bytes; all unexpected hangs are there, and what is not is counted."""
     report = huge()
-    hangs = [one for one in report.cells if one.outcome is Outcome.HANG]
+    hangs = [found for found in report.cells if found.outcome is Outcome.HANG]
     assert len(hangs) == 20
     for limit in (LIMIT, ISSUE):
         lines = list(markdown_lines(stored(report), COMMAND, limit=limit))
         assert limit * 0.9 < size_of(lines) <= limit
         assert sum(line.startswith("- **HANG!**") for line in lines) == len(hangs)
         shown = sum(line.startswith("- **FAIL") for line in lines)
-        red = sum(one.outcome is Outcome.FAIL and not one.expected for one in report.cells)
+        red = sum(found.outcome is Outcome.FAIL and not found.expected for found in report.cells)
         note = f"*Left out to stay below {limit // 1000} kB: {red - shown:,} other failures that nobody expects"
         assert 0 < shown < red
         assert any(line.startswith(note) for line in lines)

@@ -20,10 +20,13 @@ def piece(interest: Interest, text: str) -> Piece:
 @given(SECTIONS, st.integers(0, 3000))
 def test_it_fits_and_cuts_nothing_without_need(sections: list[Section], more: int) -> None:
     """Whatever there is, the limit holds; and what fits is there whole, without a note."""
-    frame = sum(size_of((*one.head, *one.tail)) + NOTE for one in sections)
+    frame = sum(size_of((*section.head, *section.tail)) + NOTE for section in sections)
     assert size_of(fitted(sections, frame + more)) <= frame + more
     whole = [
-        line for one in sections for part in (one.head, *(it.lines for it in one.pieces), one.tail) for line in part
+        line
+        for section in sections
+        for part in (section.head, *(it.lines for it in section.pieces), section.tail)
+        for line in part
     ]
     assert list(fitted(sections, size_of(whole))) == whole
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
 from matrix.records.stored_runs import StoredRun
 from reports.markdown import markdown_lines
-from reports.table import code, legend_lines, matrix_lines, red_lines
+from reports.table import code, legend_lines, matrix_lines, red_lines, summary_lines
 
 COMMAND = "whichtorch matrix"
 
@@ -20,13 +20,14 @@ def environment(torch: str, config: str = "default", **fields: object) -> Enviro
         "config": config,
     }
     given |= {"python": "3.11.7", "build": "pypi", "options": ("--torch", torch, "--build", "pypi")}
-    return Environment(**(given | fields))  # type: ignore[arg-type]
+    return Environment.model_validate(given | fields)
 
 
 def cell(environment: Environment, outcome: Outcome, *, expected: bool = True, **fields: object) -> Cell:
     attempt = Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT, stderr="runs/r/attempts/1/stderr.txt")
-    defaults = {"scenario": "family/case", "variant": {"op": "mm"}, "seconds": 1, "attempts": (attempt,)}
-    return Cell(environment=environment.id, outcome=outcome, expected=expected, **(defaults | fields))  # type: ignore[arg-type]
+    given: dict[str, object] = {"environment": environment.id, "outcome": outcome, "expected": expected}
+    given |= {"scenario": "family/case", "variant": {"op": "mm"}, "seconds": 1, "attempts": (attempt,)}
+    return Cell.model_validate(given | fields)
 
 
 def result(environments: list[Environment], cells: list[Cell]) -> Result:
@@ -66,7 +67,7 @@ def test_table_has_scenarios_down_and_environments_across() -> None:
 def test_table_continues_below_where_the_screen_ends() -> None:
     """Sixty nightlies do not make one line of a thousand columns."""
     environments = [environment(f"2.16.0.dev202611{day:02d}") for day in range(1, 31)]
-    lines = list(matrix_lines(result(environments, [cell(one, Outcome.PASS) for one in environments]), 80))
+    lines = list(matrix_lines(result(environments, [cell(where, Outcome.PASS) for where in environments]), 80))
     assert max(map(len, lines)) <= 80
     assert sum(line.count("dev2026") for line in lines) == 30
 
@@ -95,7 +96,7 @@ def test_another_failure_is_told_from_the_most_common_one() -> None:
     """A cell that fails otherwise than most of its row is marked in the table, its legend, below it and in Markdown."""
     third = environment("2.15.0")
     gone = "AttributeError in <module> (case.py)"
-    cells = [cell(one, Outcome.FAIL, signature="AssertionError in f (x.py)") for one in (OLD, NEW)]
+    cells = [cell(where, Outcome.FAIL, signature="AssertionError in f (x.py)") for where in (OLD, NEW)]
     mixed = result([OLD, NEW, third], [*cells, cell(third, Outcome.FAIL, signature=gone)])
     row = next(line for line in matrix_lines(mixed, 100) if "family/case" in line)
     assert row.split() == ["family/case[op=mm]", "FAIL", "FAIL", "FAIL~"]
@@ -144,10 +145,58 @@ def test_environment_that_cannot_be_had_is_told_once() -> None:
 
 
 def test_known_failures_do_not_bury_the_rest() -> None:
-    """What nobody expects is told in full and first, of forty known failures only the first ones."""
+    """What nobody expects has a line each; up to three known failures have one, too, and more are one line."""
     known = [cell(OLD, Outcome.HANG, scenario=f"family/{n}") for n in range(40)]
     news = [cell(OLD, Outcome.HANG, scenario=f"family/new{n}", expected=False) for n in range(20)]
     lines = list(red_lines(stored(result([OLD], [*known, *news])), COMMAND))
     assert all(line.startswith("HANG!") for line in lines[:20])
-    assert all(line.startswith("HANG (expected)") for line in lines[20:32])
-    assert lines[32:] == ["and 28 more, all expected: `report` tells of each"]
+    assert lines[20:] == ["40 known failures are as expected; `report` shows each"]
+    lines = list(red_lines(stored(result([OLD], [*known[:3], *news])), COMMAND))
+    assert all(line.startswith("HANG (expected)") for line in lines[20:])
+    assert len(lines) == 23
+
+
+def test_several_kinds_of_expected_cells_are_counted_apart() -> None:
+    """Known failures and doubted passes are not the same."""
+    cells = [cell(OLD, Outcome.FAIL, scenario=f"family/{n}") for n in range(4)]
+    cells.append(cell(OLD, Outcome.VACUOUS, scenario="family/other"))
+    assert list(red_lines(stored(result([OLD], cells)), COMMAND)) == [
+        "4 known failures, 1 doubted pass are as expected; `report` shows each"
+    ]
+
+
+def called(command: str) -> str:
+    return f"nox -s {command} --"
+
+
+def test_a_run_as_expected_ends_in_one_sentence_and_the_next_command() -> None:
+    """Nothing is wrong, and the page is the next thing to look at."""
+    cells = [cell(OLD, Outcome.HANG), cell(NEW, Outcome.PASS)]
+    assert list(summary_lines(result([OLD, NEW], cells), called)) == [
+        "2 cells, all as expected; nothing hangs that should not",
+        "next: nox -s report  # makes a page that shows each cell",
+    ]
+
+
+def test_the_summary_counts_what_is_not_as_expected() -> None:
+    """The worst unexpected cell is the one to bisect; one that passes can only be run again."""
+    gone = environment("9.9.9", outcome=Outcome.UNBUILDABLE, reason="no wheel")
+    cells = [cell(OLD, Outcome.FAIL, expected=False), cell(NEW, Outcome.HANG, expected=False, scenario="family/worst")]
+    cells += [cell(gone, Outcome.UNBUILDABLE, expected=False, attempts=()), cell(OLD, Outcome.VACUOUS, scenario="s")]
+    assert list(summary_lines(result([OLD, NEW, gone], cells), called)) == [
+        "4 cells, 2 not as expected, 1 kept from running; 1 hang that should not; 1 doubted pass",
+        "next: nox -s bisect -- 'family/worst[op=mm]' --build pypi  # finds the release that changed it",
+    ]
+    passed = result([OLD], [cell(OLD, Outcome.PASS, expected=False)])
+    assert list(summary_lines(passed, called))[1] == (
+        "next: nox -s matrix -- --torch 2.11.0 --build pypi --scenario 'family/case[op=mm]' --fresh  # runs it again"
+    )
+
+
+def test_the_summary_of_a_run_that_was_stopped_says_what_is_missing() -> None:
+    """An interrupted run does not look like a good one."""
+    stopped = result([OLD], [cell(OLD, Outcome.PASS)])
+    stopped = stopped.model_copy(update={"run": stopped.run.model_copy(update={"planned": 5})})
+    assert next(summary_lines(stopped, called)) == (
+        "1 cell, all as expected, 4 of 5 not run; nothing hangs that should not"
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from matrix.cli import Exit, exit_code
-from matrix.explain.explainer import Evidence
+from matrix.explain.explainer import RecordedEvidence
 from matrix.explain.explanation import explain
 from matrix.model import Condition, Outcome, Result, Role, Run
 from matrix.plan import planning
@@ -135,16 +135,16 @@ def stuck_in_mm(task: Task) -> Ending:
 
 def test_the_stacks_of_a_hang_tell_of_its_conditions(tmp_path: Path) -> None:
     """They are shown beside the hang, which stays one, and a later run knows them with the rest."""
-    asked = (MM, Condition(op="aten::mm", thread="main"), Condition(op="aten::mm", grad_mode=True))
+    conditions = (MM, Condition(op="aten::mm", thread="main"), Condition(op="aten::mm", grad_mode=True))
     for is_reused in (False, True):
-        cell = run(tmp_path, planned(tmp_path, conditions=asked), stuck_in_mm).run.cells[0]
+        cell = run(tmp_path, planned(tmp_path, conditions=conditions), stuck_in_mm).run.cells[0]
         assert (cell.outcome, bool(cell.reused)) == (Outcome.HANG, is_reused)
         assert [result.met for result in cell.conditions] == [True, False, None]
         assert cell.conditions[1].seen == "aten::mm was dispatched in another thread, not in the main one"
 
 
 @pytest.mark.parametrize(
-    ("asked", "behave", "told"),
+    ("conditions", "behave", "shown"),
     [
         ((MM,), stuck_in_mm, "conditions met"),
         ((Condition(op="aten::bmm"),), stuck_in_mm, "conditions: not known whether aten::bmm was dispatched"),
@@ -153,18 +153,18 @@ def test_the_stacks_of_a_hang_tell_of_its_conditions(tmp_path: Path) -> None:
     ],
 )
 def test_a_hang_is_shown_with_its_conditions(
-    tmp_path: Path, asked: tuple[Condition, ...], behave: Behave, told: str
+    tmp_path: Path, conditions: tuple[Condition, ...], behave: Behave, shown: str
 ) -> None:
     """The cell's line says what became of them, and `explain` too; where none are declared, or seen, neither does."""
-    cells = planned(tmp_path, conditions=asked)
+    cells = planned(tmp_path, conditions=conditions)
     ended = run(tmp_path, cells, behave)
     result = Result(run=Run(id="1", started=""), environments=ended.run.environments, cells=ended.run.cells)
     (line,) = red_lines(StoredRun(folder=tmp_path, result=result), "whichtorch matrix")
     what = ended.run.cells[0].what
-    assert line.partition("; log ")[0].endswith(f"  torch-2.0.0-pypi: {what}" + (f"; {told}" if told else ""))
-    seen = Evidence.stored(tmp_path, read_records(tmp_path)).of(cells[0].scenario, {}, None)
-    shown = [line.strip() for line in explanation_lines(explain("one", seen), "", "") if "conditions" in line]
-    assert shown == ([f"{told}, where it hangs (torch-2.0.0-pypi)"] if told else [])
+    assert line.partition("; log ")[0].endswith(f"  torch-2.0.0-pypi: {what}" + (f"; {shown}" if shown else ""))
+    seen = RecordedEvidence.stored(tmp_path, read_records(tmp_path)).of(cells[0].scenario, {}, None)
+    explained = [line.strip() for line in explanation_lines(explain("one", seen), "", "") if "conditions" in line]
+    assert explained == ([f"{shown}, where it hangs (torch-2.0.0-pypi)"] if shown else [])
 
 
 @pytest.mark.parametrize(

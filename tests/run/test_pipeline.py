@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def scenario(tmp_path: Path, name: str, **fields: object) -> Scenario:
     path = tmp_path / f"{name}.py"
     path.write_text("")
-    return Scenario(name=name, path=path, source_hash=f"hash of {name}", **fields)  # type: ignore[arg-type]
+    return Scenario.model_validate({"name": name, "path": path, "source_hash": f"hash of {name}"} | fields)
 
 
 def requests(*versions: str) -> list[Request]:

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from matrix.errors import UsageError
 from matrix.model import Condition, Expectation, Outcome, Scenario
 from matrix.suite import selection
-from matrix.suite.selection import ScenarioError, agrees, expected, read_scenario, select, variant_environ, variants_of
+from matrix.suite.headers import ScenarioError, read_scenario
+from matrix.suite.selection import agrees, expected, select, variant_environ, variants_of
+from tests import contract
 
 SUITE = selection.suite()
 WHERE = {"python": "3.11.7", "build": "pypi", "config": "default"}
@@ -97,9 +99,9 @@ def test_a_script_needs_no_header(tmp_path: Path, source: str) -> None:
     """A script of a user's own gets the defaults and is called by its path."""
     path = tmp_path / "repro.py"
     path.write_bytes(source.encode("latin-1"))
-    found = read_scenario(path)
-    assert (found.name, found.timeout, found.variants) == (path.as_posix(), 60, {})
-    assert not found.in_suite
+    case = read_scenario(path)
+    assert (case.name, case.timeout, case.variants) == (path.as_posix(), 60, {})
+    assert not case.in_suite
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -142,8 +144,8 @@ def test_a_script_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_a_script_of_the_suite_is_named_by_its_place() -> None:
     """Read by its path alone, a script of the suite is still the same scenario."""
-    for found in SUITE:
-        assert read_scenario(found.path) == found
+    for case in SUITE:
+        assert read_scenario(case.path) == case
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
@@ -163,11 +165,11 @@ def test_what_was_written_is_what_is_read(summary: str, tags: list[str], timeout
 
     header = f"summary = {toml(summary)}\ntags = {toml(tags)}\ntimeout = {timeout}\n[variants]\na = {toml(values)}"
     with tempfile.TemporaryDirectory() as folder:
-        found = read_scenario(script(Path(folder), header))
-    assert found.summary == summary
-    assert list(found.tags) == tags
-    assert found.timeout == timeout
-    assert found.variants == {"a": tuple(values)}
+        case = read_scenario(script(Path(folder), header))
+    assert case.summary == summary
+    assert list(case.tags) == tags
+    assert case.timeout == timeout
+    assert case.variants == {"a": tuple(values)}
 
 
 TOML_PIECES = st.sampled_from(
@@ -269,7 +271,7 @@ threads = [1, 2]
         ("[variants]\nGrad = ['on']", "3: variants.Grad: names are lower-case letters, digits and _"),
         (
             "[variants]\nhooks = ['on']",
-            "3: variants.hooks: taken, as are attempt, home, hooks, ",
+            "3: variants.hooks: taken, as are attempt, command, fetch, home, hooks, native, ",
         ),
         ("native = ['none.cpp']", "2: native: there is no file 'none.cpp' beside the script"),
         ("native = 'none.cpp'", "2: native: must be a list, in [brackets]"),
@@ -297,9 +299,18 @@ threads = [1, 2]
 )
 def test_a_mistake_has_its_place_and_remedy(tmp_path: Path, header: str, mistake: str) -> None:
     """Each kind of mistake is told in a user's words, at its line."""
-    found = mistakes_of(script(tmp_path, header.strip(" ")))
-    assert len(found) == 1
-    assert found[0].startswith(mistake)
+    mistakes = mistakes_of(script(tmp_path, header.strip(" ")))
+    assert len(mistakes) == 1
+    assert mistakes[0].startswith(mistake)
+
+
+def test_no_variant_may_take_the_name_of_a_variable(tmp_path: Path) -> None:
+    """A variant `stacks` would be WHICHTORCH_STACKS: every variable that the contract promises is taken."""
+    names = [name.removeprefix("WHICHTORCH_").lower() for name in contract.words("variable", "set by", "meaning")]
+    assert {"stacks", "fetch", "command", "pytorch_index"} < set(names)
+    header = "[variants]\n" + "\n".join(f"{name} = ['on']" for name in names)
+    expected_starts = [f"{line}: variants.{name}: taken, as are " for line, name in enumerate(names, 3)]
+    assert [mistake.partition("attempt, ")[0] for mistake in mistakes_of(script(tmp_path, header))] == expected_starts
 
 
 @pytest.mark.parametrize(
@@ -323,22 +334,22 @@ def test_a_header_marked_wrongly_is_not_passed_over(tmp_path: Path, source: str,
     """A header that is nearly one would silently become a script without one."""
     path = tmp_path / "case.py"
     path.write_text(source)
-    found = mistakes_of(path)
-    assert len(found) == 1
-    assert found[0].startswith(mistake)
+    mistakes = mistakes_of(path)
+    assert len(mistakes) == 1
+    assert mistakes[0].startswith(mistake)
 
 
 def test_all_files_of_a_suite_are_told_at_once(tmp_path: Path) -> None:
     """One message names the mistakes of every header, by file and line."""
-    one = script(tmp_path, "timeout = 0", "b/one.py")
-    two = script(tmp_path, "tags = 1\nsumary = ''", "a/two.py")
+    second = script(tmp_path, "timeout = 0", "b/one.py")
+    first = script(tmp_path, "tags = 1\nsumary = ''", "a/two.py")
     with pytest.raises(ScenarioError) as caught:
         selection.suite(tmp_path)
     assert caught.value.message.splitlines() == [
         "3 mistakes in scenario headers:",
-        f"  {two}:2: tags: must be a list, in [brackets]",
-        f"  {two}:3: sumary: unknown key; did you mean 'summary'?",
-        f"  {one}:2: timeout: must be more than 0",
+        f"  {first}:2: tags: must be a list, in [brackets]",
+        f"  {first}:3: sumary: unknown key; did you mean 'summary'?",
+        f"  {second}:2: timeout: must be more than 0",
     ]
     assert "timeout" in caught.value.hint
 
@@ -350,30 +361,30 @@ def test_a_suite_is_every_script_by_family(tmp_path: Path) -> None:
     """Scripts below the root's folders are named by folder and file; others are no scenarios."""
     for name in ("b/two.py", "a/one.py", "a/_shared.py", "__pycache__/x.py", "header.py", "a/notes.txt"):
         script(tmp_path, "", name)
-    found = selection.suite(tmp_path)
-    assert [each.name for each in found] == ["a/one", "b/two"]
-    assert all(each.in_suite for each in found)
+    scenarios = selection.suite(tmp_path)
+    assert [each.name for each in scenarios] == ["a/one", "b/two"]
+    assert all(each.in_suite for each in scenarios)
 
 
-@pytest.mark.parametrize("found", SUITE, ids=lambda found: found.name)
-def test_every_script_is_one_that_a_user_could_run(found: Scenario) -> None:
+@pytest.mark.parametrize("case", SUITE, ids=lambda case: case.name)
+def test_every_script_is_one_that_a_user_could_run(case: Scenario) -> None:
     """Each has a summary and tags, reads under Python 3.8, hides no module, and has a default for every variant."""
-    source = found.path.read_text(encoding="utf-8")
+    source = case.path.read_text(encoding="utf-8")
     ast.parse(source, feature_version=(3, 8))
-    assert found.summary
-    assert found.tags
-    assert found.path.stem not in sys.stdlib_module_names  # its folder is the first to be searched
-    assert found.on_request == found.name.startswith("control/")
-    for name in found.variants:
+    assert case.summary
+    assert case.tags
+    assert case.path.stem not in sys.stdlib_module_names  # its folder is the first to be searched
+    assert case.on_request == case.name.startswith("control/")
+    for name in case.variants:
         assert f'os.environ.get("WHICHTORCH_{name.upper()}", ' in source
 
 
 def test_the_controls_cover_what_a_script_can_come_to() -> None:
     """There is a control for every outcome that one run of a script decides."""
     controls = select(SUITE, ["control/*"])
-    announced = {line.outcome for found in controls for line in found.expect}
+    announced = {line.outcome for case in controls for line in case.expect}
     assert announced == {"pass", "skip", "fail", "crash", "hang", "oom"}
-    assert all(expected(found, {}, torch="", **WHERE) for found in controls)
+    assert all(expected(case, {}, torch="", **WHERE) for case in controls)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +392,7 @@ def test_the_controls_cover_what_a_script_can_come_to() -> None:
 )
 def test_controls_end_as_they_say(tmp_path: Path, name: str, code: int) -> None:
     """A control that ends by itself does so with the exit code of its outcome, without torch."""
-    path = next(found.path for found in SUITE if found.name == f"control/{name}")
+    path = next(case.path for case in SUITE if case.name == f"control/{name}")
     environ = os.environ | {"WHICHTORCH_SECONDS": "0.1"}
     command = [sys.executable, "-I", "-X", "faulthandler=0", str(path)]
     ended = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, timeout=60, check=False)
@@ -391,7 +402,7 @@ def test_controls_end_as_they_say(tmp_path: Path, name: str, code: int) -> None:
 @pytest.mark.parametrize("work", ["sleep", "subprocess", "output", "compile"])
 def test_every_kind_of_slow_work_ends(tmp_path: Path, work: str) -> None:
     """Each variant of the slow control ends well, and says so."""
-    path = next(found.path for found in SUITE if found.name == "control/slow")
+    path = next(case.path for case in SUITE if case.name == "control/slow")
     environ = os.environ | {"WHICHTORCH_SECONDS": "0.1", "WHICHTORCH_WORK": work}
     command = [sys.executable, str(path)]
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
@@ -401,7 +412,7 @@ def test_every_kind_of_slow_work_ends(tmp_path: Path, work: str) -> None:
 @pytest.mark.parametrize("name", ["deadlock", "gil_deadlock", "spin_python", "spin_native"])
 def test_hanging_controls_do_not_end(name: str) -> None:
     """A control that hangs is still there after a while."""
-    path = next(found.path for found in SUITE if found.name == f"control/{name}")
+    path = next(case.path for case in SUITE if case.name == f"control/{name}")
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([sys.executable, str(path)], timeout=0.7, check=False, capture_output=True)
 
@@ -442,7 +453,7 @@ SOME = [
 )
 def test_globs_select(globs: list[str], names: list[str]) -> None:
     """Globs, tags and paths select; what runs on request does so only when its family is spelt out."""
-    assert [found.name for found in select(SOME, globs)] == names
+    assert [case.name for case in select(SOME, globs)] == names
 
 
 @pytest.mark.parametrize(
@@ -461,7 +472,7 @@ def test_globs_select(globs: list[str], names: list[str]) -> None:
 def test_brackets_narrow_to_variants(globs: list[str], variants: list[dict[str, tuple[str, ...]]]) -> None:
     """NAME[variant=value] runs just those variants; brackets without "=" stay a glob's own."""
     suite_of_one = [scenario("meta_mm/linear", variants={"op": ("mm", "add"), "grad": ("on", "off")})]
-    assert [found.variants for found in select(suite_of_one, globs)] == variants
+    assert [case.variants for case in select(suite_of_one, globs)] == variants
 
 
 def test_unknown_variant_is_told_with_the_known() -> None:
@@ -505,8 +516,8 @@ def test_everything_of_an_empty_suite_is_nothing() -> None:
 
 def test_variants_are_multiplied_in_the_header_s_order() -> None:
     """The last variant changes first."""
-    found = scenario("a/b", variants={"op": ("mm", "add"), "grad": ("on", "off")})
-    assert variants_of(found) == [
+    case = scenario("a/b", variants={"op": ("mm", "add"), "grad": ("on", "off")})
+    assert variants_of(case) == [
         {"op": "mm", "grad": "on"},
         {"op": "mm", "grad": "off"},
         {"op": "add", "grad": "on"},
@@ -593,7 +604,7 @@ def test_specifiers_choose_releases(version: str, specifier: str, applies: bool)
 
 def test_the_first_line_that_applies_is_taken() -> None:
     """Exceptions stand before the rule; all that a line names must apply."""
-    found = scenario(
+    case = scenario(
         "a/b",
         variants={"threads": ("1", "2")},
         expect=[
@@ -604,7 +615,7 @@ def test_the_first_line_that_applies_is_taken() -> None:
     )
 
     def outcome(threads: str, python: str = "3.11.7", build: str = "pypi", config: str = "default") -> str | None:
-        line = expected(found, {"threads": threads}, torch="2.11.0", python=python, build=build, config=config)
+        line = expected(case, {"threads": threads}, torch="2.11.0", python=python, build=build, config=config)
         return line.outcome if line else None
 
     assert outcome("2") == "hang"
@@ -624,6 +635,6 @@ def test_what_is_expected_where_a_header_says_nothing(outcome: Outcome) -> None:
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_what_is_expected_where_a_header_says_so(outcome: Outcome) -> None:
     """Only what was announced is expected: a pass is news too. A skip contradicts nothing."""
-    found = scenario("a/b", expect=[{"outcome": "hang", "torch": "<2.12"}])
-    assert agrees(outcome, expected(found, {}, torch="2.11.0", **WHERE)) == (outcome in {"hang", "skip"})
-    assert agrees(outcome, expected(found, {}, torch="2.12.0", **WHERE)) == (outcome in {"pass", "skip"})
+    case = scenario("a/b", expect=[{"outcome": "hang", "torch": "<2.12"}])
+    assert agrees(outcome, expected(case, {}, torch="2.11.0", **WHERE)) == (outcome in {"hang", "skip"})
+    assert agrees(outcome, expected(case, {}, torch="2.12.0", **WHERE)) == (outcome in {"pass", "skip"})

@@ -29,12 +29,12 @@ class Index:
     dying: int = 0  # so many next answers end half-way
     held: threading.Event | None = None  # answers wait until it is set
     at: str = ""  # only where the path holds this does it fail, die or wait
-    asked: list[str] = field(default_factory=list)  # paths, in order
+    paths: list[str] = field(default_factory=list)  # that were requested, in order
     arrived: threading.Event = field(default_factory=threading.Event)  # something was asked
 
     def pages_of(self, project: str) -> int:
         """Return how often a project's page was asked for."""
-        return self.asked.count(f"/simple/{project}/")
+        return self.paths.count(f"/simple/{project}/")
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def serve(folder: Path) -> Iterator[Index]:
     index = Index(folder=folder)
 
     class Handler(_Handler):
-        told = index
+        index_state = index
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -60,7 +60,7 @@ def serve(folder: Path) -> Iterator[Index]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    told: Index
+    index_state: Index
     protocol_version = "HTTP/1.1"
 
     def handle(self) -> None:
@@ -68,8 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def do_GET(self) -> None:
-        index, path = self.told, unquote(self.path)
-        index.asked.append(path)
+        index, path = self.index_state, unquote(self.path)
+        index.paths.append(path)
         index.arrived.set()
         if index.held is not None and index.at in path:
             index.held.wait(TIMEOUT)
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  the name that http.server looks for
 
     def _page(self, project: str) -> None:
-        index = self.told
+        index = self.index_state
         wheels = [wheel for wheel in sorted(index.folder.glob("*.whl")) if _project(wheel) == project]
         if not wheels:
             self._answer(404, b"", "text/plain")
@@ -100,14 +100,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, page_html.encode(), "text/html")
 
     def _attributes(self, wheel: Path) -> str:
-        yanked = self.told.yanked.get(wheel.name)
+        yanked = self.index_state.yanked.get(wheel.name)
         mark = "" if yanked is None else f' data-yanked="{yanked}"'
-        digest = self.told.digests.get(wheel.name)
+        digest = self.index_state.digests.get(wheel.name)
         fragment = "" if digest is None else f"#sha256={digest}"
         return f'href="/files/{quote(wheel.name)}{fragment}"{mark}'
 
     def _described(self, wheel: Path) -> dict[str, object]:
-        index = self.told
+        index = self.index_state
         found: dict[str, object] = {
             "filename": wheel.name,
             "url": f"/files/{quote(wheel.name)}",
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         return found
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:
-        index = self.told
+        index = self.index_state
         dies = bool(index.dying) and status == 200 and index.at in unquote(self.path) and self.command == "GET"
         self.send_response(status)
         self.send_header("Content-Type", kind)

@@ -127,7 +127,7 @@ def _write(
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{claims}.dist-info"
-    metadata = [f"Name: {name}", f"Version: {claims}", *(f"Requires-Dist: {one}" for one in requires)]
+    metadata = [f"Name: {name}", f"Version: {claims}", *(f"Requires-Dist: {requirement}" for requirement in requires)]
     files = files | {
         f"{info}/METADATA": "Metadata-Version: 2.1\n" + "\n".join(metadata) + "\n",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n",

@@ -15,9 +15,9 @@ from matrix.bisect.axes.suspects import Suspects
 from matrix.bisect.ledger import workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.environments import configs
-from matrix.environments.built_commits import BuiltCommits
+from matrix.environments.built_commits import BuiltCommits, CommitBuild
 from matrix.errors import UsageError
-from matrix.plan.planning import judging
+from matrix.model import judging_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,16 +37,14 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
     assert request.source is not None
     checkout = Checkout.at(request.source.checkout)
     bounds, change = _bounds(request, checkout)
-    cache = BuiltCommits(
-        request.home,
+    build = CommitBuild(
         folder=checkout.folder,
         command=request.source.command,
         interpreter=_interpreter(request.source, checkout),
-        config=configs.config_named(request.file.axes.config[0], request.file.configs),
-        go_to=checkout.go_to,
         timeout=request.source.timeout,
-        fresh=request.fresh,
     )
+    config = configs.config_named(request.file.axes.config[0], request.file.configs)
+    cache = BuiltCommits(request.home, build, config, checkout.go_to, fresh=request.fresh)
     refuse(checkout)
     with workbench(request, cache, show) as bench, borrowed(checkout, request.home):
         known = Suspects.between(
@@ -211,7 +209,7 @@ class CommitSearch:
         ledger, position = self.known.ledger, self.known.position[commit]
         planned = ledger.planned(position, repeat=runs, until=until)
         records = ledger.recorded(planned)
-        if any(record.attempt.outcome in planned.options.until for record in judging(records)):
+        if any(record.attempt.outcome in planned.options.until for record in judging_records(records)):
             planned = ledger.planned(position)  # one run is enough, and it is recorded
         sighting = ledger.sightings.get(position)
         if planned.is_settled(records):

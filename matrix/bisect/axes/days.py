@@ -17,8 +17,8 @@ from matrix.bisect.driver import search_between
 from matrix.bisect.ledger import workbench
 from matrix.bisect.request import day_named
 from matrix.bisect.strategy.evidence import AnswerKind
-from matrix.environments.commander import CancelledError, InstallError
-from matrix.environments.index.releases import EVERY_RELEASE, is_exact_version
+from matrix.environments.commander import InstallError
+from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ class Days(Axis):
             before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
             try:
                 lock = self.resolver.locked(self.requirements, build, python, before=before)
-            except CancelledError:
-                raise
             except InstallError as error:
                 return locked_request((), self.base, problem=f"as of {self.values[position]}, {error.reason}")
             self._resolved[position] = locked_request(lock, self.base)

@@ -11,14 +11,13 @@ from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import Bisector
 from matrix.bisect.ledger import Ledger, workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
-from matrix.environments.commander import InstallError
+from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.configs import config_named
 from matrix.environments.resolution import locked_versions
 from matrix.errors import PreventedError, UsageError
-from matrix.explain.deltas import minimal_set
+from matrix.explain.rules import minimal_set
 from matrix.model import Build, Request
-from matrix.plan import matrix_file
-from matrix.plan.naming import EXISTING
+from matrix.plan.expansion import EXISTING, expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +62,7 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
 def base_request(request: SearchRequest) -> Request:
     """Return a request for the build, Python and config that a search names, whatever its torch."""
     file = request.file.with_axes(torch=("latest",), keep_rows=True)
-    base = matrix_file.expand(file, cache=request.home / "cache").requests[0]
+    base = expand(file, cache=request.home / "cache").requests[0]
     if base.problem is not None:
         raise PreventedError(base.problem)
     return base
@@ -186,8 +185,8 @@ class Isolator:
         problem = None
         try:
             lock = self.resolver.locked(lock, self.base.build, self.base.python, constraints=limits)
-        except InstallError as error:
-            problem = error.reason
+        except (InstallError, CancelledError) as error:
+            problem = str(error)
         return locked_request(lock, self.base, problem=problem)
 
     def _needs(

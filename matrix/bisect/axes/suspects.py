@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger
-from matrix.bisect.strategy.batches import best_batch
 from matrix.bisect.strategy.evidence import Bracket, Change, Find, SearchVerdict
+from matrix.bisect.strategy.posterior import best_batch
 from matrix.bisect.strategy.view import Transition, View
 
 if TYPE_CHECKING:

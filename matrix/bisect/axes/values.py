@@ -15,7 +15,7 @@ from matrix.bisect.ledger import Ledger, workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Find, Purpose, SearchVerdict
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Outcome
-from matrix.plan import matrix_file
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +56,7 @@ def _requests(request: SearchRequest) -> dict[str, Request]:
     # the version is looked up once, because builds may differ in their latest version
     torch = _one_torch(request, _with_values(request.file, axis, named[:1]) if named else request.file)
     file = _with_values(request.file.with_axes(torch=(torch,)), axis, values)
-    expansion = matrix_file.expand(file, cache=request.home / "cache")
+    expansion = expand(file, cache=request.home / "cache")
     requests = {_value(each, axis): each for each in expansion.requests}
     if axis is AxisName.PYTHON and not named:  # a usual Python without wheels is no news
         requests = {value: each for value, each in requests.items() if each.problem is None}
@@ -75,7 +75,7 @@ def _with_values(file: MatrixFile, axis: AxisName, values: tuple[str, ...]) -> M
 
 def _one_torch(request: SearchRequest, file: MatrixFile) -> str:
     """Return the single version that the file means; without its local part if builds are compared."""
-    requests = matrix_file.expand(file, cache=request.home / "cache").requests
+    requests = expand(file, cache=request.home / "cache").requests
     usable = list(dict.fromkeys(each.torch for each in requests if each.problem is None))
     if not usable:
         raise PreventedError(str(requests[0].problem) if requests else "no environment is left to try")

@@ -11,7 +11,7 @@ from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import search_between
 from matrix.bisect.ledger import workbench
 from matrix.errors import PreventedError, UsageError
-from matrix.plan import matrix_file
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
 
     Raises UsageError or PreventedError where there is nothing to search; KeyboardInterrupt passes through.
     """
-    expansion = matrix_file.expand(request.file, cache=request.home / "cache")
+    expansion = expand(request.file, cache=request.home / "cache")
     usable = [each for each in expansion.requests if each.problem is None]
     if len(usable) < 2 and (problems := [each.problem for each in expansion.requests if each.problem]):
         raise PreventedError(problems[0])

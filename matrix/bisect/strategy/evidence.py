@@ -1,7 +1,8 @@
-"""The nouns of a search: what was seen where, what a probe costs, what comes out."""
+"""The nouns of a search: the runs so far, what a probe costs, the next probe and the answer."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ class SearchVerdict(StrEnum):
 
 
 class Change(StrEnum):
-    """What a boundary is, read from the older to the newer side."""
+    """What happens at a boundary, read from the older to the newer side."""
 
     FIX = "fix"
     REGRESSION = "regression"
@@ -33,12 +34,12 @@ class Change(StrEnum):
 
 
 class Find(StrEnum):
-    """What is asked for."""
+    """Which change is searched for."""
 
     FIX = "fix"
     REGRESSION = "regression"
-    ANY = "any"  # whichever the bounds show
-    ALL = "all"  # every boundary that sampling within the budget finds
+    ANY = "any"  # the one that the bounds show
+    ALL = "all"  # all that sampling within the budget finds
 
     def wants(self, change: Change) -> bool:
         """Return True where a boundary of this kind answers the question."""
@@ -53,7 +54,7 @@ class Purpose(StrEnum):
     NARROW = "narrow"  # inside the bracket
     SAMPLE = "sample"  # looking for a change that the bounds do not show
     CONFIRM = "confirm"  # once more, to be sure
-    SETTLE = "settle"  # with the longer limit, where the clock ended a run that was still moving
+    SETTLE = "settle"  # a run with the longer limit, where the clock ended one that was still moving
 
 
 class AnswerKind(StrEnum):
@@ -66,16 +67,16 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRun:
-    """One run, or one failed try to have one."""
+    """One run, or a failed try to make one."""
 
     position: int
     verdict: SearchVerdict
-    provisional: bool = False  # the clock ended it while it was still moving: void once a firm run is there
+    provisional: bool = False  # the clock ended it while it was still moving: ignored once there is a firm run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What is asked, and how sure the answer must be."""
+    """What to find, and how sure the answer must be."""
 
     find: Find = Find.ANY
     low: int = 0  # the bounds as asked for; positions outside them are used only to repair them
@@ -91,9 +92,9 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a probe costs, in seconds; equal weights unless told."""
+    """What a probe costs, in seconds. By default all runs cost the same."""
 
-    install: tuple[float, ...] = ()  # by position, 0 where it is installed already; () for nothing anywhere
+    install: tuple[float, ...] = ()  # by position, 0 where it is installed already; empty if no install costs
     good: float = 1.0  # a good run
     bad: float = 1.0  # a bad run: a hang costs its timeout
 
@@ -104,13 +105,13 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """All that a decision depends on: the order of the observations and how they came about do not matter."""
+    """All that a decision depends on. The order and the history of the observations do not matter."""
 
     size: int  # number of positions, ordered from old to new
     observations: tuple[ProbeRun, ...] = ()
     options: SearchOptions = field(default_factory=SearchOptions)
     costs: Costs = field(default_factory=Costs)
-    names: tuple[str, ...] = ()  # what positions are called in reasons
+    names: tuple[str, ...] = ()  # of positions, for reasons
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -122,11 +123,11 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextProbe:
-    """What to run next: up to `runs` runs at a position, ended early by `until` or by an untestable one."""
+    """What to run next: up to `runs` runs at a position. A run with `until` or an untestable one ends it early."""
 
     position: int
     runs: int = 1
-    until: SearchVerdict | None = None  # one such run says it all
+    until: SearchVerdict | None = None  # one run with this verdict is enough
     purpose: Purpose
     firm: bool = False  # with the longer limit
 
@@ -139,9 +140,9 @@ class Bracket:
     after: int
     change: Change
     confidence: float
-    untestable_between: tuple[int, ...] = ()  # seen to be
+    untestable_between: tuple[int, ...] = ()  # tried
     different_between: tuple[int, ...] = ()
-    untried_between: tuple[int, ...] = ()  # among untestable ones and taken for one of them, or the budget ended
+    untried_between: tuple[int, ...] = ()  # surrounded by untestable ones, or the budget ended
 
     @property
     def is_exact(self) -> bool:
@@ -151,16 +152,16 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnswer:
-    """What the evidence says. Boundaries of an inconclusive answer are brackets: nothing is blamed."""
+    """What the evidence says. The boundaries of an inconclusive answer are brackets that blame nothing."""
 
     kind: AnswerKind
     boundaries: tuple[Bracket, ...] = ()
     reasons: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """What was seen at one position. Provisional runs count until there is a firm one."""
+    """The runs at one position, by verdict. Provisional runs count until there is a firm one."""
 
     good: int = 0
     bad: int = 0
@@ -178,6 +179,11 @@ class Tally:
         return SearchVerdict.DIFFERENT if self.different else SearchVerdict.UNTESTABLE
 
     @property
+    def decisive(self) -> int:
+        """The number of runs that were good or bad."""
+        return self.good + self.bad
+
+    @property
     def is_mixed(self) -> bool:
         """True where runs disagree."""
         return bool(self.good and self.bad)
@@ -189,12 +195,9 @@ def tally(observations: Iterable[ProbeRun]) -> dict[int, Tally]:
     for observation in observations:
         by_position.setdefault(observation.position, []).append(observation)
     tallies = {}
-    for position in sorted(by_position):
-        seen = by_position[position]
-        decisive = [one for one in seen if one.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}]
-        firm = [one for one in decisive if not one.provisional]
-        counted = Tally(provisional=bool(decisive) and not firm)
-        for one in firm or decisive or seen:
-            setattr(counted, one.verdict.value, getattr(counted, one.verdict.value) + 1)
-        tallies[position] = counted
+    for position, runs in sorted(by_position.items()):
+        decisive = [run for run in runs if run.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}]
+        firm = [run for run in decisive if not run.provisional]
+        verdicts = Counter(run.verdict.value for run in firm or decisive or runs)
+        tallies[position] = Tally(provisional=bool(decisive) and not firm, **verdicts)
     return tallies

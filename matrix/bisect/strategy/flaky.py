@@ -1,48 +1,40 @@
-"""The flaky search: the next batch is the one that tells most per second, until the confidence is met."""
+"""The flaky search: the next batch is the one with the most information per second, until the confidence is met."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-from matrix.bisect.strategy import bounds, bracket
-from matrix.bisect.strategy.batches import best_batch
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, NextProbe, Purpose, SearchAnswer, SearchVerdict
-from matrix.bisect.strategy.view import Transition
+from matrix.bisect.strategy import bracket
+from matrix.bisect.strategy.evidence import AnswerKind, Change, NextProbe, Purpose, SearchAnswer, SearchVerdict
+from matrix.bisect.strategy.posterior import best_batch
+from matrix.bisect.strategy.view import Transition, widen_towards
 
 if TYPE_CHECKING:
     from matrix.bisect.strategy.posterior import Posterior
     from matrix.bisect.strategy.view import View
 
-MISFIT = 1e-4  # of passes: less likely than that, and the model of a single change is wrong
-DECISIVE = 3.0  # how much likelier, in nats, the other direction must be before the one asked for is given up
+MISFIT = 1e-4  # where the passes of a position are less likely than this, the model of a single change is wrong
+DECISIVE = 3.0  # nats by which the other direction must be likelier before it replaces the one asked for
 
 
 def decide(view: View) -> NextProbe | SearchAnswer:
-    """Return the next probe or the answer."""
-    checked = bounds.check_bounds(view)
-    if isinstance(checked, NextProbe):
-        return checked
-    if checked is None:
-        return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=("no two positions could be tested",))
+    """Return the next probe or the answer, once there are two testable bounds."""
     change, posterior = _orient(view)
     options, costs = view.search.options, view.search.costs
     if posterior.all_bad + posterior.none_bad >= options.confidence:
         side = -1 if (posterior.all_bad > posterior.none_bad) == (change is Change.REGRESSION) else 1
-        return bounds.widen_towards(view, side) or _none(posterior)
+        return widen_towards(view, side) or _no_change(posterior)
     closed = _closed(view)
     step, confidence = _likeliest(view, change, posterior, closed)
-    refuted = _passes_too_often(view, step, change) if step else []
-    if step and confidence >= options.confidence and refuted:
-        names = ", ".join(map(view.name, refuted))
-        reason = f"not a single change: {names} passed too often for versions that are bad now and then"
-        return SearchAnswer(
-            kind=AnswerKind.INCONCLUSIVE, boundaries=(view.boundary(step, confidence),), reasons=(reason,)
-        )
     if step and confidence >= options.confidence:
-        return _confirm(view, step) or SearchAnswer(
-            kind=AnswerKind.BOUNDARY, boundaries=(view.boundary(step, confidence),), reasons=_reasons(view, change)
-        )
+        boundaries = (view.boundary(step, confidence),)
+        if misfits := _passes_too_often(view, step, change):
+            names = ", ".join(map(view.name, misfits))
+            reason = f"not a single change: {names} passed too often for versions that are bad now and then"
+            return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, boundaries=boundaries, reasons=(reason,))
+        answer = SearchAnswer(kind=AnswerKind.BOUNDARY, boundaries=boundaries, reasons=_reasons(view, change))
+        return _confirm(view, step) or answer
     batch = best_batch(
         posterior,
         install=lambda position: costs.install_at(view.mirror(position, change)),
@@ -60,49 +52,55 @@ def decide(view: View) -> NextProbe | SearchAnswer:
 
 
 def partial(view: View) -> SearchAnswer:
-    """Return the narrowest bracket that holds the culprit with the confidence asked for, blaming none."""
+    """Return the narrowest bracket that holds the culprit with the confidence asked for. It blames no version."""
     change, posterior = _orient(view)
     labelled = sorted(view.mirror(position, change) for position in view.labelled)
     needed = view.search.options.confidence * (1 - posterior.all_bad - posterior.none_bad)
-    best: tuple[int, int] | None = None
-    for index, before in enumerate(labelled):
-        for after in labelled[index + 1 :]:
-            if posterior.between(before + 1, after) >= needed:
-                if best is None or after - before < best[1] - best[0]:
-                    best = before, after
-                break
+    pairs = [pair for pair in combinations(labelled, 2) if posterior.between(pair[0] + 1, pair[1]) >= needed]
+    narrowest = min(pairs, key=lambda pair: pair[1] - pair[0], default=None)
+    boundaries = []
+    if narrowest is not None:
+        step, confidence = _transition(view, narrowest, change, posterior)
+        boundaries.append(view.boundary(step, confidence))
     reasons = ("no version is blamed: the confidence asked for was not reached",)
-    if best is None:
-        return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=reasons)
-    before, after = sorted(view.mirror(position, change) for position in best)
+    return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, boundaries=tuple(boundaries), reasons=reasons)
+
+
+def _transition(
+    view: View, mirrored: tuple[int, int], change: Change, posterior: Posterior
+) -> tuple[Transition, float]:
+    """Return the transition between two mirrored positions, with its confidence."""
+    before, after = sorted(view.mirror(position, change) for position in mirrored)
     step = Transition(before=before, after=after, change=change)
-    bracketed = view.boundary(step, view.confidence(step, posterior))
-    return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, boundaries=(bracketed,), reasons=reasons)
+    return step, view.confidence(step, posterior)
 
 
 def _orient(view: View) -> tuple[Change, Posterior]:
     """Return the direction of the change: the one asked for unless the evidence is clearly against it."""
     low, high = view.reaches
-    find = view.search.options.find
-    both = {change: view.posterior(change, low, high, flaky=True) for change in Change}
-    asked = {change: DECISIVE if find is not Find.ALL and find.value == change.value else 0.0 for change in Change}
-    regression = both[Change.REGRESSION].log_evidence + asked[Change.REGRESSION]
-    change = Change.FIX if both[Change.FIX].log_evidence + asked[Change.FIX] > regression else Change.REGRESSION
-    return change, both[change]
+    posteriors = {change: view.posterior(change, low, high, flaky=True) for change in Change}
+
+    def weight(change: Change) -> float:
+        is_asked_for = view.search.options.find.value == change.value
+        return posteriors[change].log_evidence + (DECISIVE if is_asked_for else 0.0)
+
+    change = Change.FIX if weight(Change.FIX) > weight(Change.REGRESSION) else Change.REGRESSION
+    return change, posteriors[change]
 
 
 def _closed(view: View) -> set[int]:
-    """Return the positions in untestable blocks, holes of the blocks included."""
-    closed: set[int] = set()
-    for before, after in pairwise([-1, *view.labelled, view.search.size]):
-        for first, last in bracket.blocks(view.dead(before, after)):
-            closed.update(range(first, last + 1))
-    return closed
+    """Return the positions in untestable blocks, including the untried ones inside."""
+    return {
+        position
+        for before, after in pairwise([-1, *view.labelled, view.search.size])
+        for first, last in bracket.blocks(view.dead(before, after))
+        for position in range(first, last + 1)
+    }
 
 
 def _away_from_blocks(view: View, position: int) -> int:
-    before = max((p for p in view.labelled if p < position), default=-1)
-    after = min((p for p in view.labelled if p > position), default=view.search.size)
+    before = max((other for other in view.labelled if other < position), default=-1)
+    after = min((other for other in view.labelled if other > position), default=view.search.size)
     return bracket.step_away(position, before, after, view.dead(before, after))
 
 
@@ -113,43 +111,40 @@ def _likeliest(view: View, change: Change, posterior: Posterior, closed: set[int
     if len(testable) < 2:
         return None, 0.0
     pair = max(pairwise(testable), key=lambda pair: posterior.between(pair[0] + 1, pair[1]))
-    before, after = sorted(view.mirror(position, change) for position in pair)
-    step = Transition(before=before, after=after, change=change)
-    return step, view.confidence(step, posterior)
+    return _transition(view, pair, change, posterior)
 
 
 def _confirm(view: View, step: Transition) -> NextProbe | None:
-    """Return what the final pair still needs: firm runs, and enough of them."""
+    """Return the next probe of the final pair until both have firm runs, and enough of them."""
     for end in (step.before, step.after):
-        seen = view.at(end)
-        if seen.provisional:
+        if view.at(end).provisional:
             return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
-        missing = view.search.options.confirm_runs - seen.good - seen.bad
+        missing = view.search.options.confirm_runs - view.at(end).decisive
         if missing > 0:
             return NextProbe(position=end, runs=missing, purpose=Purpose.CONFIRM)
     return None
 
 
 def _passes_too_often(view: View, step: Transition, change: Change) -> list[int]:
-    """Return positions on the bad side whose runs all passed, which the others' failure rate cannot explain."""
+    """Return positions on the bad side that passed more often than the failure rate of the others explains."""
     start = max(view.mirror(step.before, change), view.mirror(step.after, change))
-    bad_side = {p: seen for p, seen in view.tallies.items() if view.mirror(p, change) >= start}
-    fails = sum(seen.bad for seen in bad_side.values())
-    passes = sum(seen.good for seen in bad_side.values() if seen.bad)
-    rest = (passes + 1) / (fails + passes + 2)  # one more of each: a rate of 1 is never certain
-    return [p for p, seen in bad_side.items() if not seen.bad and rest**seen.good < MISFIT]
+    bad_side = {position: runs for position, runs in view.tallies.items() if view.mirror(position, change) >= start}
+    fails = sum(runs.bad for runs in bad_side.values())
+    passes = sum(runs.good for runs in bad_side.values() if runs.bad)
+    pass_rate = (passes + 1) / (fails + passes + 2)  # one more of each: a rate of 1 is never certain
+    return [position for position, runs in bad_side.items() if not runs.bad and pass_rate**runs.good < MISFIT]
 
 
-def _none(posterior: Posterior) -> SearchAnswer:
-    if posterior.all_bad > posterior.none_bad:
-        return SearchAnswer(
-            kind=AnswerKind.NONE, reasons=("it fails now and then everywhere: no change explains that",)
-        )
-    return SearchAnswer(kind=AnswerKind.NONE, reasons=("no failure was seen in enough runs to expect one",))
+def _no_change(posterior: Posterior) -> SearchAnswer:
+    everywhere = "it fails now and then everywhere: no change explains that"
+    nowhere = "no failure was seen in enough runs to expect one"
+    return SearchAnswer(
+        kind=AnswerKind.NONE, reasons=(everywhere if posterior.all_bad > posterior.none_bad else nowhere,)
+    )
 
 
 def _reasons(view: View, change: Change) -> tuple[str, ...]:
     find = view.search.options.find
-    mixed = sum(seen.is_mixed for seen in view.tallies.values())
+    mixed = sum(runs.is_mixed for runs in view.tallies.values())
     flaky = (f"flaky: {mixed} positions passed and failed",) if mixed else ()
     return flaky if find.wants(change) else (*flaky, f"no {find} was found; the runs show a {change} instead")

@@ -1,11 +1,11 @@
-"""The flaky model: where the first bad version is, given runs that may have hidden the failure.
+"""The flaky model: where the first bad version is, given runs that may have hidden the failure; and what to run next.
 
 A bad version fails with probability q, the same for all of them and unknown; a good one never does. Hypothesis k
-says that positions from k on are bad; the two outermost say that nothing changes within the window: all of it is bad
-and merely flaky (k = low), or none of it is (k = high + 1). The unknown rate is summed over a grid. Positions here
-are oriented: bad is to the right.
+says that positions from k on are bad. The two outermost hypotheses say that nothing changes within the window: all of
+it is bad and merely flaky (k = low), or none of it is (k = high + 1). The unknown rate is summed over a grid.
+Positions here are oriented: bad is to the right.
 
-Sources: one-sided evidence and "no culprit, it was a flake" from FACF (ICST 2023), which found none in about
+Sources: one-sided evidence and "no culprit, it was a flake" from FACF (ICST 2023), which found no culprit in about
 40 % of its ranges; the unknown rates from git_bayesect.
 """
 
@@ -19,14 +19,14 @@ from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 NO_CHANGE = 0.2  # prior of each "nothing changes" hypothesis; together FACF's 40 %
 ALWAYS = 0.9  # prior that a failure is certain, until something shows otherwise
 FAILURE_RATES = (0.02, *(step / 20 for step in range(1, 20)), 0.99)
 RUN_COUNTS = (1, 2, 3, 5, 8, 13, 21)  # lengths of a batch that are weighed against each other
 
-_NEVER = -1e300  # the logarithm of 0, but one that can be multiplied by 0
+_NEVER = -1e300  # stands for the logarithm of 0, but can be multiplied by 0
 
 
 class RunCounts(NamedTuple):
@@ -37,11 +37,19 @@ class RunCounts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batches:
+class Batch:
+    """Up to `runs` runs at `position`, ended by the first bad one."""
+
+    position: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedBatches:
     """What batches of RUN_COUNTS runs, each ended by its first bad run, are expected to do."""
 
-    all_good: tuple[float, ...]
-    good_runs: tuple[float, ...]  # expected number
+    all_good: tuple[float, ...]  # the probability of it
+    good_runs: tuple[float, ...]  # their mean number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +59,8 @@ class PosteriorPiece:
     first: int
     last: int
     mass: float  # of each of them
-    if_bad: Batches  # at a position that they call bad
-    if_good: Batches
+    if_bad: ExpectedBatches  # at a position that they call bad
+    if_good: ExpectedBatches
 
 
 @lru_cache(maxsize=8)
@@ -75,14 +83,14 @@ def _log(value: float) -> float:
 
 
 class _Rates:
-    """A grid of failure rates with a prior, and how runs weigh on it."""
+    """A grid of failure rates with a prior."""
 
     def __init__(self, rates: tuple[float, ...], priors: Sequence[float]) -> None:
         self._rates = rates
         self._log_priors = [_log(prior) for prior in priors]
 
-    def given(self, runs: RunCounts) -> tuple[float, Batches]:
-        """Return the log evidence of `runs` and what to expect of more."""
+    def given(self, runs: RunCounts) -> tuple[float, ExpectedBatches]:
+        """Return the logarithm of the evidence of `runs`, and what to expect of more runs."""
         logs = [
             prior + runs.bad * fails + runs.good * passes
             for prior, (fails, passes) in zip(self._log_priors, _logarithms(self._rates), strict=True)
@@ -95,7 +103,7 @@ class _Rates:
         all_good, good_runs = (
             tuple(sum(map(mul, row, weights)) / total for row in table) for table in _expectations(self._rates)
         )
-        return peak + math.log(total), Batches(all_good=all_good, good_runs=good_runs)
+        return peak + math.log(total), ExpectedBatches(all_good=all_good, good_runs=good_runs)
 
 
 class Posterior:
@@ -133,7 +141,7 @@ class Posterior:
 
     @property
     def none_bad(self) -> float:
-        """The probability that no position is."""
+        """The probability that no position is bad."""
         return self.pieces[-1].mass
 
     def between(self, first: int, last: int) -> float:
@@ -142,14 +150,56 @@ class Posterior:
 
 
 def _pieces(low: int, high: int, tested: Mapping[int, RunCounts]) -> list[tuple[int, int]]:
-    """Cut the hypotheses where a run tells them apart; the two "nothing changes" stand alone."""
+    """Cut the hypotheses where a run tells them apart. The two "nothing changes" stand alone."""
     edges = sorted({low, low + 1, high + 1, high + 2, *(position + 1 for position in tested)})
     return [(first, after - 1) for first, after in pairwise(edges)]
 
 
 def _sum(runs: Iterable[RunCounts]) -> RunCounts:
-    good = bad = 0
-    for one in runs:
-        good += one.good
-        bad += one.bad
-    return RunCounts(good, bad)
+    pairs = list(runs)
+    return RunCounts(sum(pair.good for pair in pairs), sum(pair.bad for pair in pairs))
+
+
+def entropy(probability: float) -> float:
+    """Return the bits in one answer to a yes-or-no question."""
+    if not 0 < probability < 1:
+        return 0.0
+    return -probability * math.log2(probability) - (1 - probability) * math.log2(1 - probability)
+
+
+def best_batch(
+    posterior: Posterior, *, install: Callable[[int], float], good: float, bad: float, closed: Collection[int] = ()
+) -> Batch | None:
+    """Return the batch with the most expected bits per second, or None where nothing is left to learn.
+
+    The bits are the mutual information of the batch's result (all good, or a bad run) and the first bad
+    position. The seconds are those of the install and of the runs that are expected to happen. All sums are
+    linear in the position within a piece, so that a choice costs O(positions x run counts).
+    """
+    best: Batch | None = None
+    best_rate = 1e-9  # bits per second: below that it is rounding
+    positions = range(posterior.low, posterior.high + 1)
+    installs = {position: install(position) for position in positions if position not in closed}
+    weights = [(piece.last - piece.first + 1) * piece.mass for piece in posterior.pieces]
+    for number, runs in enumerate(RUN_COUNTS):
+        if_bad = [_expected(piece.if_bad, number) for piece in posterior.pieces]
+        if_good = [_expected(piece.if_good, number) for piece in posterior.pieces]
+        # before the first hypothesis every position is good; passing hypothesis k turns position k bad
+        all_good, known, good_runs = (sum(map(mul, weights, column)) for column in zip(*if_good, strict=True))
+        for piece, bad_side, good_side in zip(posterior.pieces, if_bad, if_good, strict=True):
+            steps = [piece.mass * (after - before) for before, after in zip(good_side, bad_side, strict=True)]
+            for position in range(piece.first, min(piece.last, posterior.high) + 1):
+                all_good += steps[0]
+                known += steps[1]
+                good_runs += steps[2]
+                if position in installs:
+                    seconds = installs[position] + good_runs * good + (1 - all_good) * bad
+                    rate = (entropy(all_good) - known) / max(seconds, 1e-9)
+                    if rate > best_rate:
+                        best, best_rate = Batch(position=position, runs=runs), rate
+    return best
+
+
+def _expected(batches: ExpectedBatches, number: int) -> tuple[float, float, float]:
+    """Return P(all good), the bits of knowing whether they are, and the expected number of good runs."""
+    return batches.all_good[number], entropy(batches.all_good[number]), batches.good_runs[number]

@@ -1,4 +1,7 @@
-"""What a decision looks at: the labels that the observations give, and what can be said about a pair."""
+"""What a decision looks at: the labels that the observations give, and whether the bounds of the search hold.
+
+A bound that cannot be tested is replaced. Where the bounds do not differ, the search looks further out.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from matrix.bisect.strategy.evidence import Bracket, Change, Search, SearchVerdict, Tally, tally
+from matrix.bisect.strategy import bracket
+from matrix.bisect.strategy.evidence import (
+    Bracket,
+    Change,
+    Find,
+    NextProbe,
+    Purpose,
+    Search,
+    SearchVerdict,
+    Tally,
+    tally,
+)
 from matrix.bisect.strategy.posterior import Posterior, RunCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
 NO_RUNS = Tally()
 
@@ -40,16 +54,15 @@ class View:
     @property
     def labelled(self) -> list[int]:
         """Positions known good or bad, in order."""
-        return [p for p, seen in self.tallies.items() if seen.label in {SearchVerdict.GOOD, SearchVerdict.BAD}]
+        return [position for position in self.tallies if self.is_labelled(position)]
 
     def name(self, position: int) -> str:
         """Return what people call a position."""
         return self.search.names[position] if self.search.names else str(position)
 
     def label(self, position: int) -> SearchVerdict | None:
-        """Return what is known of a position; None where it was not tried."""
-        seen = self.tallies.get(position)
-        return seen.label if seen else None
+        """Return the verdict on a position, or None where it was not tried."""
+        return self.tallies[position].label if position in self.tallies else None
 
     def is_labelled(self, position: int) -> bool:
         """Return True where a position is known good or bad."""
@@ -60,28 +73,27 @@ class View:
         return self.tallies.get(position, NO_RUNS)
 
     def dead(self, before: int, after: int) -> list[int]:
-        """Return what was tried between two positions and says nothing: untestable or different."""
-        return [p for p in self.tallies if before < p < after and not self.is_labelled(p)]
+        """Return the positions between two others that were tried and are neither good nor bad."""
+        return [position for position in self.tallies if before < position < after and not self.is_labelled(position)]
 
     @property
     def steps(self) -> list[Transition]:
         """Every change between neighbouring labels, in order."""
         return [
-            Transition(
-                before=a, after=b, change=Change.REGRESSION if self.label(b) is SearchVerdict.BAD else Change.FIX
-            )
-            for a, b in pairwise(self.labelled)
-            if self.label(a) != self.label(b)
+            Transition(before=before, after=after, change=change)
+            for before, after in pairwise(self.labelled)
+            for change in Change
+            if change.sides == (self.label(before), self.label(after))
         ]
 
     @property
     def is_mixed(self) -> bool:
         """True where some position passed and failed."""
-        return any(seen.is_mixed for seen in self.tallies.values())
+        return any(counts.is_mixed for counts in self.tallies.values())
 
     @property
     def reaches(self) -> tuple[int, int]:
-        """The bounds, or what was tried outside them to repair them."""
+        """The outermost positions: the bounds, or labelled positions beyond them."""
         low, high = self.search.bounds
         return min([low, *self.labelled]), max([high, *self.labelled])
 
@@ -89,13 +101,13 @@ class View:
     def is_spent(self) -> bool:
         """True where the budget is used up."""
         options = self.search.options
-        runs = sum(seen.good + seen.bad for seen in self.tallies.values())
-        positions = options.max_positions
-        return runs >= options.max_runs or (positions is not None and len(self.tallies) >= positions)
+        runs = sum(counts.decisive for counts in self.tallies.values())
+        positions = math.inf if options.max_positions is None else options.max_positions
+        return runs >= options.max_runs or len(self.tallies) >= positions
 
     @property
     def samples(self) -> int:
-        """How many positions to try between bounds that agree, or for `all`."""
+        """How many positions to try between bounds that agree, or for Find.ALL."""
         low, high = self.reaches
         wanted = self.search.options.samples
         return math.ceil(math.log2(max(2, high - low + 1))) if wanted is None else wanted
@@ -107,9 +119,9 @@ class View:
     def posterior(self, change: Change, low: int, high: int, *, flaky: bool) -> Posterior:
         """Return the posterior of a single change within low..high, in mirrored positions."""
         runs = {
-            self.mirror(p, change): RunCounts(seen.good, seen.bad)
-            for p, seen in self.tallies.items()
-            if low <= p <= high and (seen.good or seen.bad)
+            self.mirror(position, change): RunCounts(counts.good, counts.bad)
+            for position, counts in self.tallies.items()
+            if low <= position <= high and counts.decisive
         }
         ends = sorted((self.mirror(low, change), self.mirror(high, change)))
         return Posterior(ends[0], ends[1], runs, flaky=flaky)
@@ -121,17 +133,120 @@ class View:
 
     def boundary(self, step: Transition, confidence: float) -> Bracket:
         """Describe a step with what lies between."""
-        between = range(step.before + 1, step.after)
+
+        def between(label: SearchVerdict | None) -> tuple[int, ...]:
+            positions = range(step.before + 1, step.after)
+            return tuple(position for position in positions if self.label(position) is label)
+
         return Bracket(
             before=step.before,
             after=step.after,
             change=step.change,
             confidence=confidence,
-            untestable_between=tuple(_with(self, between, SearchVerdict.UNTESTABLE)),
-            different_between=tuple(_with(self, between, SearchVerdict.DIFFERENT)),
-            untried_between=tuple(_with(self, between, None)),
+            untestable_between=between(SearchVerdict.UNTESTABLE),
+            different_between=between(SearchVerdict.DIFFERENT),
+            untried_between=between(None),
         )
 
 
-def _with(view: View, positions: Iterable[int], label: SearchVerdict | None) -> list[int]:
-    return [position for position in positions if view.label(position) is label]
+def check_bounds(view: View) -> NextProbe | tuple[int, int] | None:
+    """Return the next probe that the bounds need, or two testable bounds, or None where there are not two.
+
+    A bound that cannot be tested is replaced by a position further out. Where there is none, the range is halved
+    as if the bound differed from the other one. If it does, the probe is not wasted; if not, the probe finds the
+    edge of the testable positions. Find.ALL gets that edge in any case, because a change may lie before it.
+    """
+    low, high = view.search.bounds
+    ends: list[int] = []
+    for bound, direction in ((low, -1), (high, 1)):
+        for position in _outward(bound, direction, view.search.size):
+            if view.label(position) is None:
+                return _bound_probe(view, position, Purpose.BOUND if position == bound else Purpose.WIDEN)
+            if view.is_labelled(position):
+                ends.append(position)
+                break
+        else:
+            ends.append(bound)
+    if not view.steps or view.search.options.find is Find.ALL:
+        probe = _towards_dead_bound(view, *ends)
+        if probe:
+            return probe
+    tested = [position for position in view.labelled if ends[0] <= position <= ends[1]]
+    if len(tested) < 2:
+        return None
+    for position in (tested[0], tested[-1]):
+        known = view.at(position)
+        missing = view.search.options.bound_runs - known.bad
+        if known.bad and not known.good and missing > 0:  # known from elsewhere, but not how reliably
+            return NextProbe(position=position, runs=missing, until=SearchVerdict.GOOD, purpose=Purpose.CONFIRM)
+    return tested[0], tested[-1]
+
+
+def _towards_dead_bound(view: View, low: int, high: int) -> NextProbe | None:
+    """Return a probe between an untestable bound and the nearest testable position, or None at the edge."""
+    tested = [position for position in view.labelled if low <= position <= high]
+    pairs = [(low, tested[0]), (tested[-1], high)] if tested else [(low, high)]
+    for before, after in pairs:
+        if not (view.is_labelled(before) and view.is_labelled(after)):
+            position = bracket.next_probe(before, after, view.dead(before - 1, after + 1))
+            if position is not None:
+                return _bound_probe(view, position, Purpose.WIDEN)
+    return None
+
+
+def find_edge(view: View) -> NextProbe | None:
+    """Return a probe between the outermost testable position and the untestable ones beyond it."""
+    first, last = view.labelled[0], view.labelled[-1]
+    older = max((position for position in view.tallies if position < first), default=first)
+    newer = min((position for position in view.tallies if position > last), default=last)
+    for before, after in ((older, first), (last, newer)):
+        if after - before > 1:
+            return _bound_probe(view, (before + after) // 2, Purpose.WIDEN)
+    return None
+
+
+def widen(view: View) -> NextProbe | None:
+    """Return a probe further out, by doubling, where the bounds do not show the change; None at the ends."""
+    low, high = view.search.bounds
+    for direction in _directions(view):
+        edge = low if direction < 0 else high
+        width = max(1, high - low)
+        while (direction < 0 and edge > 0) or (direction > 0 and edge < view.search.size - 1):
+            edge = min(max(edge + direction * width, 0), view.search.size - 1)
+            width *= 2
+            if view.label(edge) is None:
+                return _bound_probe(view, edge, Purpose.WIDEN)
+    return None
+
+
+def widen_towards(view: View, direction: int) -> NextProbe | None:
+    """Return a probe twice as far out on one side as any before, or None at the end of the range."""
+    low, high = view.reaches
+    edge = low if direction < 0 else high
+    further = min(max(edge + direction * max(1, high - low), 0), view.search.size - 1)
+    return _bound_probe(view, further, Purpose.WIDEN) if view.label(further) is None else None
+
+
+def _bound_probe(view: View, position: int, purpose: Purpose) -> NextProbe:
+    """Return a probe that runs a good bound once and a bad one several times, so that a flaky failure shows here."""
+    return NextProbe(position=position, runs=view.search.options.bound_runs, until=SearchVerdict.GOOD, purpose=purpose)
+
+
+def _outward(bound: int, direction: int, size: int) -> Iterator[int]:
+    """Yield the bound, then positions beyond it, by doubling, to the end of the range."""
+    position, jump = bound, 1
+    while 0 <= position < size:
+        yield position
+        position += direction * jump
+        jump *= 2
+
+
+def _directions(view: View) -> list[int]:
+    """Return on which sides, -1 old and 1 new, the change may still be."""
+    find = view.search.options.find
+    labelled = view.labelled
+    if find in {Find.ANY, Find.ALL}:
+        return [1, -1]  # newer first: whoever has a failure now hopes for a fix
+    before, after = Change(find.value).sides
+    sides = ((-1, labelled[0], before), (1, labelled[-1], after))
+    return [side for side, position, wanted in sides if view.label(position) is not wanted]

@@ -1,7 +1,7 @@
 """Read what faulthandler writes into a program's stderr: Python frames of every thread, innermost first.
 
-It names threads by pthread_self(), and processes not at all. Whatever else the program wrote there is passed over.
-Since Python 3.14 a thread has its name in brackets, and a C stack may follow.
+It names threads by pthread_self(), and no processes. Other output of the program is passed over. Since Python 3.14 a
+thread has its name in brackets, and a C stack may follow.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<f
 
 def parse(text: str, pid: int = 0) -> tuple[Process, ...]:
     """Return the process of the last dump in `text`, which may hold anything around it."""
-    found: dict[int, tuple[Thread, list[Frame]]] = {}
+    stacks: dict[int, tuple[Thread, list[Frame]]] = {}
     frames: list[Frame] | None = None
     for line in text.splitlines():
         if header := _THREAD.match(line):
             ident = int(header["ident"], 16)
             frames = []
-            found.pop(ident, None)  # of an earlier dump
-            found[ident] = Thread(ident=ident, name=header["name"] or ""), frames
+            stacks.pop(ident, None)  # of an earlier dump
+            stacks[ident] = Thread(ident=ident, name=header["name"] or ""), frames
         elif _STACK.match(line):
             frames = []
-            found[0] = Thread(), frames
+            stacks[0] = Thread(), frames
         elif frames is not None and (frame := _FRAME.match(line)):
             number = int(frame["line"]) if frame["line"].isdigit() else None
             frames.append(python(frame["function"], frame["file"], number))
         elif not line.startswith("  "):
             frames = None
-    threads = tuple(thread.model_copy(update={"frames": tuple(one)}) for thread, one in found.values())
+    threads = tuple(thread.model_copy(update={"frames": tuple(frames)}) for thread, frames in stacks.values())
     return (Process(pid=pid, threads=threads),) if threads else ()

@@ -22,30 +22,30 @@ _INNERMOST = 4  # frames among which glibc passes the number on
 
 def parse(text: str, pid: int = 0) -> tuple[Process, ...]:
     """Return the process of a backtrace of all its threads."""
-    found: list[tuple[Thread, list[str]]] = []
+    stacks: list[tuple[Thread, list[str]]] = []
     for line in text.splitlines():
         if header := _THREAD.match(line):
             ident = int(header["ident"], 16) if header["ident"] else None
-            found.append((Thread(tid=int(header["tid"]), ident=ident, name=header["name"] or ""), []))
-        elif found and (frame := _FRAME.match(line)):
-            found[-1][1].append(frame["rest"])
-    if not found:
+            stacks.append((Thread(tid=int(header["tid"]), ident=ident, name=header["name"] or ""), []))
+        elif stacks and (frame := _FRAME.match(line)):
+            stacks[-1][1].append(frame["rest"])
+    if not stacks:
         return ()
-    named = _DETACHED.search(text)
-    pid = pid or (int(named[1]) if named else min(thread.tid for thread, _ in found))
+    detached = _DETACHED.search(text)
+    pid = pid or (int(detached[1]) if detached else min(thread.tid for thread, _ in stacks))
     threads = [
         thread.model_copy(update={"frames": tuple(map(_frame, calls)), "joins": _joined(calls)})
-        for thread, calls in found
+        for thread, calls in stacks
     ]
     return (Process(pid=pid, threads=tuple(threads)),)
 
 
 def _frame(text: str) -> Frame:
     library = file = line = None
-    if found := _SOURCE.match(text):
-        text, file, line = found["call"], found["file"], int(found["line"])
-    elif found := _LIBRARY.match(text):
-        text, library = found["call"], found["library"]
+    if match := _SOURCE.match(text):
+        text, file, line = match["call"], match["file"], int(match["line"])
+    elif match := _LIBRARY.match(text):
+        text, library = match["call"], match["library"]
     return native(_function(text), library=library, file=file, line=line)
 
 
@@ -66,5 +66,5 @@ def _joined(calls: list[str]) -> int | None:
     inner = calls[:_INNERMOST]
     if not any(_JOIN.search(call) for call in inner):
         return None
-    numbers = [int(found[1]) for call in inner if (found := _EXPECTED.search(call))]
+    numbers = [int(match[1]) for call in inner if (match := _EXPECTED.search(call))]
     return numbers[0] if numbers else None

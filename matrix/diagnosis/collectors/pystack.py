@@ -23,13 +23,13 @@ _MAIN = {"Py_BytesMain", "_start", "__libc_start_main"}
 
 def parse(text: str, pid: int = 0) -> tuple[Process, ...]:
     """Return the process of a traceback; the text does not name it, but its main thread starts the program."""
-    found: list[tuple[Thread, list[Frame]]] = []
+    stacks: list[tuple[Thread, list[Frame]]] = []
     for line in text.splitlines():
         if header := _THREAD.match(line):
-            found.append((_thread(header), []))
-        elif found and (frame := _FRAME.match(line)):
-            found[-1][1].append(_frame(frame))
-    threads = tuple(thread.model_copy(update={"frames": tuple(frames[::-1])}) for thread, frames in found)
+            stacks.append((_thread(header), []))
+        elif stacks and (frame := _FRAME.match(line)):
+            stacks[-1][1].append(_frame(frame))
+    threads = tuple(thread.model_copy(update={"frames": tuple(frames[::-1])}) for thread, frames in stacks)
     if not threads:
         return ()
     main = (thread.tid for thread in threads if any(frame.function in _MAIN for frame in thread.frames))
@@ -47,13 +47,13 @@ def _thread(header: re.Match[str]) -> Thread:
     )
 
 
-def _frame(found: re.Match[str]) -> Frame:
-    file = found["file"] if found["file"] != _NOWHERE else None
-    line = int(found["line"]) or None
-    if found["language"] == "Python":
-        return python(found["rest"], file, line)
-    parts = _NATIVE.match(found["rest"])
+def _frame(match: re.Match[str]) -> Frame:
+    file = match["file"] if match["file"] != _NOWHERE else None
+    line = int(match["line"]) or None
+    if match["language"] == "Python":
+        return python(match["rest"], file, line)
+    parts = _NATIVE.match(match["rest"])
     if parts is None:
-        return native(found["rest"], file=file, line=line)
+        return native(match["rest"], file=file, line=line)
     library = parts["library"] or None
     return native(parts["function"], library=library, file=file if file != library else None, line=line)

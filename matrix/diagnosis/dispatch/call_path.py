@@ -1,4 +1,4 @@
-"""The dispatcher's call path: one vocabulary for where a call is, whatever the evidence.
+"""The dispatcher's call path: one vocabulary for where a call is, for every kind of evidence.
 
 The evidence is native frames (`dispatch_frames`), TORCH_SHOW_DISPATCH_TRACE lines (`dispatch_trace`) or the prints of
 a patched build (`debug_prints`). The expected path comes from the environment's own table of the operator.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Stage(StrEnum):
-    """The parts of the path of one operator call, in order; the waits stand wherever one is met."""
+    """The parts of the path of one operator call, in order; a wait may happen at any of them."""
 
     CALLER = "called from"
     COMPOSITE = "composite operator"
@@ -42,7 +42,7 @@ class Stage(StrEnum):
 
     @property
     def is_wait(self) -> bool:
-        """True for what may happen anywhere on the path."""
+        """True for a wait, which may happen anywhere on the path."""
         return self.value.startswith("waiting")
 
 
@@ -121,33 +121,33 @@ def expected(table: Table, keys: Sequence[str]) -> dict[Stage, str]:
     if not rows:
         return {}
     boxing = ["boxed" if row.is_boxed else "unboxed" for row in rows]
-    found = {Stage.FOUND: f"{boxing[0]}, for {rows[0].key}", Stage.BACKEND: rows[-1].words}
+    wanted = {Stage.FOUND: f"{boxing[0]}, for {rows[0].key}", Stage.BACKEND: rows[-1].words}
     if len(rows) > 1:
-        found[Stage.AUTOGRAD] = rows[0].words
-        found[Stage.REDISPATCH] = f"to {rows[-1].key}"
-        found[Stage.LOOKUP_AGAIN] = f"of {rows[-1].key}"
-        found[Stage.FOUND_AGAIN] = f"{boxing[-1]}, for {rows[-1].key}"
+        wanted[Stage.AUTOGRAD] = rows[0].words
+        wanted[Stage.REDISPATCH] = f"to {rows[-1].key}"
+        wanted[Stage.LOOKUP_AGAIN] = f"of {rows[-1].key}"
+        wanted[Stage.FOUND_AGAIN] = f"{boxing[-1]}, for {rows[-1].key}"
     if rows[-1].kind is KernelKind.PYTHON:
-        found[Stage.INSIDE] = "Python code, with the GIL"
-    return found
+        wanted[Stage.INSIDE] = "Python code, with the GIL"
+    return wanted
 
 
 def path(
     seen: Mapping[Stage, str], stuck: Stage, wanted: Mapping[Stage, str], waits_in: str = ""
 ) -> tuple[CallStep, ...]:
-    """Lay the seen path beside the expected one; what lies before a reached stage was reached too."""
+    """Return the steps of the seen path beside the expected one; all stages before a reached one were reached too."""
     deepest = max((PATH.index(stage) for stage in seen), default=-1)
     if not stuck.is_wait:
         deepest = max(deepest, PATH.index(stuck))
     steps = []
-    for place, stage in enumerate(PATH):
-        again = stage in _AGAIN and bool(_AGAIN & {*seen, *wanted, stuck})
-        if not (stage in ALWAYS or again or stage in seen or stage in wanted or stage is stuck):
+    for index, stage in enumerate(PATH):
+        is_again = stage in _AGAIN and bool(_AGAIN & {*seen, *wanted, stuck})
+        if not (stage in ALWAYS or is_again or stage in seen or stage in wanted or stage is stuck):
             continue
-        status = Status.NEVER if place > deepest else Status.REACHED
-        if stage is stuck and place == deepest:
+        status = Status.NEVER if index > deepest else Status.REACHED
+        if stage is stuck and index == deepest:
             status = Status.STUCK
         steps.append(CallStep(stage=stage, status=status, seen=seen.get(stage, ""), expected=wanted.get(stage, "")))
-        if stuck.is_wait and place == deepest:
+        if stuck.is_wait and index == deepest:
             steps.append(CallStep(stage=stuck, status=Status.STUCK, seen=waits_in))
     return tuple(steps)

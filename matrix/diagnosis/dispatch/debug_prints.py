@@ -1,7 +1,6 @@
 """Read the `[DEBUG …]` prints of a PyTorch patched to trace `at::mm`: which came last, and which are missing.
 
-The table holds them in the order in which a call that ends well writes them; those of a build that prints only
-some are passed over. Each says what a hang after it means.
+The table holds them in the order in which a call that ends well writes them, and what a hang after each one means.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from matrix.diagnosis.dispatch.call_path import Place, Stage, expected, path
 from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 EVIDENCE = "debug prints"
 _KEYSET = re.compile(r"DispatchKeySet\(([^)]*)\)")
@@ -23,159 +22,145 @@ _KEY = re.compile(r"highest priority key=(\w+)")
 _UNBOXED = re.compile(r"isValidUnboxed=(\d)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Print:
     """One expected print: what it looks like, and where a call is that wrote it and no more."""
 
-    name: str
-    pattern: re.Pattern[str]
+    scope: str  # "Dispatcher::call"; "" for a print without a head
+    shows: str
     stage: Stage
     meaning: str
+    regex: str = ""  # what it shows, where that is not always `shows`
     optional: bool = False  # not every patched build has it: it is not missed
 
+    @property
+    def name(self) -> str:
+        """The print as it is named among the missing ones."""
+        return f"[DEBUG {self.scope}] {self.shows}".rstrip() if self.scope else self.shows
 
-def _print(scope: str, shows: str, stage: Stage, meaning: str, *, pattern: str = "", optional: bool = False) -> Print:
-    return Print(
-        name=f"[DEBUG {scope}] {shows}".rstrip() if scope else shows,
-        pattern=re.compile(rf"{_head(scope)}.*?{pattern or re.escape(shows)}"),
-        stage=stage,
-        meaning=meaning,
-        optional=optional,
-    )
-
-
-def _head(scope: str) -> str:
-    return rf"\[DEBUG {re.escape(scope)}(?: STDERR)?\]" if scope else ""
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What a line with this print matches."""
+        head = rf"\[DEBUG {re.escape(self.scope)}(?: STDERR)?\]" if self.scope else ""
+        return re.compile(rf"{head}.*?{self.regex or re.escape(self.shows)}")
 
 
-def _lookup(stage: Stage, found: Stage, key: str, pattern: str) -> tuple[Print, ...]:
+def _lookup(stage: Stage, found: Stage, key: str, regex: str) -> tuple[Print, ...]:
     scope = "OperatorEntry::lookup"
     return (
-        _print(scope, "op=", stage, "in the lookup"),
-        _print(scope, f"highest priority key={key}", stage, "in the lookup", pattern=f"priority key={pattern}"),
-        _print(scope, "dispatch table index=", stage, "in the kernel validity check"),
-        _print(scope, "kernel.isValid=", found, "a kernel was found, and not yet returned"),
-        _print(scope, "Returning kernel", found, "between the lookup and the call of the kernel"),
+        Print(scope, "op=", stage, "in the lookup"),
+        Print(scope, f"highest priority key={key}", stage, "in the lookup", f"priority key={regex}"),
+        Print(scope, "dispatch table index=", stage, "in the kernel validity check"),
+        Print(scope, "kernel.isValid=", found, "a kernel was found, and not yet returned"),
+        Print(scope, "Returning kernel", found, "between the lookup and the call of the kernel"),
     )
 
 
 _ENTERING = "entering the dispatcher"
 _BEFORE_LOOKUP = "in Dispatcher::call, before the lookup"
+_IN_LOOKUP_AGAIN = "in the lookup after the redispatch"
 _INVOKING = "in the invocation of the kernel"
+_INVOKED = "the kernel was invoked, and its meta function never entered"
+_FUNCTOR = "the kernel's functor was called, and its meta function never entered"
 _WAY_BACK = "on the way back"
+_NOW_CALLING = "(?:Inside NoGradGuard, calling at::mm|Now calling at::mm|CALLING at::mm NOW)"
+_ABOUT_TO_CALL_BOXED = "About to call boxed_kernel_func_.callBoxed()"
 
-_FIRST_HALF: tuple[Print, ...] = (
-    _print("_matmul_impl", "About to call at::mm", Stage.CALL, _ENTERING),
-    _print("_matmul_impl", "key_set() =", Stage.CALL, _ENTERING),
-    _print(
-        "_matmul_impl",
-        "Now calling at::mm",
-        Stage.CALL,
-        _ENTERING,
-        pattern="(?:Inside NoGradGuard, calling at::mm|Now calling at::mm|CALLING at::mm NOW)",
-    ),
-    _print("Dispatcher::call", "op=", Stage.CALL, _BEFORE_LOOKUP),
-    _print("Dispatcher::call", "dispatchKeySet=", Stage.CALL, _BEFORE_LOOKUP),
-    _print("Dispatcher::call", "About to call lookup()", Stage.LOOKUP, "in the lookup"),
+_FIRST_HALF = (
+    Print("_matmul_impl", "About to call at::mm", Stage.CALL, _ENTERING),
+    Print("_matmul_impl", "key_set() =", Stage.CALL, _ENTERING),
+    Print("_matmul_impl", "Now calling at::mm", Stage.CALL, _ENTERING, _NOW_CALLING),
+    Print("Dispatcher::call", "op=", Stage.CALL, _BEFORE_LOOKUP),
+    Print("Dispatcher::call", "dispatchKeySet=", Stage.CALL, _BEFORE_LOOKUP),
+    Print("Dispatcher::call", "About to call lookup()", Stage.LOOKUP, "in the lookup"),
     *_lookup(Stage.LOOKUP, Stage.FOUND, "Autograd…", r"Autograd\w+"),
-    _print("Dispatcher::call", "lookup() returned", Stage.FOUND, "between the lookup and the call of the kernel"),
-    _print("Dispatcher::call", "About to call kernel.call", Stage.AUTOGRAD, "in the autograd kernel"),
+    Print("Dispatcher::call", "lookup() returned", Stage.FOUND, "between the lookup and the call of the kernel"),
+    Print("Dispatcher::call", "About to call kernel.call", Stage.AUTOGRAD, "in the autograd kernel"),
 )
-_SECOND_HALF: tuple[Print, ...] = (
-    _print("Dispatcher::redispatchBoxed", "op=", Stage.REDISPATCH, "in the redispatch", optional=True),
-    _print(
-        "Dispatcher::redispatchBoxed",
-        "About to call entry.lookup()",
-        Stage.LOOKUP_AGAIN,
-        "in the lookup after the redispatch",
-        optional=True,
-    ),
+_REDISPATCH = "Dispatcher::redispatchBoxed"
+TABLE = (
+    *_FIRST_HALF,
+    Print(_REDISPATCH, "op=", Stage.REDISPATCH, "in the redispatch", optional=True),
+    Print(_REDISPATCH, "About to call entry.lookup()", Stage.LOOKUP_AGAIN, _IN_LOOKUP_AGAIN, optional=True),
     *_lookup(Stage.LOOKUP_AGAIN, Stage.FOUND_AGAIN, "…", r"(?!Autograd)\w+"),
-    _print("Dispatcher::callBoxed", "About to call kernel.callBoxed()", Stage.BACKEND, _INVOKING),
-    _print("KernelFunction::callBoxed", "About to call boxed_kernel_func_.callBoxed()", Stage.BACKEND, _INVOKING),
-    _print(
-        "BoxedKernel::callBoxed",
-        "About to invoke (*boxed_kernel_func_)",
-        Stage.BACKEND,
-        "the kernel was invoked, and its meta function never entered",
-    ),
-    _print(
-        "",
-        "Calling functor operator()",
-        Stage.BACKEND,
-        "the kernel's functor was called, and its meta function never entered",
-        optional=True,
-    ),
-    _print("TORCH_META_FUNC(mm)", "ENTERED MM META FUNCTION", Stage.INSIDE, "inside the meta kernel"),
-    _print("TORCH_META_FUNC(mm)", "self shape", Stage.INSIDE, "inside the meta kernel"),
-    _print("TORCH_META_FUNC(mm)", "Meta function complete", Stage.INSIDE, "at the end of the meta kernel"),
-    _print("TORCH_IMPL_FUNC(mm_out_cpu)", "", Stage.INSIDE, "inside the CPU kernel", optional=True),
-    _print("BoxedKernel::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
-    _print("KernelFunction::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
-    _print("Dispatcher::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
-    _print("_matmul_impl", "at::mm RETURNED", Stage.RETURNED, "the call has returned"),
+    Print("Dispatcher::callBoxed", "About to call kernel.callBoxed()", Stage.BACKEND, _INVOKING),
+    Print("KernelFunction::callBoxed", _ABOUT_TO_CALL_BOXED, Stage.BACKEND, _INVOKING),
+    Print("BoxedKernel::callBoxed", "About to invoke (*boxed_kernel_func_)", Stage.BACKEND, _INVOKED),
+    Print("", "Calling functor operator()", Stage.BACKEND, _FUNCTOR, optional=True),
+    Print("TORCH_META_FUNC(mm)", "ENTERED MM META FUNCTION", Stage.INSIDE, "inside the meta kernel"),
+    Print("TORCH_META_FUNC(mm)", "self shape", Stage.INSIDE, "inside the meta kernel"),
+    Print("TORCH_META_FUNC(mm)", "Meta function complete", Stage.INSIDE, "at the end of the meta kernel"),
+    Print("TORCH_IMPL_FUNC(mm_out_cpu)", "", Stage.INSIDE, "inside the CPU kernel", optional=True),
+    Print("BoxedKernel::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
+    Print("KernelFunction::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
+    Print("Dispatcher::callBoxed", "RETURNED", Stage.RETURNED, _WAY_BACK),
+    Print("_matmul_impl", "at::mm RETURNED", Stage.RETURNED, "the call has returned"),
 )
-TABLE = _FIRST_HALF + _SECOND_HALF
-_META_PRINTS = "TORCH_META_FUNC"
-_MATMUL, _DISPATCHER = 0, 3  # places in the table of the two prints that a call may begin with
+_PATTERNS = tuple(row.pattern for row in TABLE)
+_MATMUL, _DISPATCHER = 0, 3  # rows of the two prints that a call may begin with
 _AUTOGRAD_ONLY = range(_DISPATCHER + 4, len(_FIRST_HALF))  # not written where no autograd key is in the set
 
 
 def last_call(text: str) -> list[tuple[int, str]]:
-    """Return the prints of the last call in `text`: place in the table, line."""
-    found: list[tuple[int, str]] = []
+    """Return the prints of the last call in `text`: row of the table, line."""
+    call: list[tuple[int, str]] = []
     for line in text.splitlines():
         if "DEBUG" not in line and "functor" not in line:
             continue
-        matches = [place for place, one in enumerate(TABLE) if one.pattern.search(line)]
-        begins = [place for place in matches if place in {_MATMUL, _DISPATCHER}]
-        at = found[-1][0] if found else -1
-        following = next((place for place in matches if place > at), None)
-        if begins and begins[0] <= at:
-            found = [(begins[0], line)]  # a new call
+        rows = [row for row, pattern in enumerate(_PATTERNS) if pattern.search(line)]
+        begins = next((row for row in rows if row in {_MATMUL, _DISPATCHER}), None)
+        last = call[-1][0] if call else -1
+        following = next((row for row in rows if row > last), None)
+        if begins is not None and begins <= last:
+            call = [(begins, line)]
         elif following is not None:
-            found.append((following, line))
-    return found
+            call.append((following, line))
+    return call
 
 
 def place_of(text: str, tables: Mapping[str, Table] | None = None) -> Place | None:
     """Return where the last traced call is, None where no known print is in `text`."""
-    found = last_call(text)
-    if not found:
+    call = last_call(text)
+    if not call:
         return None
-    last = TABLE[found[-1][0]]
-    lines = [line for _, line in found]
+    last = TABLE[call[-1][0]]
+    lines = [line for _, line in call]
     operator = _last(_OPERATOR, lines) or "aten::mm"
     table = (tables or {}).get(operator, Table())
     keys = _keys(lines)
-    row = table.row(_backend(keys) or "")
+    backend = next((key for key in keys if not key.startswith(("Autograd", "ADInplace"))), "")
+    row = table.row(backend)
     is_python = row is not None and row.kind is KernelKind.PYTHON
-    missing = [one for place, one in enumerate(TABLE) if place > found[-1][0] and not one.optional]
-    # A kernel that Python registered never enters the C++ meta function: its prints are not to come.
-    wanted = [one.name for one in missing if not (is_python and one.name.startswith(f"[DEBUG {_META_PRINTS}"))]
-    wanted += _skipped(found, keys)
-    key = _last(_KEY, lines)
     unboxed = _last(_UNBOXED, lines)
+    stages = list(Stage)
+    has_entered = stages.index(last.stage) >= stages.index(Stage.BACKEND)
+    seen = {TABLE[index].stage: line.partition("] ")[2].strip() or line.strip() for index, line in call}
     return Place(
         stage=last.stage,
         operator=operator,
-        key=key,
+        key=_last(_KEY, lines),
         keys=keys,
         boxed=unboxed == "0" if unboxed else None,
-        kernel=row.kind if row and _reached(last.stage, Stage.BACKEND) else None,
-        steps=path(_seen(found), last.stage, expected(table, keys)),
+        kernel=row.kind if row and has_entered else None,
+        steps=path(seen, last.stage, expected(table, keys)),
         evidence=EVIDENCE,
-        missing=tuple(wanted),
+        missing=tuple(_missing(call, keys, is_python=is_python)),
         note=_note(last, is_python=is_python),
     )
 
 
-def _skipped(found: Sequence[tuple[int, str]], keys: Sequence[str]) -> list[str]:
-    """Return the prints that should have come before the last one, from the first one on."""
-    came = {place for place, _ in found}
-    not_due = set() if not keys or any(key.startswith("Autograd") for key in keys) else set(_AUTOGRAD_ONLY)
-    due = set(range(found[0][0], found[-1][0])) - came - not_due
-    return [TABLE[place].name for place in sorted(due) if not TABLE[place].optional]
+def _missing(call: Sequence[tuple[int, str]], keys: Sequence[str], *, is_python: bool) -> Iterator[str]:
+    """Yield the prints that should follow the last one, then those that should have come before it."""
+    first, last = call[0][0], call[-1][0]
+    for row in TABLE[last + 1 :]:
+        # A kernel that Python registered never enters the C++ meta function.
+        if not (row.optional or (is_python and row.scope.startswith("TORCH_META_FUNC"))):
+            yield row.name
+    has_autograd = not keys or any(key.startswith("Autograd") for key in keys)
+    printed = {index for index, _ in call}
+    for index in range(first, last):
+        if index not in printed and not TABLE[index].optional and (has_autograd or index not in _AUTOGRAD_ONLY):
+            yield TABLE[index].name
 
 
 def _note(last: Print, *, is_python: bool) -> str:
@@ -185,28 +170,12 @@ def _note(last: Print, *, is_python: bool) -> str:
     return note
 
 
-def _reached(stage: Stage, other: Stage) -> bool:
-    order = list(Stage)
-    return order.index(stage) >= order.index(other)
-
-
-def _seen(found: Sequence[tuple[int, str]]) -> dict[Stage, str]:
-    """Return the last print of each stage."""
-    return {TABLE[place].stage: line.partition("] ")[2].strip() or line.strip() for place, line in found}
-
-
 def _keys(lines: Sequence[str]) -> tuple[str, ...]:
     """Return the key set that the call began with."""
-    for line in lines:
-        if found := _KEYSET.search(line):
-            return tuple(key.strip() for key in found[1].split(",") if key.strip())
-    return ()
-
-
-def _backend(keys: Sequence[str]) -> str | None:
-    return next((key for key in keys if not key.startswith(("Autograd", "ADInplace"))), None)
+    match = next(filter(None, map(_KEYSET.search, lines)), None)
+    return tuple(key.strip() for key in match[1].split(",") if key.strip()) if match else ()
 
 
 def _last(pattern: re.Pattern[str], lines: Sequence[str]) -> str | None:
-    matches = [found[1] for line in lines if (found := pattern.search(line))]
+    matches = [match[1] for line in lines if (match := pattern.search(line))]
     return matches[-1] if matches else None

@@ -1,14 +1,16 @@
-"""Say where in the dispatcher a thread is, from its native frames: release wheels keep the symbols for it."""
+"""Say where in the dispatcher a thread is, from its native frames; release wheels keep the symbols that this needs."""
 
 from __future__ import annotations
 
 import re
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.dispatch.call_path import PATH, Caller, Place, Stage, expected, path
 from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
-from matrix.diagnosis.hang.waits import Wait, Waiting, classify
+from matrix.diagnosis.hang.waits import classify
 from matrix.diagnosis.symbols import UNNAMED
+from matrix.model import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,63 +52,55 @@ _COMPILED = re.compile(r"torchinductor|torch/_inductor/output_code\.py|torch/_in
 def operator_name(symbol: str, known: Iterable[str] = ()) -> str:
     """Return the operator of a name in `at::_ops`: `mm` is aten::mm, `add_Tensor` is aten::add.Tensor.
 
-    The symbol joins name and overload by an underscore. Where no `known` operator is spelt so, an overload begins
-    with a capital, or is one of the common others.
+    The symbol joins name and overload by an underscore. A `known` operator with that spelling wins; else an overload
+    begins with a capital letter, or is a common one.
     """
     exact = next((name for name in known if name.partition("::")[2].replace(".", "_") == symbol), None)
     if exact:
         return exact
-    found = _OVERLOAD.match(symbol)
-    return f"aten::{found['name']}.{found['overload']}" if found else f"aten::{symbol}"
+    overload = _OVERLOAD.match(symbol)
+    return f"aten::{overload['name']}.{overload['overload']}" if overload else f"aten::{symbol}"
 
 
 def place_of(thread: Thread, tables: Mapping[str, Table] | None = None) -> Place | None:
     """Return where in the dispatcher a thread is, None where its frames are not in it."""
     frames = thread.frames
-    innermost = next((place for place, frame in enumerate(frames) if _is_dispatch(frame)), None)
+    innermost = next((index for index, frame in enumerate(frames) if _is_dispatch(frame)), None)
     if innermost is None:
         return None
-    operators = [(place, found) for place, frame in enumerate(frames) if (found := _OPERATOR.match(frame.function))]
-    name = None
-    own = _boxed_call(frames, innermost)  # frames of the innermost operator's own call and redispatches
-    if operators and not _is_inner_boxed_call(frames, operators[0][0]):
-        name = operators[0][1]["name"]
-        own = _own_frames(operators)
-    return _describe(thread, name, own, operators, tables or {})
+    matches = {index: match for index, frame in enumerate(frames) if (match := _OPERATOR.match(frame.function))}
+    first = next(iter(matches), None)
+    name = None if first is None or _is_inner_boxed_call(frames, first) else matches[first]["name"]
+    own = _own_frames(matches, name) if name else _boxed_call(frames, innermost)
+    return _describe(thread, name, own, matches, tables or {})
 
 
 def _is_dispatch(frame: Frame) -> bool:
-    return not frame.is_python and any(
-        pattern.search(frame.function) for pattern in (_OPERATOR, _BOXED_CALL, _PYTHON_KERNEL, _PYTHON_KEY, _LOOKUP)
-    )
+    patterns = (_OPERATOR, _BOXED_CALL, _PYTHON_KERNEL, _PYTHON_KEY, _LOOKUP)
+    return not frame.is_python and any(pattern.search(frame.function) for pattern in patterns)
 
 
 def _is_inner_boxed_call(frames: Sequence[Frame], operator: int) -> bool:
     """Return whether Python code inside the innermost named operator has called another by its handle."""
     inner = frames[:operator]
-    entered = [place for place, frame in enumerate(inner) if frame.is_python]
+    entered = [index for index, frame in enumerate(inner) if frame.is_python]
     return bool(entered) and any(_BOXED_CALL.match(frame.function) for frame in inner[: entered[-1]])
 
 
 def _boxed_call(frames: Sequence[Frame], innermost: int) -> list[int]:
-    """Return the call by an operator's handle that led here: its frames do not name the operator."""
-    own = [innermost]
-    for place in range(innermost, len(frames)):
-        if frames[place].is_python:
-            break
-        if _BOXED_CALL.match(frames[place].function):
-            own = [place]
-    return own
+    """Return the index of the call by an operator's handle that led here; its frames do not name the operator."""
+    native = takewhile(lambda index: not frames[index].is_python, range(innermost, len(frames)))
+    return [index for index in native if _BOXED_CALL.match(frames[index].function)][-1:] or [innermost]
 
 
-def _own_frames(operators: Sequence[tuple[int, re.Match[str]]]) -> list[int]:
-    """Return the innermost operator's redispatches and its call, innermost first."""
+def _own_frames(matches: Mapping[int, re.Match[str]], name: str) -> list[int]:
+    """Return the indexes of the innermost operator's redispatches and its call, innermost first."""
     own = []
-    for place, found in operators:
-        if found["name"] != operators[0][1]["name"]:
+    for index, match in matches.items():
+        if match["name"] != name:
             break
-        own.append(place)
-        if found["how"] == "call":
+        own.append(index)
+        if match["how"] == "call":
             break
     return own
 
@@ -115,71 +109,72 @@ def _describe(
     thread: Thread,
     name: str | None,
     own: Sequence[int],
-    operators: Sequence[tuple[int, re.Match[str]]],
+    matches: Mapping[int, re.Match[str]],
     tables: Mapping[str, Table],
 ) -> Place:
-    frames = thread.frames
+    """Return the place of a call. `own` are the indexes of its frames; `matches` those of all operators by index."""
+    frames, outer = thread.frames, thread.frames[own[-1] + 1 :]
     operator = operator_name(name, tables) if name else None
-    names = {place: operator_name(found["name"]) for place, found in operators}
     enclosing = [
-        names.get(place, UNNAMED)
-        for place in range(own[-1] + 1, len(frames))
-        if place in names or _may_be_call(frames[place])
+        operator_name(matches[index]["name"]) if index in matches else UNNAMED
+        for index in range(own[-1] + 1, len(frames))
+        if index in matches or _may_be_call(frames[index])
     ]
     table = tables.get(operator or "", Table())
     seen: dict[Stage, str] = {}
-    for reached, function in _own_path(frames, own, named=operator is not None):
+    for reached, function in _own_path(frames, own, is_named=operator is not None):
         seen.setdefault(reached, function)
-    caller, words = _caller(frames[own[-1] + 1 :])
+    caller, words = _caller(outer)
     if caller:
         seen[Stage.CALLER] = f"{caller}: {words}" if words else str(caller)
-    if composite := _composite(frames[own[-1] + 1 :]):
+    if composite := _composite(outer):
         seen[Stage.COMPOSITE] = composite
     inner = frames[: own[0] + 1]  # what the last dispatch led to
     kernel, key = _kernel(inner)
     key = key or _key_by_table(kernel, table)
-    boxed = _boxing(inner)
     wait = classify(thread)
-    stage = _WAITS.get(wait.waiting) if wait else None
     deepest = max(seen, key=PATH.index)
-    keys = _keys(key, table, autograd=Stage.AUTOGRAD in seen)
+    stage = (_WAITS.get(wait.waiting) if wait else None) or deepest
+    keys = _keys(key, table, has_autograd=Stage.AUTOGRAD in seen)
+    waiting_frame = wait.frame.words if wait and wait.frame else ""
     return Place(
-        stage=stage or deepest,
+        stage=stage,
         operator=operator,
         key=key or ("Autograd" if deepest is Stage.AUTOGRAD else None),
         caller=caller,
-        enclosing=_unrepeated(enclosing[::-1]),
-        boxed=boxed,
+        # The call and the redispatches of one operator are one.
+        enclosing=tuple(name for name, _ in groupby(reversed(enclosing))),
+        boxed=_is_boxed(inner),
         kernel=kernel,
-        steps=path(seen, stage or deepest, expected(table, keys), wait_words(wait)),
+        steps=path(seen, stage, expected(table, keys), waiting_frame),
     )
 
 
 def _may_be_call(frame: Frame) -> bool:
-    """Return whether a frame may be of an operator's call that its name does not tell."""
+    """Return whether a frame may belong to an operator's call that its name does not tell."""
     return bool(_BOXED_CALL.match(frame.function)) or (not frame.is_named and "torch" in (frame.library or ""))
 
 
-def _own_path(frames: Sequence[Frame], own: Sequence[int], *, named: bool) -> Iterator[tuple[Stage, str]]:
-    """Yield what was reached of the innermost operator's path, with the frame that shows it."""
+def _own_path(frames: Sequence[Frame], own: Sequence[int], *, is_named: bool) -> Iterator[tuple[Stage, str]]:
+    """Yield the stages that the innermost operator reached, each with the frame that shows it."""
     yield Stage.CALL, frames[own[-1]].function
-    again = False
-    for place in range(own[-1], -1, -1):
-        frame = frames[place]
+    is_again = False
+    for index in range(own[-1], -1, -1):
+        frame = frames[index]
         function = frame.function
-        if place in own and place != own[-1] and named:
-            again = True
+        if index in own and index != own[-1] and is_named:
+            is_again = True
             yield Stage.REDISPATCH, function
         elif frame.is_python:
             yield Stage.INSIDE, frame.words
         elif _LOOKUP.search(function):
-            yield (Stage.LOOKUP_AGAIN if again else Stage.LOOKUP), function
+            yield (Stage.LOOKUP_AGAIN if is_again else Stage.LOOKUP), function
         elif _AUTOGRAD.match(function):
             yield Stage.AUTOGRAD, function
         elif _PYTHON_KERNEL.search(function) or _PYTHON_KEY.search(function):
             yield Stage.BACKEND, function
         elif _BOXED.search(function) or _UNBOXED.search(function):
-            yield (Stage.FOUND_AGAIN if again else Stage.FOUND), function
+            yield (Stage.FOUND_AGAIN if is_again else Stage.FOUND), function
         elif _WRAPPER.search(function):
             yield Stage.BACKEND, function
         elif _CPP_KERNEL.match(function):
@@ -191,32 +186,32 @@ def _kernel(inner: Sequence[Frame]) -> tuple[KernelKind | None, str | None]:
     """Return language and key of the kernel that was entered last, where a frame tells."""
     for frame in inner:
         if _PYTHON_KERNEL.search(frame.function):
-            entered = next((one for one in inner if one.is_python), None)
+            entered = next((frame for frame in inner if frame.is_python), None)
             is_meta = entered is not None and "_meta_registrations" in (entered.file or "")
             return KernelKind.PYTHON, "Meta" if is_meta else None
         if _PYTHON_KEY.search(frame.function):
             return KernelKind.PYTHON, "Python"
-        if found := _WRAPPER.search(frame.function):
-            return KernelKind.CPP, found["key"]
-    native = any(_CPP_KERNEL.match(frame.function) for frame in inner)
-    return (KernelKind.CPP if native else None), None
+        if wrapper := _WRAPPER.search(frame.function):
+            return KernelKind.CPP, wrapper["key"]
+    is_native = any(_CPP_KERNEL.match(frame.function) for frame in inner)
+    return (KernelKind.CPP if is_native else None), None
 
 
 def _key_by_table(kernel: KernelKind | None, table: Table) -> str | None:
     """Return the key of the only kernel that Python registered, where a Python kernel was entered."""
-    rows = [row.key for row in table.rows if row.kind is KernelKind.PYTHON]
-    return rows[0] if kernel is KernelKind.PYTHON and len(rows) == 1 else None
+    keys = [row.key for row in table.rows if row.kind is KernelKind.PYTHON]
+    return keys[0] if kernel is KernelKind.PYTHON and len(keys) == 1 else None
 
 
-def _keys(key: str | None, table: Table, *, autograd: bool) -> tuple[str, ...]:
+def _keys(key: str | None, table: Table, *, has_autograd: bool) -> tuple[str, ...]:
     """Return the keys that the seen path implies, to look up what the table expects of it."""
     if key is None:
         return ()
-    own = f"Autograd{key}" if table.row(f"Autograd{key}") else "AutogradOther"
-    return (key, "ADInplaceOrView", own) if autograd else (key,)
+    autograd = f"Autograd{key}" if table.row(f"Autograd{key}") else "AutogradOther"
+    return (key, "ADInplaceOrView", autograd) if has_autograd else (key,)
 
 
-def _boxing(inner: Sequence[Frame]) -> bool | None:
+def _is_boxed(inner: Sequence[Frame]) -> bool | None:
     for frame in inner:
         if _BOXED.search(frame.function):
             return True
@@ -239,26 +234,12 @@ def _caller(outer: Sequence[Frame]) -> tuple[Caller | None, str]:
     function = ""
     for frame in outer:
         if frame.is_python:
-            compiled = _COMPILED.search(frame.file or "")
-            return (Caller.COMPILED if compiled else Caller.PYTHON), frame.words
+            is_compiled = _COMPILED.search(frame.file or "")
+            return (Caller.COMPILED if is_compiled else Caller.PYTHON), frame.words
         if frame.function.startswith(_ENGINE):
             return Caller.AUTOGRAD_ENGINE, frame.function
-        if frame.function.startswith("std::thread::") or frame.function in {
-            "start_thread",
-            "clone3",
-            "__clone3",
-        }:
+        if frame.function.startswith("std::thread::") or frame.function in {"start_thread", "clone3", "__clone3"}:
             return Caller.CPP_THREAD, function
         if not frame.function.startswith(("at::", "c10::", "std::", "torch::")) and frame.is_named:
             function = function or frame.function
     return None, ""
-
-
-def _unrepeated(names: Sequence[str]) -> tuple[str, ...]:
-    """Drop repeats in a row: the call and the redispatches of one operator."""
-    return tuple(name for place, name in enumerate(names) if place == 0 or names[place - 1] != name)
-
-
-def wait_words(wait: Wait | None) -> str:
-    """Return the function that waits."""
-    return wait.frame.words if wait and wait.frame else ""

@@ -10,11 +10,11 @@ the kernel is called, and none when it returns: the last one is the last kernel 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.dispatch.call_path import Place, Stage, expected, path
-from matrix.diagnosis.dispatch.operator_table import KernelKind, KernelRow, Table
-from matrix.model import Model
+from matrix.diagnosis.dispatch.operator_table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +28,8 @@ _LINE = re.compile(
 _HANDS_ON = ("Autograd", "ADInplaceOrView", "Tracer", "Autocast")
 
 
-class Dispatch(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
     """One line of the trace."""
 
     operator: str
@@ -61,12 +62,14 @@ def place_of(trace: Sequence[Dispatch], tables: Mapping[str, Table] | None = Non
     own, enclosing = _ancestors(trace)
     table = (tables or {}).get(last.operator, Table())
     row = table.row(last.key)
-    hands_on = last.key.startswith(_HANDS_ON)
-    stage = Stage.AUTOGRAD if hands_on else Stage.BACKEND
+    stage = Stage.AUTOGRAD if last.key.startswith(_HANDS_ON) else Stage.BACKEND
     seen = _seen(own, stage)
     if enclosing:
         seen[Stage.COMPOSITE] = enclosing[-1]
-    keys = tuple(dict.fromkeys(one.key for one in own))
+    keys = tuple(dict.fromkeys(dispatch.key for dispatch in own))
+    # A trace cut short lacks the backend key that an autograd key stands before.
+    backend = [key.removeprefix("Autograd") for key in keys if key.startswith("Autograd")]
+    all_keys = (*keys, *(key for key in backend if table.row(key)))
     return Place(
         stage=stage,
         operator=last.operator,
@@ -74,48 +77,33 @@ def place_of(trace: Sequence[Dispatch], tables: Mapping[str, Table] | None = Non
         keys=keys,
         enclosing=enclosing,
         boxed=True if last.boxed else row.is_boxed if row else None,
-        kernel=_kind(row, stage),
-        steps=path(seen, stage, expected(table, _all_keys(keys, table))),
+        kernel=row.kind if row and stage is Stage.BACKEND else None,
+        steps=path(seen, stage, expected(table, all_keys)),
         evidence=EVIDENCE,
         note=NOTE,
     )
 
 
-def _kind(row: KernelRow | None, stage: Stage) -> KernelKind | None:
-    return row.kind if row and stage is Stage.BACKEND else None
-
-
 def _ancestors(trace: Sequence[Dispatch]) -> tuple[list[Dispatch], tuple[str, ...]]:
     """Return the last operator's dispatches from its call on, and the operators that called it, outermost first."""
     chain = [trace[-1]]
-    for one in reversed(trace[:-1]):
-        if one.depth < chain[-1].depth:
-            chain.append(one)
+    for dispatch in reversed(trace[:-1]):
+        if dispatch.depth < chain[-1].depth:
+            chain.append(dispatch)
     chain.reverse()
     own = [chain.pop()]
     while chain and own[0].redispatch and chain[-1].operator == own[0].operator:
         own.insert(0, chain.pop())
-    names = tuple(one.operator for one in chain if not one.redispatch)
-    return own, names
+    return own, tuple(dispatch.operator for dispatch in chain if not dispatch.redispatch)
 
 
 def _seen(own: Sequence[Dispatch], stage: Stage) -> dict[Stage, str]:
     first, last = own[0], own[-1]
-    seen = {
-        Stage.CALL: f"{first.operator}",
-        Stage.LOOKUP: f"highest key {first.key}",
-        Stage.FOUND: f"for {first.key}",
-    }
+    seen = {Stage.CALL: first.operator, Stage.LOOKUP: f"highest key {first.key}", Stage.FOUND: f"for {first.key}"}
     if len(own) > 1:
-        seen[Stage.AUTOGRAD] = ", ".join(one.key for one in own[:-1])
+        seen[Stage.AUTOGRAD] = ", ".join(dispatch.key for dispatch in own[:-1])
         seen[Stage.REDISPATCH] = f"to {last.key}"
         seen[Stage.LOOKUP_AGAIN] = f"highest key {last.key}"
         seen[Stage.FOUND_AGAIN] = f"for {last.key}"
     seen[stage] = f"kernel of {last.key} called"
     return seen
-
-
-def _all_keys(keys: Sequence[str], table: Table) -> tuple[str, ...]:
-    """Add the backend key that an autograd key stands before: a trace cut short has not seen it."""
-    backend = [key.removeprefix("Autograd") for key in keys if key.startswith("Autograd")]
-    return (*keys, *(key for key in backend if table.row(key)))

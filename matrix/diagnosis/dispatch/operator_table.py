@@ -1,9 +1,9 @@
-"""Read the table that an environment dispatches an operator by: `torch._C._dispatch_dump_table("aten::mm")`.
+"""Read the table by which an environment dispatches an operator: `torch._C._dispatch_dump_table("aten::mm")`.
 
     Meta: registered at …/torch/_meta_registrations.py:53 [kernel]
     ADInplaceOrView: fallthrough registered at …/VariableFallbackKernel.cpp:103 [backend fallback]
 
-Rows stand in the order of their priority, lowest first, so the last row whose key a call has, and that does not fall
+Rows are in the order of their priority, lowest first. The last row whose key a call has, and that does not fall
 through, is the kernel that is called.
 """
 
@@ -23,7 +23,7 @@ _ROW = re.compile(
     r"^(?P<key>\w+): (?P<fallthrough>fallthrough )?registered at (?P<file>.*):(?P<line>\d+)"
     r"(?: \[(?P<note>[^\]]*)\])?\s*$"
 )
-_NOWHERE = "/dev/null"  # how torch up to 2.1 records whatever Python registered ("temporary workaround")
+_NOWHERE = "/dev/null"  # how torch up to 2.1 records what Python registered ("temporary workaround")
 _SHARD = re.compile(r"_\d+(?=\.\w+$)")  # generated sources are split differently in each release
 
 
@@ -69,7 +69,7 @@ class KernelRow(Model):
 
     @property
     def source(self) -> str:
-        """What is compared between environments: not where it is installed, nor how its build was split."""
+        """The source as it is compared between environments: without folders, and without shards of a build."""
         return str(self.kind) if self.kind is KernelKind.PYTHON else _SHARD.sub("", PurePath(self.file).name)
 
 
@@ -85,13 +85,13 @@ class Table(Model):
 
     def called(self, keys: Collection[str]) -> tuple[KernelRow, ...]:
         """Return the kernels that a call with these keys goes through, in turn: each but the last hands it on."""
-        found = []
+        called = []
         for row in reversed(self.rows):
             if row.key in keys and not row.fallthrough:
-                found.append(row)
+                called.append(row)
                 if not row.redispatches or row.note == "math kernel":
                     break
-        return tuple(found)
+        return tuple(called)
 
 
 class KernelDifference(Model):
@@ -103,38 +103,39 @@ class KernelDifference(Model):
 
 
 def parse(text: str, operator: str = "") -> Table:
-    """Return the table in a dump; lines that are no rows are passed over."""
+    """Return the table in a dump; lines that are no rows are left out."""
     rows = []
     for line in text.splitlines():
-        if found := _ROW.match(line):
-            python = found["file"].endswith(".py") or found["file"] == _NOWHERE
-            rows.append(
-                KernelRow(
-                    key=found["key"],
-                    kind=KernelKind.PYTHON if python else KernelKind.CPP,
-                    file=found["file"],
-                    line=int(found["line"][:9]),
-                    note=found["note"] or "",
-                    fallthrough=bool(found["fallthrough"]),
-                )
+        if match := _ROW.match(line):
+            is_python = match["file"].endswith(".py") or match["file"] == _NOWHERE
+            row = KernelRow(
+                key=match["key"],
+                kind=KernelKind.PYTHON if is_python else KernelKind.CPP,
+                file=match["file"],
+                line=int(match["line"][:9]),
+                note=match["note"] or "",
+                fallthrough=bool(match["fallthrough"]),
             )
+            rows.append(row)
     return Table(operator=operator, rows=tuple(rows))
 
 
 def compare_tables(first: Table, second: Table) -> tuple[KernelDifference, ...]:
     """Return the keys whose kernel differs in language, source or note; line numbers change with every release."""
     keys = dict.fromkeys([row.key for row in first.rows] + [row.key for row in second.rows])
-    pairs = [(key, first.row(key), second.row(key)) for key in keys]
-    return tuple(KernelDifference(key=key, first=a, second=b) for key, a, b in pairs if _essence(a) != _essence(b))
+    differences = [KernelDifference(key=key, first=first.row(key), second=second.row(key)) for key in keys]
+    return tuple(
+        difference for difference in differences if _compared(difference.first) != _compared(difference.second)
+    )
 
 
-def _essence(row: KernelRow | None) -> object:
+def _compared(row: KernelRow | None) -> object:
     return row and (row.kind, row.note, row.fallthrough, row.source)
 
 
 def difference_lines(differences: Collection[KernelDifference]) -> Iterator[str]:
     """Yield the differences for people: one key per paragraph of two lines."""
-    for one in differences:
-        yield f"{one.key}:"
-        for row in (one.first, one.second):
+    for difference in differences:
+        yield f"{difference.key}:"
+        for row in (difference.first, difference.second):
             yield f"    {row.words.partition(': ')[2] if row else 'no kernel'}"

@@ -1,18 +1,19 @@
-"""What a running thread does: Python code, native code, a compilation."""
+"""What a thread does: it runs Python code, native code or a compiler, or it waits."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.stacks import Frame  # noqa: TC001 - pydantic resolves it
-from matrix.model import Model
+from matrix.diagnosis.hang.waits import asking_frame, classify, is_idle_worker
+from matrix.model import WaitEdge, Waiting
 
 if TYPE_CHECKING:
-    from matrix.diagnosis.stacks import Process, Thread
+    from matrix.diagnosis.stacks import Frame, Process, Thread
 
-# Names of the interpreter that Python code runs by. What it calls (builtin_any, long_pow) is native code of its own.
+# The interpreter's own functions. What it calls (builtin_any, long_pow) is native code that does the script's work.
 _INTERPRETER = re.compile(
     r"^(?:_?Py[A-Z_]\w*|_Py\w*|(?:long|float|unicode|bool|list|dict|tuple|set|object|type|func|method|slot|subtype"
     r"|gc|binary|range\w*|code|frame|gen|cell)_(?:dealloc|alloc|new|richcompare|hash|add|sub\w*|mul\w*|dict_\w+|call"
@@ -28,7 +29,7 @@ _INTERPRETER = re.compile(
 _GLUE = re.compile(r"^(?:cfunction_\w+|builtin_exec\w*|_call_function_pointer|_?ctypes_callproc|ffi_call|closure_fcn)$")
 _INTERPRETER_LIBRARY = re.compile(r"^(?:libpython|python)[\d.]")
 
-# Where torch compiles. Running what was compiled goes through some of the same files, by the functions left out.
+# Files of torch's compiler. Running compiled code goes through some of the same files, by the functions below.
 _COMPILES = re.compile(
     r"(?:^|/)(?:torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|bytecode_\w+|guards|variables/\w+)"
     r"|torch/_inductor/(?:graph|scheduler|lowering|ir|sizevars|pattern_matcher|select_algorithm|cpp_builder|cpu_vec_isa"
@@ -43,63 +44,132 @@ _COMPILERS = re.compile(
 )
 
 
-class Activity(Model):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
     """Where a running thread is."""
 
-    is_python: bool | None  # None: the frames at hand are of Python only, and it may be in native code beyond them
+    is_python: bool | None  # None: only Python frames are known, and it may run native code beyond them
     frame: Frame
 
 
+class ThreadState:
+    """One thread, with what it waits for or does."""
+
+    __slots__ = ("activity", "is_idle", "process", "thread", "wait")
+
+    def __init__(self, process: Process, thread: Thread) -> None:
+        self.process = process
+        self.thread = thread
+        self.wait = classify(thread)
+        self.is_idle = is_idle_worker(thread)
+        self.activity = activity(thread)
+
+    @property
+    def tid(self) -> int:
+        """Number of the thread."""
+        return self.thread.tid
+
+    @property
+    def pid(self) -> int:
+        """Number of its process."""
+        return self.process.pid
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What it waits for, where that is known."""
+        return self.wait.waiting if self.wait else None
+
+    @property
+    def partner(self) -> int | None:
+        """The thread or child that it waits for, where the evidence names it."""
+        return self.wait.partner if self.wait else None
+
+    @property
+    def is_main(self) -> bool:
+        """True for the thread that runs the program."""
+        frames = self.thread.frames
+        return self.tid == self.pid or bool(frames and frames[-1].function == "<module>")
+
+    def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:
+        """Return its wait for `partner`; it must be known to wait."""
+        assert self.waiting is not None
+        return WaitEdge(
+            pid=self.pid,
+            tid=self.tid,
+            function=self._waiting_function(),
+            waiting=self.waiting,
+            partner=partner,
+            holds=holds,
+            evidence=evidence,
+        )
+
+    def _waiting_function(self) -> str:
+        """Return where it waits, as people name it: `PythonKernelHolder`, `std::thread::join`, `take (a.py:17)`."""
+        frame = self.wait.frame if self.wait else None
+        if self.waiting is Waiting.THREAD and frame and not frame.is_python:
+            return frame.function.replace("__pthread_clockjoin_ex", "pthread_join")
+        frame = asking_frame(self.thread, frame)
+        if frame is None:
+            return ""
+        return frame.words if frame.is_python else short(frame.function)
+
+
+def short(function: str) -> str:
+    """Return a class for its call operator: `torch::impl::dispatch::PythonKernelHolder::operator()`."""
+    holder = function.removesuffix("::operator()").rpartition("::")[2]
+    return holder if function.endswith("::operator()") and holder[:1].isupper() else function
+
+
 def activity(thread: Thread) -> Activity | None:
-    """Return what a thread does that is known to use a core, None for any other."""
+    """Return what a thread that is known to use a core does; None for any other thread."""
     if not thread.is_running or not thread.frames:
         return None
-    whole = any(not frame.is_python for frame in thread.frames)
+    has_native = any(not frame.is_python for frame in thread.frames)
     for frame in thread.frames:
         if frame.is_python:
-            return Activity(is_python=True if whole else None, frame=frame)
-        if frame.is_named and not _is_interpreter(frame):
-            return Activity(is_python=False, frame=frame)
-        if not frame.is_named and not _of_interpreter(frame):
+            return Activity(is_python=True if has_native else None, frame=frame)
+        is_interpreters = _is_interpreter_function(frame) if frame.is_named else _is_interpreter_library(frame)
+        if not is_interpreters:
             return Activity(is_python=False, frame=frame)
     return Activity(is_python=False, frame=thread.frames[0])
 
 
-def _is_interpreter(frame: Frame) -> bool:
-    return bool(_INTERPRETER.match(frame.function)) and (frame.library is None or _of_interpreter(frame))
+def is_interpreter(frame: Frame) -> bool:
+    """Return whether a frame is the interpreter's own work: how Python code runs, not what it calls."""
+    return not frame.is_python and (_is_interpreter_function(frame) or bool(_GLUE.match(frame.function)))
 
 
-def _of_interpreter(frame: Frame) -> bool:
+def _is_interpreter_function(frame: Frame) -> bool:
+    return bool(_INTERPRETER.match(frame.function)) and (frame.library is None or _is_interpreter_library(frame))
+
+
+def _is_interpreter_library(frame: Frame) -> bool:
     return bool(_INTERPRETER_LIBRARY.match(PurePath(frame.library or "").name))
 
 
-def is_compiling(thread: Thread) -> Frame | None:
-    """Return the innermost frame of a compiler of torch's in which a thread is."""
+def compiling_frame(thread: Thread) -> Frame | None:
+    """Return the innermost frame of torch's compiler in a thread."""
     for frame in thread.frames:
         file = (frame.file or "").replace("\\", "/")
-        if not frame.is_python or not _COMPILES.search(file):
-            continue
-        name = frame.function.rpartition(".")[2]
-        if not (PurePath(file).name in _RUNNERS and name in _RUNS_COMPILED):
-            return frame
+        if frame.is_python and _COMPILES.search(file):
+            name = frame.function.rpartition(".")[2]
+            if not (PurePath(file).name in _RUNNERS and name in _RUNS_COMPILED):
+                return frame
     return None
 
 
 def awaits_compiler(thread: Thread) -> bool:
-    """Return whether a compiler of torch's has started a program and waits for it."""
-    compiling = is_compiling(thread)
-    inner = thread.frames[: thread.frames.index(compiling)] if compiling else ()
-    started = any(PurePath(frame.file or "").name == "subprocess.py" for frame in inner)
-    return started or (compiling is not None and "run_compile_cmd" in compiling.function)
-
-
-def is_interpreter(frame: Frame) -> bool:
-    """Return whether a frame is the interpreter's own work: how Python code runs, not what it calls."""
-    return not frame.is_python and (_is_interpreter(frame) or bool(_GLUE.match(frame.function)))
+    """Return whether torch's compiler has started a program and waits for it."""
+    frame = compiling_frame(thread)
+    if frame is None:
+        return False
+    inner = thread.frames[: thread.frames.index(frame)]
+    is_started = any(PurePath(inner_frame.file or "").name == "subprocess.py" for inner_frame in inner)
+    return is_started or "run_compile_cmd" in frame.function
 
 
 def is_compiler(process: Process) -> bool:
-    """Return whether a process is a compiler or part of one, and has not been stopped."""
+    """Return whether a process is a compiler or a part of one, and has not been stopped."""
     words = process.command.split()
-    stopped = any(thread.state in {"T", "Z"} for thread in process.threads)
-    return bool(words) and bool(_COMPILERS.match(PurePath(words[0]).name)) and not stopped
+    is_stopped = any(thread.state in {"T", "Z"} for thread in process.threads)
+    return bool(words) and bool(_COMPILERS.match(PurePath(words[0]).name)) and not is_stopped

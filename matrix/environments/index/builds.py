@@ -2,7 +2,7 @@
 
 The PyTorch index publishes one folder per build. It is named to uv as an index of its own, together with
 the exact version that the listing gave: the same for the folders that uv's --torch-backend knows, for
-newer ones, for nightlies and for mirrors.
+newer folders, for nightlies and for mirrors.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.environments.index.sources import local_folder, without_credentials
+from matrix.environments.whole_files import write_whole
 from matrix.errors import UsageError
 from matrix.model import Build
 
@@ -81,10 +82,10 @@ def choose_auto(
         return build_named("pypi", {}, environ), f"a GPU is visible ({gpu})"
     cpu = build_named("cpu", {}, environ)
     assert cpu.index_url is not None
-    place = without_credentials(cpu.index_url)
+    shown = without_credentials(cpu.index_url)
     if _kept_answer(cpu.index_url, cache, index_answers or answers):
-        return cpu, f"no GPU is visible, and {place} answers"
-    reason = f"no GPU is visible, but {place} gave no answer within {ANSWER_TIMEOUT:g} s"
+        return cpu, f"no GPU is visible, and {shown} answers"
+    reason = f"no GPU is visible, but {shown} gave no answer within {ANSWER_TIMEOUT:g} s"
     return build_named("pypi", {}, environ), reason
 
 
@@ -97,42 +98,38 @@ def find_gpu() -> str | None:
 
 def answers(url: str) -> bool:
     """Return whether an index answers at all within ANSWER_TIMEOUT, whatever it says."""
-    heard = threading.Event()
+    answered = threading.Event()
 
     def ask() -> None:
         try:
             request = urllib.request.Request(url.rstrip("/") + "/torch/", method="HEAD")  # noqa: S310  the user's own index
             with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT):  # noqa: S310
-                heard.set()
+                answered.set()
         except urllib.error.HTTPError as error:
             error.close()
             if error.code < 500:
-                heard.set()
+                answered.set()
         except (OSError, ValueError):
             pass
 
     # in a thread of its own: a name server that does not answer cannot be given a timeout
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(ANSWER_TIMEOUT)
-    return heard.is_set()
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_TIMEOUT)
+    return answered.is_set()
 
 
-def _kept_answer(place: str, cache: Path | None, ask: Callable[[str], bool]) -> bool:
+def _kept_answer(url: str, cache: Path | None, ask: Callable[[str], bool]) -> bool:
     """Return what the index answered within the last day, asking it where that is not known."""
     if cache is None:
-        return ask(place)
-    file = cache / "auto.json"
-    url, place = place, without_credentials(place)
+        return ask(url)
+    file, shown = cache / "auto.json", without_credentials(url)
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["place"] == place and time.time() - file.stat().st_mtime < CHOICE_AGE:
+        if kept["place"] == shown and time.time() - file.stat().st_mtime < CHOICE_AGE:
             return bool(kept["answers"])
     except (OSError, ValueError, KeyError):
         pass
     answer = ask(url)
-    cache.mkdir(parents=True, exist_ok=True)
-    partial = cache / f"auto.{os.getpid()}"
-    partial.write_text(json.dumps({"place": place, "answers": answer}), encoding="utf-8")
-    partial.replace(file)
+    write_whole(file, json.dumps({"place": shown, "answers": answer}))
     return answer

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urljoin
 
 import requests
 from pypi_simple import (
     ACCEPT_ANY,
+    DigestMismatchError,
     NoSuchProjectError,
     ProjectPage,
     PyPISimple,
@@ -16,10 +18,16 @@ from pypi_simple import (
     UnsupportedRepoVersionError,
 )
 
+from matrix.environments.index.sources import PROJECT
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pypi_simple import DistributionPackage
 
-PROJECT = "torch"
+INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
+PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
+Result = TypeVar("Result")
 
 
 class PageError(Exception):
@@ -32,15 +40,13 @@ class PageError(Exception):
 
 
 def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
-    """Return the wheels of a folder, or of a simple index in a folder.
+    """Return the wheels of a folder, of a page of links, or of a simple index in a folder.
 
-    What is not there is simply empty: an extra index need not know every project.
+    A missing folder holds no wheels: an extra index need not know every project.
     """
-    place = folder / PROJECT / "index.html" if is_index else folder
-    if place.is_file():
-        return _parse(place.read_bytes(), place.as_uri())
-    if is_index and not (folder / PROJECT).is_dir():
-        return []
+    page = folder / PROJECT / "index.html" if is_index else folder
+    if page.is_file():
+        return _parse(page.read_bytes(), page.as_uri())
     wheels = sorted((folder / PROJECT if is_index else folder).glob(f"{PROJECT}-*.whl"))
     html = "".join(f'<a href="{wheel.absolute().as_uri()}">{wheel.name}</a>' for wheel in wheels)
     packages = _parse(html.encode(), None)
@@ -49,26 +55,56 @@ def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
     return packages
 
 
+def session_of(certificates: str | None) -> requests.Session:
+    """Return a session that trusts the user's certificates."""
+    session = requests.Session()
+    if certificates and Path(certificates).exists():
+        session.verify = certificates
+    return session
+
+
 def fetch(
-    place: str, *, is_index: bool, timeout: float, certificates: str | None = None, project: str = PROJECT
+    url: str, *, is_index: bool, certificates: str | None = None, project: str = PROJECT
 ) -> list[DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
     try:
-        with requests.Session() as session:
-            if certificates and Path(certificates).exists():
-                session.verify = certificates
+        with session_of(certificates) as session:
             if not is_index:
-                answer = session.get(place, timeout=timeout)
+                answer = session.get(url, timeout=INDEX_TIMEOUT)
                 answer.raise_for_status()
-                return _parse(answer.content, place)
-            with PyPISimple(place, session=session, accept=ACCEPT_ANY) as client:
-                return client.get_project_page(project, timeout=timeout).packages
+                return _parse(answer.content, url)
+            with PyPISimple(url, session=session, accept=ACCEPT_ANY) as client:
+                return client.get_project_page(project, timeout=INDEX_TIMEOUT).packages
     except NoSuchProjectError:
         return []
     except requests.RequestException as error:
-        raise page_error(error) from error
+        raise _page_error(error) from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
         raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
+
+
+def download(package: DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
+    """Download a wheel, and check its length and its digest. Raises PageError."""
+    try:
+        with session_of(certificates) as session, PyPISimple(index, session=session) as client:
+            # an index need not publish digests; the length is checked in any case
+            client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
+    except requests.RequestException as error:
+        raise _page_error(error) from error
+    except DigestMismatchError as error:
+        raise PageError("its digest is not the one that the index names", may_pass=False) from error
+
+
+def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.sleep) -> Result:
+    """Try an action up to three times, as long as another try may help. Raises PageError."""
+    for seconds in PAUSES:
+        try:
+            return action()
+        except PageError as error:
+            if not error.may_pass:
+                raise
+            pause(seconds)
+    return action()
 
 
 def _parse(html: bytes, base: str | None) -> list[DistributionPackage]:
@@ -81,24 +117,23 @@ def _parse(html: bytes, base: str | None) -> list[DistributionPackage]:
     return packages
 
 
-def page_error(error: requests.RequestException) -> PageError:
-    """Return in words, without the URL and its credentials, why a request failed."""
+def _page_error(error: requests.RequestException) -> PageError:
+    """Return why a request failed, in words without the URL and its credentials."""
     if isinstance(error, requests.HTTPError):
         status = 0 if error.response is None else error.response.status_code
         return PageError(f"it answers {status}", may_pass=status >= 500 or status in {408, 429})
     if isinstance(error, (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)):
         return PageError("that is not a URL", may_pass=False)
-    return PageError(_words(error), may_pass=True)
+    return PageError(_cause_of(error), may_pass=True)
 
 
-def _words(error: requests.RequestException) -> str:
-    """Return the cause of a failed request in a few words, without the URL and its credentials."""
+def _cause_of(error: requests.RequestException) -> str:
     if isinstance(error, requests.Timeout):
         return "it does not answer in time"
     if isinstance(error, requests.exceptions.SSLError):
         return "its certificate is not trusted"
     text = str(error)
-    for sign, words in (
+    for fragment, words in (
         ("Name or service not known", "its name cannot be resolved"),
         ("Temporary failure in name resolution", "its name cannot be resolved"),
         ("NameResolutionError", "its name cannot be resolved"),
@@ -108,6 +143,6 @@ def _words(error: requests.RequestException) -> str:
         ("RemoteDisconnected", "the connection is closed without an answer"),
         ("Connection reset", "the connection is reset"),
     ):
-        if sign in text:
+        if fragment in text:
             return words
     return type(error).__name__

@@ -1,7 +1,7 @@
 """Where packages come from: what the user's uv and pip settings name.
 
-uv ignores pip's configuration and pip ignores uv's, so both are read here, once, and then told to uv
-explicitly. The files are small and parsed directly: `pip config list` costs 0.3 s.
+uv ignores pip's configuration and pip ignores uv's, so both are read here, once, and passed to uv explicitly.
+The files are small and parsed directly: `pip config list` costs 0.3 s.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.request import url2pathname
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+PROJECT = "torch"  # searched for in indexes
 DEFAULT_INDEX = "https://pypi.org/simple"  # of pip and of uv
 BEST_MATCH = "unsafe-best-match"  # pip's way: the best version that any index holds
 FIRST_INDEX = "first-index"  # uv's way: only the first index that knows the project
@@ -84,30 +85,30 @@ def without_credentials(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def local_folder(place: str) -> Path | None:
+def local_folder(url: str) -> Path | None:
     """Return the path that a path or file: URL means; None for anything over a network."""
-    parts = urlsplit(place)
+    parts = urlsplit(url)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
-    return None if "://" in place else Path(place).expanduser()
+    return None if "://" in url else Path(url).expanduser()
 
 
 def _uv_settings(environ: Mapping[str, str]) -> _Settings:
-    """Read uv's variables and its user's and system's uv.toml, the first that speaks winning."""
-    read = [_uv_table(table) for table in _uv_tables(environ)]
+    """Read uv's variables, then its user's and its system's uv.toml. For each setting, the first source wins."""
+    tables = [_uv_table(table) for table in _uv_tables(environ)]
     default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL")
-    default = default or next((one.index_url for one in read if one.index_url), None)
+    default = default or next((table.index_url for table in tables if table.index_url), None)
     extra = environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split()
-    extra += [url for one in read for url in one.extra_index_urls]
+    extra += [url for table in tables for url in table.extra_index_urls]
     find_links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
-    find_links += [link for one in read for link in one.find_links]
+    find_links += [link for table in tables for link in table.find_links]
     strategy = environ.get("UV_INDEX_STRATEGY")
     return _Settings(
         index_url=_with_secret(default, environ) if default else None,
         extra_index_urls=tuple(dict.fromkeys(_with_secret(url, environ) for url in extra)),
         find_links=tuple(dict.fromkeys(find_links)),
-        no_index=_is_on(environ.get("UV_NO_INDEX")) or any(one.no_index for one in read),
-        strategy=strategy or next((one.strategy for one in read if one.strategy), None),
+        no_index=_is_on(environ.get("UV_NO_INDEX")) or any(table.no_index for table in tables),
+        strategy=strategy or next((table.strategy for table in tables if table.strategy), None),
     )
 
 
@@ -122,7 +123,7 @@ def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for file in files:
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # not there; or broken, which uv itself tells its user
+        except (OSError, ValueError):  # missing; or broken, which uv itself reports
             continue
         yield table
         if isinstance(table.get("pip"), dict):
@@ -132,13 +133,10 @@ def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 def _uv_table(table: Mapping[str, Any]) -> _Settings:
     indexes = [index for index in table.get("index", []) if "url" in index and not index.get("explicit")]
     named = [f"{index['name']}={index['url']}" if "name" in index else str(index["url"]) for index in indexes]
-    default = next(
-        (name for name, index in zip(named, indexes, strict=True) if index.get("default")),
-        table.get("index-url"),
-    )
-    extra = [name for name, index in zip(named, indexes, strict=True) if not index.get("default")]
+    defaults = [name for name, index in zip(named, indexes, strict=True) if index.get("default")]
+    extra = [name for name in named if name not in defaults]
     return _Settings(
-        index_url=default,
+        index_url=next(iter(defaults), table.get("index-url")),
         extra_index_urls=(*extra, *map(str, table.get("extra-index-url", []))),
         find_links=tuple(map(str, table.get("find-links", []))),
         no_index=bool(table.get("no-index")),
@@ -166,7 +164,7 @@ def _pip_settings(environ: Mapping[str, str]) -> _Settings:
         parser = configparser.RawConfigParser()
         try:
             parser.read(file, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError):  # broken, which pip itself tells its user
+        except (configparser.Error, UnicodeDecodeError):  # broken, which pip itself reports
             continue
         for section in ("global", "install"):
             if parser.has_section(section):

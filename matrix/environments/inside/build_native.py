@@ -26,8 +26,7 @@ def main():  # type: () -> int
     target, sources = sys.argv[1], sys.argv[2:]
     compiler = shlex.split(os.environ.get("CXX", ""))
     if not compiler:
-        found = next((path for path in map(shutil.which, ("g++", "clang++", "c++")) if path), None)
-        compiler = [found] if found else []
+        compiler = [path for path in map(shutil.which, ("g++", "clang++", "c++")) if path][:1]
     if not compiler or shutil.which(compiler[0]) is None:
         print("no C++ compiler:", compiler[0] if compiler else "g++, clang++ and c++ are not on PATH")
         return NO_COMPILER
@@ -48,16 +47,16 @@ def flags(target):  # type: (str) -> list[str]
     import torch
 
     name = os.path.splitext(os.path.basename(target))[0]
-    found = ["-shared", "-fPIC", "-O0", "-std=c++" + standard()]
-    found += ["-DTORCH_EXTENSION_NAME=" + name, "-DTORCH_API_INCLUDE_EXTENSION_H"]
-    found.append("-D_GLIBCXX_USE_CXX11_ABI=%d" % bool(torch._C._GLIBCXX_USE_CXX11_ABI))
+    options = ["-shared", "-fPIC", "-O0", "-std=c++" + standard()]
+    options += ["-DTORCH_EXTENSION_NAME=" + name, "-DTORCH_API_INCLUDE_EXTENSION_H"]
+    options.append("-D_GLIBCXX_USE_CXX11_ABI=%d" % bool(torch._C._GLIBCXX_USE_CXX11_ABI))
     for kind in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):  # of the pybind11 that torch was built with, before 2.9
         value = getattr(torch._C, "_PYBIND11_" + kind, None)
         if value is not None:
-            found.append('-DPYBIND11_%s="%s"' % (kind, value))
+            options.append('-DPYBIND11_%s="%s"' % (kind, value))
     include = os.path.join(home(), "include")
     folders = [include, os.path.join(include, "torch", "csrc", "api", "include"), sysconfig.get_path("include")]
-    return found + ["-I" + folder for folder in folders]
+    return options + ["-I" + folder for folder in folders]
 
 
 def libraries():  # type: () -> list[str]
@@ -72,9 +71,9 @@ def standard():  # type: () -> str
     """Return the C++ standard that this torch's headers want: the one that its own builder asks for."""
     path = os.path.join(home(), "utils", "cpp_extension.py")
     with open(path, encoding="utf-8") as file:
-        found = re.findall(r"-std=c\+\+(\d+)", file.read())
-    # its docstrings may name a later one
-    return collections.Counter(found).most_common(1)[0][0] if found else "17"
+        standards = re.findall(r"-std=c\+\+(\d+)", file.read())
+    # its docstrings may name a later standard
+    return collections.Counter(standards).most_common(1)[0][0] if standards else "17"
 
 
 if __name__ == "__main__":

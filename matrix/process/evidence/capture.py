@@ -1,10 +1,8 @@
 """Take the stacks of every process of a tree that is about to be stopped, and keep them raw in a folder.
 
-Each collector is a process of its own with its own patience, in this order for each process of the tree: what the
-kernel says (before anything disturbs it), py-spy, pystack, gdb where both failed, and faulthandler, whose signal
-interrupts system calls, last. What fails is a note, and never more than that.
-
-    kernel.txt  PID.pyspy.json  PID.pystack.txt  PID.gdb.txt  PID.faulthandler.txt
+Each collector is a program of its own with its own patience. For each process of the tree they run in the order of
+`COLLECTORS`: what the kernel says comes first (before anything disturbs the process), faulthandler last, whose signal
+interrupts system calls. What fails is a note, and never more than that.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,15 +19,14 @@ from matrix.process.evidence.kernel_lines import kernel_lines
 from matrix.process.tools import find_tool as find_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 STACKS_SIGNAL = 59  # what matrix/environments/inside/startup/sitecustomize.py registers
 PROCESSES = 16  # of a larger tree the first ones tell the story, and each costs some 0.3 s
 AT_ONCE = 4  # processes read side by side
 PATIENCE = 10.0  # seconds for one dump: with torch loaded the first reads 500 MB of symbols
-BUDGET = 7.0  # seconds after which no further process is begun with: what it tells by itself must do
-GDB_PATIENCE = 30.0  # seconds
+BUDGET = 7.0  # seconds after which no further process is read
 LONGEST = 45.0  # seconds for all of it, after which nothing is waited for
 WRITING = 0.5  # seconds for a process to write its own stacks: its handler runs at once, or its signals are blocked
 STEP = 0.02  # seconds between two calls of `step`
@@ -38,46 +36,85 @@ _QUIET = {"DEBUGINFOD_URLS": "", "NO_COLOR": "1", "PYTHONPATH": ""}  # no downlo
 NOT_PERMITTED = "no permission to read stacks (ptrace): only what the process and the kernel tell by themselves is kept"
 
 
-class Tools:
-    """Paths of the collectors, None where one is missing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collector:
+    """One source of stacks: what it runs, on which processes, for how long, and who reads its output."""
 
-    __slots__ = ("gdb", "py_spy", "pystack")
-
-    def __init__(self, *, py_spy: str | None = None, pystack: str | None = None, gdb: str | None = None) -> None:
-        self.py_spy, self.pystack, self.gdb = py_spy, pystack, gdb
+    name: str  # of the program, which is looked for beside the running interpreter and on PATH
+    arguments: tuple[str, ...] = ()  # {pid} is the process; () where the kernel or the process writes by itself
+    file: str  # in the folder of stacks
+    parser: str  # "module:function" below matrix.diagnosis.collectors
+    rank: int  # of two collectors that know a fact, the lower rank is believed
+    patience: float = PATIENCE  # seconds for one process
+    is_fallback: bool = False  # reads any process whose frames no other has read; a partial output of it is kept
 
     @property
-    def any(self) -> bool:
-        """True where there is one."""
-        return bool(self.py_spy or self.pystack or self.gdb)
+    def is_per_process(self) -> bool:
+        """True where each process has a file of its own."""
+        return "{pid}" in self.file
 
 
-def find_tools() -> Tools:
-    """Return the collectors of this machine."""
-    return Tools(py_spy=find_tool("py-spy"), pystack=find_tool("pystack"), gdb=find_tool("gdb"))
+KERNEL = Collector(name="kernel", file="kernel.txt", parser="kernel_text:parse", rank=0)
+FAULTHANDLER = Collector(name="faulthandler", file="{pid}.faulthandler.txt", parser="faulthandler_text:parse", rank=4)
+COLLECTORS = (
+    KERNEL,
+    Collector(
+        name="py-spy",
+        arguments=("dump", "--native", "--json", "--pid", "{pid}"),
+        file="{pid}.pyspy.json",
+        parser="pyspy:parse",
+        rank=2,
+    ),
+    Collector(
+        name="pystack",
+        arguments=("remote", "--native", "{pid}"),
+        file="{pid}.pystack.txt",
+        parser="pystack:parse",
+        rank=1,
+    ),
+    Collector(
+        name="gdb",
+        arguments=("-nx", "-batch", "-p", "{pid}", "-ex", "thread apply all bt"),
+        file="{pid}.gdb.txt",
+        parser="gdb:parse",
+        rank=3,
+        patience=30.0,
+        is_fallback=True,
+    ),
+    FAULTHANDLER,
+)
+
+
+def find_tools(known: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """Return the paths of the collectors' programs by name: the known ones, and those that are installed."""
+    programs = [collector.name for collector in COLLECTORS if collector.arguments]
+    paths = {name: (known or {}).get(name) or find_tool(name) for name in programs}
+    return {name: path for name, path in paths.items() if path}
 
 
 class _Dump:
     """One collector at work on one process."""
 
-    def __init__(self, tool: str, argv: list[str], path: Path, patience: float) -> None:
-        self.tool, self.path = tool, path
-        self._part = path.with_name(path.name + ".part")
-        self.errors = os.memfd_create(tool)
+    def __init__(self, collector: Collector, program: str, pid: int, folder: Path) -> None:
+        self.collector = collector
+        self.path = folder / collector.file.format(pid=pid)
+        self._part = self.path.with_name(self.path.name + ".part")
+        self.errors = os.memfd_create(collector.name)
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(self._part), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666),
             (os.POSIX_SPAWN_DUP2, self.errors, 2),
         ]
-        self.pid = os.posix_spawn(argv[0], argv, os.environ | _QUIET, file_actions=actions, setsid=True)
-        self.end = time.monotonic() + patience
+        argv = [program, *(argument.format(pid=pid) for argument in collector.arguments)]
+        self.pid = os.posix_spawn(program, argv, os.environ | _QUIET, file_actions=actions, setsid=True)
+        self.end = time.monotonic() + collector.patience
 
     def finish(self, status: int) -> str:
         """Keep what was written where it is of use; return what went wrong, "" for nothing."""
         size = self._part.stat().st_size
         text = os.pread(self.errors, 1 << 14, 0).decode(errors="replace").strip()
         os.close(self.errors)
-        if size and (status == 0 or self.tool == "gdb"):
+        if size and (status == 0 or self.collector.is_fallback):
             self._part.replace(self.path)
         if size and status == 0:
             return ""
@@ -89,7 +126,7 @@ class _Target:
 
     def __init__(self, pid: int, *, is_python: bool) -> None:
         self.pid = pid
-        self.left = ["py-spy", "pystack", "gdb"] if is_python else ["gdb"]
+        self.left = [row for row in COLLECTORS if row.arguments and (is_python or row.is_fallback)]
         self.dump: _Dump | None = None
         self.has_frames = False
 
@@ -97,24 +134,31 @@ class _Target:
 class Collection:
     """The stacks of some processes on their way into a folder; `step` is called again and again and never waits.
 
-    `helpers` are the children that the caller reaps for it: pid -> status, None while they run.
+    `tools` are paths of programs by the collectors' names. `helpers` are the children that the caller reaps for it:
+    pid -> status, None while they run.
     """
 
     def __init__(
-        self, pids: Sequence[int], folder: Path, tools: Tools, helpers: dict[int, int | None], *, ask: bool = True
+        self,
+        pids: Sequence[int],
+        folder: Path,
+        tools: Mapping[str, str],
+        helpers: dict[int, int | None],
+        *,
+        ask: bool = True,
     ) -> None:
         self._folder, self._tools, self._helpers = folder, tools, helpers
         self._began = time.monotonic()
         self._failures: dict[str, str] = {}
-        self._given_up: set[str] = set()  # who was too slow once is not asked again
+        self._given_up: set[str] = set()  # collectors that were too slow once, and are not run again
         self._refused = False
-        self._asked: float | None = None  # when faulthandler was
+        self._signalled: float | None = None  # when the processes were sent faulthandler's signal
         self._sizes: dict[int, int] = {}
         self._may_ask = ask
         folder.mkdir(parents=True, exist_ok=True)
         self._pids = list(pids)[:PROCESSES]
         self._left_out = len(pids) - len(self._pids)
-        with (folder / "kernel.txt").open("w", encoding="utf-8", errors="replace") as file:
+        with (folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(line + "\n" for line in kernel_lines(self._pids))
         self._waiting = [_Target(pid, is_python=_is_python(pid)) for pid in self._pids]
         self._active: list[_Target] = []
@@ -133,7 +177,7 @@ class Collection:
             target = self._waiting.pop(0)
             self._active.append(target)
             self._advance(target, now)
-        return not self._active and self._is_told(now)
+        return not self._active and self._is_written(now)
 
     def close(self) -> None:
         """End what is still under way, and remove what holds nothing."""
@@ -153,21 +197,19 @@ class Collection:
     @property
     def notes(self) -> list[str]:
         """What went wrong, each thing once."""
-        found = [NOT_PERMITTED] if self._refused else []
-        found += [f"{tool}: {why}" for tool, why in self._failures.items()]
+        notes = [NOT_PERMITTED] if self._refused else []
+        notes += [f"{name}: {why}" for name, why in self._failures.items()]
         if self._left_out:
-            found.append(f"of {self._left_out} processes no stacks were taken: there were too many")
-        return found
+            notes.append(f"of {self._left_out} processes no stacks were taken: there were too many")
+        return notes
 
     def _advance(self, target: _Target, now: float) -> None:
         """Take one process on to its next collector."""
         if target.dump and not self._collect(target, target.dump, now):
             return
         while target.left:
-            tool = target.left.pop(0)
-            if tool == "gdb" and target.has_frames:
-                continue
-            if self._start(target, tool):
+            collector = target.left.pop(0)
+            if not (collector.is_fallback and target.has_frames) and self._start(target, collector):
                 return
         self._active.remove(target)
 
@@ -180,8 +222,8 @@ class Collection:
         if status is None:
             kernel.send(dump.pid, signal.SIGKILL)
             os.close(dump.errors)
-            self._given_up.add(dump.tool)
-            self._note(dump.tool, "took too long")
+            self._given_up.add(dump.collector.name)
+            self._note(dump.collector.name, "took too long")
             return True
         del self._helpers[dump.pid]
         why = dump.finish(status)
@@ -190,67 +232,60 @@ class Collection:
         elif any(word in why.lower() for word in _REFUSED):
             self._refused = True
         elif _is_alive(target.pid):
-            self._note(dump.tool, f"could not read process {target.pid}: {_last_line(why)}")
+            self._note(dump.collector.name, f"could not read process {target.pid}: {_last_line(why)}")
         return True
 
-    def _start(self, target: _Target, tool: str) -> bool:
+    def _start(self, target: _Target, collector: Collector) -> bool:
         """Start a collector on a process; return whether it runs."""
-        path = {"py-spy": self._tools.py_spy, "pystack": self._tools.pystack, "gdb": self._tools.gdb}[tool]
-        if path is None or tool in self._given_up or not _is_alive(target.pid):
+        program = self._tools.get(collector.name)
+        if program is None or collector.name in self._given_up or not _is_alive(target.pid):
             return False
-        pid = str(target.pid)
-        argv, suffix, patience = {
-            "py-spy": ([path, "dump", "--native", "--json", "--pid", pid], "pyspy.json", PATIENCE),
-            "pystack": ([path, "remote", "--native", pid], "pystack.txt", PATIENCE),
-            "gdb": ([path, "-nx", "-batch", "-p", pid, "-ex", "thread apply all bt"], "gdb.txt", GDB_PATIENCE),
-        }[tool]
         try:
-            target.dump = _Dump(tool, argv, self._folder / f"{pid}.{suffix}", patience)
+            target.dump = _Dump(collector, program, target.pid, self._folder)
         except OSError as error:
-            self._given_up.add(tool)
-            self._note(tool, f"could not be started: {error}")
+            self._given_up.add(collector.name)
+            self._note(collector.name, f"could not be started: {error}")
             return False
         self._helpers[target.dump.pid] = None
         return True
 
-    def _note(self, tool: str, why: str) -> None:
-        self._failures.setdefault(tool, why)
+    def _note(self, name: str, why: str) -> None:
+        self._failures.setdefault(name, why)
 
-    def _is_told(self, now: float) -> bool:
-        """Ask every process that can for its Python stacks; return whether all have written them down."""
-        if self._asked is None:
-            self._asked = now
-            self._sizes = {pid: 0 for pid in self._pids if self._may_ask and self._can_tell(pid)}
+    def _is_written(self, now: float) -> bool:
+        """Signal every process that can write its Python stacks; return whether all have written them."""
+        if self._signalled is None:
+            self._signalled = now
+            self._sizes = {pid: 0 for pid in self._pids if self._may_ask and self._can_write(pid)}
             for pid in self._sizes:
                 kernel.send(pid, STACKS_SIGNAL)
         before, self._sizes = self._sizes, {pid: self._own(pid).stat().st_size for pid in self._sizes}
         is_still = before == self._sizes and all(self._sizes.values())
-        return is_still or now - self._asked > WRITING
+        return is_still or now - self._signalled > WRITING
 
-    def _can_tell(self, pid: int) -> bool:
-        """Return whether a process has registered; any other would die of the signal."""
+    def _can_write(self, pid: int) -> bool:
+        """Return whether a process has registered a handler; any other would die of the signal."""
         return self._own(pid).exists() and catches(pid, STACKS_SIGNAL)
 
     def _own(self, pid: int) -> Path:
-        return self._folder / f"{pid}.faulthandler.txt"
+        return self._folder / FAULTHANDLER.file.format(pid=pid)
 
 
 def of_task(task: dict[str, Any], pids: Sequence[int], helpers: dict[int, int | None]) -> Collection:
     """Return the collection of a supervisor's task, with the tools that it names."""
-    tools = Tools(py_spy=task.get("py_spy"), pystack=task.get("pystack"), gdb=task.get("gdb"))
-    return Collection(pids, Path(task["stacks"]), tools, helpers)
+    return Collection(pids, Path(task["stacks"]), task["collectors"], helpers)
 
 
-def collect(pids: Sequence[int], folder: Path, tools: Tools) -> Collection:
-    """Take the stacks of processes that are not this tool's, without asking themselves; return when that is done."""
+def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Collection:
+    """Take the stacks of processes that this tool did not start, without sending them a signal; return when done."""
     helpers: dict[int, int | None] = {}
     collection = Collection(pids, folder, tools, helpers, ask=False)
     try:
         while not collection.step(time.monotonic()):
             for child in [pid for pid, status in helpers.items() if status is None]:
-                found, status = os.waitpid(child, os.WNOHANG)
-                if found:
-                    helpers[found] = status
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    helpers[ended] = status
             time.sleep(STEP)
     finally:
         collection.close()
@@ -270,18 +305,18 @@ def catches(pid: int, number: int) -> bool:
 
 
 def _is_python(pid: int) -> bool:
-    """Return whether a process runs Python: by its program, or by the library that it has loaded."""
+    """Return whether a process runs Python, by its program or by a library that it has loaded."""
     try:
         if Path(f"/proc/{pid}/exe").readlink().name.startswith("python"):
             return True
         return b"/libpython" in kernel.read(f"/proc/{pid}/maps", 1 << 22)
     except OSError:
-        return True  # nobody can tell: let the collectors say what is wrong
+        return True  # not known: let the collectors say what is wrong
 
 
 def _is_alive(pid: int) -> bool:
-    found = kernel.process(pid)
-    return found is not None and found.is_alive
+    process = kernel.process(pid)
+    return process is not None and process.is_alive
 
 
 def _last_line(text: str) -> str:

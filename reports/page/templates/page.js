@@ -6,7 +6,7 @@ const grid = find("grid"), panel = find("cell"), body = grid.tBodies[0];
 const index = JSON.parse(find("index").textContent);
 const FLAGS = { unexpected: 1, changed: 2, flaky: 4, doubted: 8, boundary: 16 };
 const AXES = ["torch", "build", "python", "config"];
-const RED = "HFCO";
+const RED = index.red;
 
 const what = index.what.map((text) => text.toLowerCase());
 const families = [];

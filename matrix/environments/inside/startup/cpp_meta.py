@@ -16,20 +16,20 @@ MODULE = "torch._meta_registrations"
 
 
 def install(after_import: Callable[[str, Callable[[ModuleType], object]], object]) -> None:
-    """Take them away as soon as the module has registered them; torch itself is not imported here."""
+    """Plan to take the kernels away when the module has registered them; torch itself is not imported here."""
     after_import(MODULE, destroy_libraries)
 
 
 def destroy_libraries(module: ModuleType) -> None:
     """Undo what the module's own libraries registered for aten under the Meta key."""
-    found = [
+    libraries = [
         value
         for value in vars(module).values()
         if getattr(value, "ns", None) == "aten" and getattr(value, "dispatch_key", None) == "Meta"
     ]
-    if not found:
+    if not libraries:
         raise LookupError(f"{MODULE} holds no library of Meta kernels for aten")
-    for library in found:
+    for library in libraries:
         if hasattr(library, "_destroy"):
             library._destroy()
         else:  # before 2.2; the C++ library takes its kernels along when the last reference goes

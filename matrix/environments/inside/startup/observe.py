@@ -1,14 +1,13 @@
-"""Note which operators a script dispatches, under which others, with which keys: for an observing attempt.
+"""For an observing attempt, note which operators a script dispatches, within which others and with which keys.
 
-Exact: the operators, their nesting, thread, and the devices of their tensors, from the events of torch's
-profiler (in all threads, before torch 2.7 in the main one only). Exact, too: key sets, grad mode and
-dispatch modes at the calls that the script makes from Python, from a mode for torch functions; unlike a
-dispatch mode it adds no key to the dispatch. Inferred: that the operators a call leads to have the keys and
-the grad mode of that call, where their tensors are on its devices; else the keys follow from the device.
-Dynamo sees the mode, and may compile otherwise than without it.
+Exact, from the events of torch's profiler: the operators, their nesting, thread, and the devices of their tensors
+(of all threads; before torch 2.7 of the main thread only). Exact, from a mode for torch functions: key sets, grad
+mode and dispatch modes of the calls that the script makes from Python. Unlike a dispatch mode, this mode adds no
+key to the dispatch, but Dynamo sees it and may compile differently. Inferred: an operator has the keys and the grad
+mode of the call that led to it where its tensors are on that call's devices; else its keys follow from the device.
 
-What it saw is written at the end of the process as JSON into the file that WHICHTORCH_OBSERVE names; children
-are not observed. What goes wrong is written there too, and the script goes on.
+The observation is written at the end of the process, as JSON, into the file that WHICHTORCH_OBSERVE names. Children
+are not observed. An error of the observer is written there, too, and the script goes on.
 """
 # importing pathlib would take longer than all else here
 # ruff: noqa: PTH123
@@ -57,8 +56,9 @@ class Observer:
             import torch
 
             self.profiler, self.all_threads = started_profiler(torch)
-            with torch._C._profiler._RecordFunctionFast(_MARK + thread_name()):
-                pass  # tells the profiler's number of this thread
+            thread = _MAIN if threading.current_thread() is threading.main_thread() else "other"
+            with torch._C._profiler._RecordFunctionFast(_MARK + thread):
+                pass  # shows which number the profiler gives this thread
             self.mode = noting_mode(torch, self.calls)
             self.mode.__enter__()
             atexit.register(self.finish)
@@ -87,11 +87,6 @@ class Observer:
 def described(error: BaseException) -> str:
     """Return an error in one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def thread_name() -> str:
-    """Return what a mark calls the running thread."""
-    return _MAIN if threading.current_thread() is threading.main_thread() else "other"
 
 
 def started_profiler(torch: Any) -> tuple[Any, bool]:
@@ -126,8 +121,8 @@ def noting_mode(torch: Any, calls: list[dict[str, Any]]) -> Any:
             tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
             keys: set[str] = set()
             for tensor in tensors:
-                found = str(torch._C._dispatch_keys(tensor))  # DispatchKeySet(CPU, AutogradCPU)
-                keys.update(part.strip() for part in found.partition("(")[2].rstrip(")").split(","))
+                names = str(torch._C._dispatch_keys(tensor))  # DispatchKeySet(CPU, AutogradCPU)
+                keys.update(part.strip() for part in names.partition("(")[2].rstrip(")").split(","))
             number = len(calls)
             calls.append(
                 {
@@ -182,13 +177,13 @@ def row_of(event: Any, under: tuple[str, ...], call: dict[str, Any] | None, main
 
 def devices_of(inputs: Any) -> set[str]:
     """Return the types of the devices that an event's tensors are on; lists of tensors are looked into."""
-    found: set[str] = set()
+    devices: set[str] = set()
     for value in inputs or ():
         if isinstance(value, (list, tuple)):
-            found |= devices_of(value)
+            devices |= devices_of(value)
         elif hasattr(value, "device"):
-            found.add(value.device.type)
-    return found
+            devices.add(value.device.type)
+    return devices
 
 
 def keys_by(devices: list[str]) -> list[str]:

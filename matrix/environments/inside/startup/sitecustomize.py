@@ -1,13 +1,12 @@
 """Apply a config's hooks before a cell's script starts, in its process and in its children.
 
-Also lets the supervisor ask each of these processes for its Python stacks, by a signal (WHICHTORCH_STACKS).
+With WHICHTORCH_STACKS, the supervisor can also ask each of these processes for its Python stacks, by a signal.
 
-This folder stands first on PYTHONPATH, so Python's `site` imports this file at start-up, and the command
-stays `python script.py`. Afterwards the folder leaves sys.path, and the `sitecustomize` that this one
-hid, if any, is imported in its place: the script sees what it would have seen.
+This folder stands first on PYTHONPATH, so Python's `site` imports this file at start-up. Then the folder is taken
+off sys.path, and a `sitecustomize` that this file hid is imported: the script sees what it would see without us.
 
-Runs in the environments under test, under any Python that has torch wheels, with the standard library
-only, and before every script: it must stay fast.
+Runs in the environments under test, under any Python that has torch wheels, with the standard library only. It runs
+before every script, so it must stay fast.
 """
 # importing pathlib would take longer than all else here
 # ruff: noqa: PTH118, PTH120, PTH123
@@ -29,7 +28,7 @@ NOT_APPLICABLE = 125
 
 
 def apply_hook(folder: str, name: str) -> None:
-    """Run a hook's `install`; what it passes to `after_import(module, action)` is done after each such import."""
+    """Run a hook's `install`, which can ask for an action after the import of a module by `after_import`."""
     path = os.path.join(folder, name + ".py")
     try:
         # not an import: a script may have a module of the same name
@@ -45,13 +44,13 @@ def apply_hook(folder: str, name: str) -> None:
 
 
 class AfterImport:
-    """A finder that finds nothing itself, but has one module's loader call a hook's `action` with it at its end."""
+    """An import finder that wraps the loader of one module, so that a hook's `action` runs after the import."""
 
     def __init__(self, module: str, action: Callable[[ModuleType], object], hook: str) -> None:
         self.module, self.action, self.hook = module, action, hook
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec that the finders behind this one give for the module, its loader wrapped."""
+        """Return the spec that the later finders give for the module, with its loader wrapped."""
         if name != self.module:
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
@@ -63,7 +62,7 @@ class AfterImport:
         return None
 
     def wrap(self, loader: Any) -> None:
-        """Replace `exec_module` on this one loader, for this one call: all else about it stays."""
+        """Replace `exec_module` of this loader, for this one call."""
         try:
             execute = loader.exec_module
 
@@ -81,10 +80,7 @@ class AfterImport:
 
 
 def refuse(name: str, reason: object) -> NoReturn:
-    """End the process at once: a result under a config that was not applied would be a lie.
-
-    Nothing that the script or torch does can catch this.
-    """
+    """End the process at once, so that nothing can catch it: a result without its config would be a lie."""
     if isinstance(reason, BaseException):
         reason = f"{type(reason).__name__}: {reason}"
     message = f"whichtorch: hook {name} could not be applied: {reason}\n"
@@ -93,9 +89,9 @@ def refuse(name: str, reason: object) -> NoReturn:
 
 
 def register_stacks(folder: str) -> None:
-    """Let STACKS_SIGNAL write the Python stacks of this process into a file of its own, and its forks' into theirs.
+    """Let STACKS_SIGNAL write the Python stacks of this process into a file, and those of each fork into another.
 
-    Works with the GIL held in native code, keeps no thread, and where it cannot work changes nothing.
+    This works while native code holds the GIL, and needs no thread. Where it cannot work, nothing changes.
     """
     try:
         import faulthandler
@@ -122,7 +118,7 @@ def register_stacks(folder: str) -> None:
 
 
 def leave(folder: str) -> None:
-    """Take `folder` off sys.path and import the sitecustomize that stands behind it."""
+    """Take `folder` off sys.path and import the sitecustomize that it hid."""
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != folder]
     own = sys.modules.pop(__name__)
     try:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.plain import LINE, one_line, plain
+from reports.shown_text import LINE, one_line, plain
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.missing_api import is_absent
+from matrix.diagnosis.sameness import is_missing_api
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from matrix.diagnosis.missing_api import is_absent
 )
 def test_a_lack_is_told(signature: str, message: str) -> None:
     """A name, module, argument or platform that a release does not have is no failure of its own."""
-    assert is_absent(signature, message)
+    assert is_missing_api(signature, message)
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_a_lack_is_told(signature: str, message: str) -> None:
 )
 def test_a_failure_is_one(signature: str | None, message: str) -> None:
     """What goes wrong inside a library, or says something else, stays a failure."""
-    assert not is_absent(signature, message)
+    assert not is_missing_api(signature, message)

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.explain.deltas import minimal_set
+from matrix.explain.rules import minimal_set
 
 NAMES = ("config", "torch", "python", "build", "numpy", "mkl")
 
@@ -16,17 +16,17 @@ NAMES = ("config", "torch", "python", "build", "numpy", "mkl")
 def test_all_that_is_needed_and_no_more(case: tuple[int, set[int]]) -> None:
     """Where some factors are needed together, just they are found, and no set is asked about twice."""
     factors = NAMES[: case[0]]
-    needed = {factors[place] for place in case[1]}
-    asked: list[frozenset[str]] = []
+    needed = {factors[index] for index in case[1]}
+    calls: list[frozenset[str]] = []
 
     def passes(subset: frozenset[str]) -> bool:
-        asked.append(subset)
+        calls.append(subset)
         return needed <= subset
 
     assert minimal_set(factors, passes) == needed
-    assert len(asked) == len(set(asked))
-    assert frozenset(factors) not in asked
-    assert frozenset() not in asked
+    assert len(calls) == len(set(calls))
+    assert frozenset(factors) not in calls
+    assert frozenset() not in calls
 
 
 def test_one_difference_needs_no_run() -> None:
@@ -36,14 +36,14 @@ def test_one_difference_needs_no_run() -> None:
 
 def test_two_differences_need_one_run_where_the_first_decides() -> None:
     """The factor that is tried first settles it."""
-    asked: list[frozenset[str]] = []
+    calls: list[frozenset[str]] = []
 
     def passes(subset: frozenset[str]) -> bool:
-        asked.append(subset)
+        calls.append(subset)
         return "config" in subset
 
     assert minimal_set(("config", "torch"), passes) == {"config"}
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_whatever_answers_nothing_found_can_be_left_out() -> None:
@@ -51,6 +51,6 @@ def test_whatever_answers_nothing_found_can_be_left_out() -> None:
     names = NAMES[:4]
     subsets = [frozenset(some) for size in range(1, 4) for some in combinations(names, size)]
     for number in range(2 ** len(subsets)):
-        good = {subset for place, subset in enumerate(subsets) if number >> place & 1}
+        good = {subset for index, subset in enumerate(subsets) if number >> index & 1}
         found = minimal_set(names, good.__contains__)
         assert not any(found - {name} in good for name in found)

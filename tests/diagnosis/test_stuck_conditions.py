@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from matrix.diagnosis import conditions
-from matrix.diagnosis.collectors.pyspy import parse_text
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.diagnosis.hang.stuck_call import observation_of
 from matrix.model import Condition
+from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import picture, table
 
 TABLES = {"aten::mm": table()}
@@ -28,7 +27,7 @@ Thread 11 (idle): "MainThread"
 
 def seen(condition: Condition, sample: str = "gil_deadlock", *collectors: str) -> tuple[bool | None, str]:
     """Return what became of a condition in the hang that a sample is of."""
-    observation = observation_of(diagnose(picture(sample, *collectors), tables=TABLES))
+    observation = conditions.stuck_calls(diagnose(picture(sample, *collectors), tables=TABLES))
     (result,) = conditions.check([condition], observation)
     return result.met, result.seen
 
@@ -36,8 +35,8 @@ def seen(condition: Condition, sample: str = "gil_deadlock", *collectors: str) -
 @pytest.mark.parametrize("collector", ["pyspy-native.json", "pyspy-native.txt", "pystack-native.txt", "gdb.txt"])
 def test_a_stuck_call_meets_its_conditions(collector: str) -> None:
     """Each collector's frames, with the kernel's view, show operator, enclosing operator, thread and keys."""
-    asked = Condition(op="aten::mm", under="aten::matmul", keys=("Meta", "AutogradMeta"), thread="other")
-    assert seen(asked, "gil_deadlock", collector, "proc.txt") == (True, MM)
+    declared = Condition(op="aten::mm", under="aten::matmul", keys=("Meta", "AutogradMeta"), thread="other")
+    assert seen(declared, "gil_deadlock", collector, "proc.txt") == (True, MM)
 
 
 def test_an_enclosing_operator_was_dispatched_too() -> None:
@@ -48,29 +47,29 @@ def test_an_enclosing_operator_was_dispatched_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "instead"),
+    ("declared", "instead"),
     [
         ({"under": "aten::linear"}, "under aten::matmul, not under aten::linear"),
         ({"thread": "main"}, "in another thread, not in the main one"),
     ],
 )
-def test_a_stuck_call_that_is_not_as_asked_is_unmet(asked: dict[str, str], instead: str) -> None:
+def test_a_stuck_call_that_is_not_as_asked_is_unmet(declared: dict[str, str], instead: str) -> None:
     """What the frames show otherwise than declared is told."""
-    condition = Condition.model_validate({"op": "aten::mm"} | asked)
+    condition = Condition.model_validate({"op": "aten::mm"} | declared)
     assert seen(condition) == (False, f"aten::mm was dispatched {instead}")
 
 
 @pytest.mark.parametrize(
-    ("asked", "unknown"),
+    ("declared", "unknown"),
     [
         ({"grad_mode": False}, "with grad mode off"),
         ({"python_key": False}, "without the Python key"),
         ({"keys": ("Meta", "Batched")}, "with Batched"),
     ],
 )
-def test_what_no_frame_shows_is_not_known(asked: dict[str, object], unknown: str) -> None:
+def test_what_no_frame_shows_is_not_known(declared: dict[str, object], unknown: str) -> None:
     """Grad mode, keys of no kernel on the way, and that no mode took part, are left open."""
-    condition = Condition.model_validate({"op": "aten::mm"} | asked)
+    condition = Condition.model_validate({"op": "aten::mm"} | declared)
     assert seen(condition) == (None, f"{MM}, not known whether {unknown}")
 
 
@@ -82,19 +81,19 @@ def test_what_has_returned_leaves_no_frame() -> None:
 
 def test_the_wrapper_of_a_kernel_names_its_key() -> None:
     """In the child of a fork, stuck in OpenMP: CPU by the wrapper, autograd before it, and its main thread."""
-    asked = Condition(op="aten::sin", keys=("CPU", "AutogradCPU"), thread="main")
-    assert seen(asked, "fork_openmp") == (True, "aten::sin was dispatched with AutogradCPU, CPU")
+    declared = Condition(op="aten::sin", keys=("CPU", "AutogradCPU"), thread="main")
+    assert seen(declared, "fork_openmp") == (True, "aten::sin was dispatched with AutogradCPU, CPU")
 
 
 def test_the_python_key_is_seen() -> None:
     """A dispatch mode's kernel is the Python key's."""
-    asked = Condition(op="aten::ones", python_key=True, keys=("Python",))
-    assert seen(asked, "python_key") == (True, "aten::ones was dispatched with Python")
+    declared = Condition(op="aten::ones", python_key=True, keys=("Python",))
+    assert seen(declared, "python_key") == (True, "aten::ones was dispatched with Python")
 
 
 def test_an_operator_called_by_its_handle_has_no_name() -> None:
     """Nobody knows whether it is the one that was asked for; that the call stood by itself is not claimed."""
-    observation = observation_of(diagnose(parse_text("Process 11: python matmul.py\n" + BY_HANDLE)))
+    observation = conditions.stuck_calls(diagnose(pyspy_text.parse("Process 11: python matmul.py\n" + BY_HANDLE)))
     (result,) = conditions.check([Condition(op="aten::mm", under="aten::matmul")], observation)
     wanted = "aten::mm was dispatched under ??? with CPU, not known whether under aten::matmul"
     assert (result.met, result.seen) == (None, wanted)

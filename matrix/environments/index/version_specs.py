@@ -1,0 +1,172 @@
+"""Which releases a --torch value means: versions, specifiers, recent:N, latest, nightlies and wheels."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from matrix.environments.index.releases import Listing, Release, wheel_fit
+from matrix.environments.index.sources import PROJECT
+from matrix.errors import UsageError
+
+EVERY_RELEASE = ">=0"  # the specifier that leaves none out
+_RECENT = re.compile(r"recent:(\d+)")
+_NIGHTLY = re.compile(r"nightly(?::(\d{4}-\d\d-\d\d)(?:\.\.(\d{4}-\d\d-\d\d))?)?")
+_CLAUSE = re.compile(r"\s*(===|==|!=|~=|<=|>=|<|>)")
+
+
+class UnknownVersionError(UsageError):
+    """No release fits a spec."""
+
+
+def split_specs(text: str) -> list[str]:
+    """Split a --torch value at its commas, keeping neighbouring clauses of a specifier together."""
+    specs: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if specs and _CLAUSE.match(part) and _CLAUSE.match(specs[-1]):
+            specs[-1] += "," + part
+        else:
+            specs.append(part)
+    return specs
+
+
+def check_spec(spec: str) -> None:
+    """Raise UsageError where `select` cannot understand `spec`."""
+    spec = spec.strip()
+    if spec == "latest" or spec.endswith(".whl") or _NIGHTLY.fullmatch(spec) or is_exact_version(spec):
+        return
+    if (recent := _RECENT.fullmatch(spec)) and int(recent[1]) > 0:
+        return
+    try:
+        if _CLAUSE.match(spec) and SpecifierSet(spec):
+            return
+    except InvalidSpecifier:
+        pass
+    forms = "2.11.0, '>=2.9,<2.13', recent:3, latest, nightly, nightly:2026-11-01..2026-11-20 or a wheel's path"
+    raise UsageError(f"{spec!r} names no torch version", hint=f"write it as {forms}")
+
+
+def select(spec: str, listing: Listing) -> list[Release]:
+    """Return the releases that one spec means, oldest first, never an empty list.
+
+    Pre-releases count where the spec names one or where the build has nothing else (nightlies); a yanked
+    release only by its exact version. Raises UnknownVersionError with the nearest versions.
+    """
+    spec = spec.strip()
+    check_spec(spec)
+    if spec.endswith(".whl"):
+        return [_wheel_at(Path(spec), listing)]
+    if is_exact_version(spec):
+        return [_exactly(Version(spec), listing)]
+    final = [release for release in listing.releases if not Version(release.version).is_prerelease]
+    pool = final or list(listing.releases)
+    if spec == "latest":
+        chosen = pool[-1:]
+    elif recent := _RECENT.fullmatch(spec):
+        newest = {Version(release.version).release[:2]: release for release in pool}
+        chosen = list(newest.values())[-int(recent[1]) :]
+    elif nightly := _NIGHTLY.fullmatch(spec):
+        chosen = [release for release in listing.releases if release.date]
+        if nightly[1]:
+            first, last = nightly[1], nightly[2] or nightly[1]
+            chosen = [release for release in chosen if first <= (release.date or "") <= last]
+        else:
+            chosen = chosen[-1:]
+    else:
+        specifier = SpecifierSet(spec)
+        pool = list(listing.releases) if specifier.prereleases else pool
+        chosen = [release for release in pool if _contains(specifier, release)]
+    if not chosen:
+        raise _unknown(spec, listing)
+    return chosen
+
+
+def yanked_among(spec: str, listing: Listing) -> list[tuple[str, str]]:
+    """Return version and reason of the yanked releases that `spec` would mean if they were not."""
+    if is_exact_version(spec) or spec.endswith(".whl"):
+        return []
+    known = {release.version for release in listing.releases}
+    yanked = [release for release in listing.yanked if release.version not in known]
+    if _CLAUSE.match(spec):
+        yanked = [release for release in yanked if _contains(SpecifierSet(spec), release)]
+    else:
+        oldest = Version(select(spec, listing)[0].version)
+        yanked = [release for release in yanked if Version(release.version) > oldest]
+    return [(release.version, release.yanked or "no reason given") for release in yanked]
+
+
+def _wheel_at(path: Path, listing: Listing) -> Release:
+    path = path.expanduser().absolute()
+    try:
+        name, version, _, _ = parse_wheel_filename(path.name)
+    except (InvalidWheelFilename, InvalidVersion) as error:
+        raise UsageError(f"{path} is not named as a wheel is", hint=str(error)) from None
+    if name != PROJECT:
+        raise UsageError(f"{path} is a wheel of {name}, not of torch")
+    if not path.is_file():
+        raise UnknownVersionError(f"there is no wheel {path}")
+    if listing.python and wheel_fit(path.name, PROJECT, listing.python) is None:
+        raise UnknownVersionError(
+            f"the wheel {path.name} does not fit Python {listing.python} on this machine",
+            hint="name a Python it was built for with --python",
+        )
+    size = path.stat().st_size
+    return Release(version=str(version), filename=path.name, url=str(path), source=str(path.parent), size=size)
+
+
+def _exactly(version: Version, listing: Listing) -> Release:
+    """Return the release of that very version.
+
+    Without a local part it also means the build's own +cpu or +cu128, but never one of the user's
+    find-links: that would be another wheel than the one asked for.
+    """
+    for release in (*listing.releases, *listing.aside, *listing.yanked):
+        if Version(release.version) == version:
+            return release
+    if version.local is None:
+        for release in (*reversed(listing.releases), *reversed(listing.yanked)):
+            if Version(release.version).public == version.public:
+                return release
+    raise _unknown(str(version), listing)
+
+
+def _unknown(spec: str, listing: Listing) -> UnknownVersionError:
+    """Return the error that names the nearest versions and the indexes that were read."""
+    where = " and ".join(listing.sources) or "any place"
+    versions = [Version(release.version) for release in listing.releases]
+    if not versions:
+        return UnknownVersionError(
+            f"{where} has no torch that fits Python {listing.python} on this machine",
+            hint="another --python or --build may have one",
+        )
+    if spec.startswith("nightly") and not any(release.date for release in listing.releases):
+        return UnknownVersionError(f"{where} has no nightlies", hint="--build nightly-cpu has them")
+    try:
+        middle = bisect_left(versions, Version(re.sub(r"^\D*", "", spec.split(",")[0])))
+    except InvalidVersion:
+        middle = len(versions)
+    near = [str(version) for version in versions[max(0, middle - 2) : middle + 2]]
+    aside = [release.version for release in listing.aside if Version(release.version).public == spec]
+    also = f"; your find-links have {' and '.join(aside)}, which is a version of its own" if aside else ""
+    return UnknownVersionError(
+        f"no torch release is {spec} for Python {listing.python} in {where}",
+        hint=f"the nearest are {', '.join(near)}{also}",
+    )
+
+
+def _contains(specifier: SpecifierSet, release: Release) -> bool:
+    return specifier.contains(Version(release.version), prereleases=True)
+
+
+def is_exact_version(spec: str) -> bool:
+    """Return whether a spec is one version, such as 2.11.0 or 2.16.0.dev20261120+cpu."""
+    try:
+        Version(spec)
+    except InvalidVersion:
+        return False
+    return True

@@ -1,0 +1,65 @@
+"""The formats of a run's report. `whichtorch report` has an option for each row of FORMATS, and by default writes all.
+
+What makes a format is imported when it is called, so that every other command starts as fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from matrix.model import Model
+    from reports.cell_text import Called
+    from reports.run_facts import RunFacts
+
+    Content = Iterable[str] | bytes | Model  # lines, a whole file, or what is written as JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFormat:
+    """A format: the option that asks for it, the file it goes to, and what makes it."""
+
+    name: str  # of the option
+    help: str
+    file: str  # name in the output folder, where no option names a file
+    in_folder: bool = False  # the option names a folder for `file`
+    is_redacted: bool = False  # it is made from stored records alone, which are redacted
+    content: Callable[[RunFacts, Called], Content]
+
+
+def _html(facts: RunFacts, called: Called) -> bytes:
+    from reports.page.html import page
+
+    return page(facts, called).encode()
+
+
+def _markdown(facts: RunFacts, called: Called) -> Iterable[str]:
+    from reports.bisection_markdown import bisection_markdown
+    from reports.markdown import markdown_lines
+
+    if facts.stored.result.run.kind == "bisect" and facts.bisections:
+        return bisection_markdown(facts.bisections[0], facts.stored.file)
+    return markdown_lines(facts.stored, called("matrix"), facts.comparison)
+
+
+def _junit(facts: RunFacts, called: Called) -> bytes:
+    from reports.junit import junit_xml
+
+    return junit_xml(facts.stored, called("matrix"))
+
+
+def _json(facts: RunFacts, _called: Called) -> Model:
+    return facts.stored.result
+
+
+_PAGE_HELP = "Write the page, DIR/index.html."
+_MARKDOWN_HELP = "Write Markdown, for an issue or a job summary."
+FORMATS = (
+    ReportFormat(name="html", help=_PAGE_HELP, file="index.html", in_folder=True, is_redacted=True, content=_html),
+    ReportFormat(name="markdown", help=_MARKDOWN_HELP, file="report.md", content=_markdown),
+    ReportFormat(name="junit", help="Write JUnit XML.", file="junit.xml", content=_junit),
+    ReportFormat(name="json", help="Write the result as JSON.", file="result.json", content=_json),
+)

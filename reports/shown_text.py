@@ -1,0 +1,124 @@
+"""Text from anywhere, made fit to be shown.
+
+The page writes hidden characters out (`plain`), so that a reader sees that they are there. Markdown and JUnit drop
+them (`cleaned`), because few viewers of those cope with them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+LINE = 2000  # characters of one line that the page shows
+_LINE_TAIL = 200  # of them, those from the line's end
+LONGEST = 500  # characters of a line in Markdown and JUnit: more is somebody's data
+HEAD, TAIL = 5, 25  # lines of a failure's output that are shown
+READ = 2**16  # bytes of each end of an output file that are looked at
+
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
+    r"|[ -/]*[0-Z\\-~])"
+)
+# as _ANSI, but a sequence that does not end is dropped too, and one may span lines
+_ANY_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+)
+# Controls but tab and line feed; separators that scripts take for line ends; marks that turn, join or hide text;
+# tags; lone surrogates, which no file can hold.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e007f\ud800-\udfff]"
+)
+# what XML 1.0 forbids, lone surrogates among it, the other control characters, and what turns the direction of writing
+_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_LONG = re.compile(rf"[^\n]{{{LINE + 1},}}")
+
+
+def plain(text: str | bytes) -> str:
+    r"""Return text without terminal escapes, with hidden characters written out, and with long lines cut.
+
+    A hidden character becomes its escape (\x00, \u202e), not its picture, for which few machines have a font; bytes
+    that are not UTF-8 become U+FFFD. A cut says how many characters it took.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", errors="replace")
+    if text.isascii() and text.isprintable() and len(text) <= LINE:
+        return text
+    text = _ANSI.sub("", text.replace("\r\n", "\n"))
+    return _LONG.sub(_without_middle, _HIDDEN.sub(_escape, text))
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return plain text as one line of at most `limit` characters."""
+    shown = plain(" ".join(text.split()) if "\n" in text or "\t" in text else text)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def _escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    if number <= 0xFF:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+
+
+def _without_middle(match: re.Match[str]) -> str:
+    line = match[0]
+    return f"{line[: LINE - _LINE_TAIL]} … {len(line) - LINE} characters cut … {line[-_LINE_TAIL:]}"
+
+
+def cleaned(text: str) -> str:
+    """Return text without terminal escapes and control characters; tabs and line ends stay."""
+    return _UNFIT.sub("", _ANY_ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def cleaned_line(text: str) -> str:
+    """Return cleaned text as one line."""
+    return " ".join(cleaned(text).split())
+
+
+def cut(line: str, longest: int = LONGEST) -> str:
+    """Return a line of at most `longest` characters."""
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def ends_of(path: Path) -> list[str]:
+    """Return the first and last lines of a file, long ones cut; none where it is gone or empty."""
+    try:
+        head, tail, size = read_ends(path, READ)
+    except OSError:
+        return []
+    lines = [cut(line) for line in cleaned((head + tail).decode(errors="replace")).split("\n")]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    is_whole = size <= len(head) + len(tail)
+    if is_whole and len(lines) <= HEAD + TAIL:
+        return lines
+    left_out = max(0, len(lines) - HEAD - TAIL)
+    return [*lines[:HEAD], f"… {left_out} lines{'' if is_whole else ' or more'} …", *lines[HEAD:][-TAIL:]]
+
+
+def read_ends(path: Path, length: int) -> tuple[bytes, bytes, int]:
+    """Return up to `length` bytes of each end of a file, and its size in bytes; raise OSError."""
+    with path.open("rb") as file:
+        head = file.read(length)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(len(head), size - length))
+        return head, file.read(length), size
+
+
+def some(words: Sequence[str], most: int) -> str:
+    """Return the first `most` words as a list in a sentence, and how many more there are."""
+    more = len(words) - most
+    return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def is_link(text: str) -> bool:
+    """Return whether a text may become a link: no other scheme, because some run code."""
+    return text.startswith(("https://", "http://")) and not any(letter.isspace() for letter in text)

@@ -1,0 +1,121 @@
+"""Matrix file -> the environments that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from matrix.environments import interpreters
+from matrix.errors import UsageError
+from matrix.model import Request
+from matrix.plan import matrix_file
+from matrix.plan.expansion import expand
+from tests.plan.test_matrix_file import write
+from tests.wheels import build_wheel
+
+
+def folder_of_wheels(tmp_path: Path, *versions: str) -> str:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for version in versions:
+        build_wheel(wheels, version)
+    return f'[build.mine]\nfind-links = "{wheels}"\n'
+
+
+def requests_of(
+    tmp_path: Path, text: str, path: Path | None = None, interpreters_given: Sequence[Path] = ()
+) -> list[Request]:
+    """Return the environments that a matrix file asks for; with interpreters only these."""
+    file = matrix_file.read_matrix_file(write(tmp_path, text))
+    expansion = expand(
+        file,
+        cache=tmp_path / "cache",
+        interpreters_given=interpreters_given,
+        product=not interpreters_given,
+        path=path,
+    )
+    return list(expansion.requests)
+
+
+def test_axes_are_multiplied_oldest_torch_first(tmp_path: Path) -> None:
+    """Torch x Python x build x config, each environment once, in the order of torch."""
+    text = folder_of_wheels(tmp_path, "9.2.0", "9.1.0") + (
+        '[axes]\ntorch = ["9.2.0", ">=9.1"]\nbuild = ["mine"]\nconfig = ["default", "single-thread"]\n'
+    )
+    assert [request.label for request in requests_of(tmp_path, text)] == [
+        "torch-9.1.0-mine",
+        "torch-9.1.0-mine-single-thread",
+        "torch-9.2.0-mine",
+        "torch-9.2.0-mine-single-thread",
+    ]
+
+
+def test_exclude_and_include(tmp_path: Path) -> None:
+    """Rows of the file take single environments out of the product and add others to it."""
+    text = folder_of_wheels(tmp_path, "9.1.0", "9.2.0", "9.3.0") + (
+        '[axes]\ntorch = ["9.1.0", "9.2.0"]\nbuild = ["mine"]\n'
+        '[[exclude]]\ntorch = "<9.2"\n'
+        '[[include]]\ntorch = "9.3.0"\nbuild = "mine"\nconfig = "iomp"\n'
+    )
+    assert [request.label for request in requests_of(tmp_path, text)] == ["torch-9.2.0-mine", "torch-9.3.0-mine-iomp"]
+
+
+def test_unknown_version_is_a_usage_error_with_the_nearest(tmp_path: Path) -> None:
+    """A version that no index lists is a typing mistake, not an environment."""
+    text = folder_of_wheels(tmp_path, "9.1.0") + '[axes]\ntorch = ["9.7.0"]\nbuild = ["mine"]\n'
+    with pytest.raises(UsageError, match=r"9\.7\.0") as caught:
+        requests_of(tmp_path, text)
+    assert "9.1.0" in str(caught.value)
+
+
+def test_version_missing_for_one_python_is_a_problem_of_that_environment(tmp_path: Path) -> None:
+    """Where another Python has the wheel the version exists, and the gap is told in its own environment."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    build_wheel(wheels, "9.1.0", tag="cp311-cp311-linux_x86_64")
+    text = (
+        f'[build.mine]\nfind-links = "{wheels}"\n'
+        '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\npython = ["3.11", "3.12"]\n'
+    )
+    good, bad = requests_of(tmp_path, text)
+    assert (good.python, good.problem) == ("3.11", None)
+    assert bad.python == "3.12"
+    assert bad.problem is not None
+
+
+def test_index_that_does_not_answer_costs_only_its_own_environments(tmp_path: Path) -> None:
+    """A dead index is a problem of the environments asked of it; the rest of the matrix is planned."""
+    text = folder_of_wheels(tmp_path, "9.1.0") + (
+        '[build.dead]\nindex-url = "http://127.0.0.1:9/simple"\n[axes]\ntorch = ["9.1.0"]\nbuild = ["mine", "dead"]\n'
+    )
+    by_build = {request.build.name: request for request in requests_of(tmp_path, text)}
+    assert by_build["mine"].problem is None
+    assert "127.0.0.1:9" in (by_build["dead"].problem or "")
+
+
+def test_interpreters_are_taken_as_they_are(tmp_path: Path) -> None:
+    """Existing environments need no index; without --torch they are all that runs."""
+    python = tmp_path / "conda" / "bin" / "python"
+    (request,) = requests_of(tmp_path, '[axes]\ntorch = ["latest"]\n', interpreters_given=(python,))
+    assert request.label == "python-conda"
+    assert request.options == ("--interpreter", str(python))
+
+
+def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None:
+    """With one Python, that of the tool, labels stay short; a named one shows."""
+    base = folder_of_wheels(tmp_path, "9.1.0") + '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n'
+    assert [request.label for request in requests_of(tmp_path, base)] == ["torch-9.1.0-mine"]
+    python = interpreters.default_python()
+    named = base + f'python = ["{python}"]\n'
+    assert [request.label for request in requests_of(tmp_path, named)] == [f"torch-9.1.0-mine-py{python}"]
+
+
+def test_an_environment_is_asked_for_again_with_the_file_that_says_what_it_is(tmp_path: Path) -> None:
+    """A build, config or requirement of the file's own means nothing without the file."""
+    text = '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n' + folder_of_wheels(tmp_path, "9.1.0")
+    (request,) = requests_of(tmp_path, text, path=Path("matrix.toml"))
+    assert request.options == ("--matrix", "matrix.toml", "--torch", "9.1.0", "--build", "mine")
+    (bare,) = requests_of(tmp_path, text)
+    assert request.install_key == bare.install_key

@@ -1,0 +1,57 @@
+"""The formats of a report, as `whichtorch report` goes through them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from matrix.model import Outcome
+from reports.formats import FORMATS, ReportFormat
+from tests import results
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reports.cell_text import Called
+    from reports.run_facts import RunFacts
+
+report = importlib.import_module("matrix.cli.report")
+
+
+def names(facts: RunFacts, called: Called) -> list[str]:
+    return [cell.name for cell in facts.stored.result.cells]
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    """Return `report` with one more format, in a folder with a stored run."""
+    where = results.environment()
+    results.stored(tmp_path / "home", results.result([where], [results.cell(where, Outcome.HANG)]))
+    monkeypatch.setenv("WHICHTORCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    formats = (*FORMATS, ReportFormat(name="names", help="Write the names.", file="names.txt", content=names))
+    monkeypatch.setattr(report, "FORMATS", formats)
+    monkeypatch.setitem(report.report.__dict__, "__signature__", report.report.__dict__["__signature__"])
+    report.offer(formats)
+    app = typer.Typer()
+    app.command()(report.report)
+    return app
+
+
+def test_a_row_is_all_that_a_new_format_takes(app: typer.Typer, tmp_path: Path) -> None:
+    """It is written by default with the others, and its option writes it alone."""
+    written = CliRunner().invoke(app, [])
+    assert written.exit_code == 0, written.output
+    assert (tmp_path / "output" / "names.txt").read_text() == "family/case\n"
+    assert {path.name for path in (tmp_path / "output").iterdir()} == {row.file for row in report.FORMATS}
+    assert CliRunner().invoke(app, ["--names", "mine.txt"]).output == "wrote mine.txt\n"
+
+
+@pytest.mark.parametrize("row", FORMATS, ids=lambda row: row.name)
+def test_a_format_imports_nothing_until_it_is_made(row: ReportFormat) -> None:
+    """Every command reads the rows for its help, so a row names no module of a format."""
+    assert row.content.__module__ == "reports.formats"

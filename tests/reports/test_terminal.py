@@ -1,0 +1,35 @@
+"""The lines that are shown while a matrix runs."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from matrix.events import CellDone
+from matrix.model import Outcome
+from reports.terminal import Progress
+from tests.reports.test_table import NEW, cell
+
+if TYPE_CHECKING:
+    from matrix.model import Cell
+
+
+def shown(*cells: Cell) -> list[str]:
+    console = Console(file=io.StringIO(), width=200)
+    progress = Progress(console, len(cells))
+    for finished in cells:
+        progress(CellDone(environment=NEW, cell=finished))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_known_failure_is_marked() -> None:
+    """A red word that the scenario expects frightens nobody; one that nobody expects has its mark alone."""
+    lines = shown(cell(NEW, Outcome.FAIL), cell(NEW, Outcome.FAIL, expected=False), cell(NEW, Outcome.PASS))
+    assert lines == [
+        "[1/3] FAIL (known) family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
+        "[2/3] FAIL!    family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
+        "[3/3] pass     family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
+    ]

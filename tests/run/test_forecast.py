@@ -1,0 +1,76 @@
+"""What a run will take, as it is told before anything is installed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from matrix.environments.cache import EnvironmentCache
+from matrix.model import Build, Config, Expectation, Outcome, Request, Scenario
+from matrix.plan.planning import RunOptions, plan
+from matrix.records.store import Records
+from matrix.run.forecast import forecast
+
+CPU, PYPI = Build(name="cpu"), Build(name="pypi")
+
+
+def request(torch: str, build: Build, config: str = "default") -> Request:
+    return Request(torch=torch, python="3.11", build=build, config=Config(name=config))
+
+
+def scenario(name: str, *expect: Expectation, **fields: float) -> Scenario:
+    return Scenario(name=name, path=Path(name), source_hash=name, expect=expect, timeout=fields.get("timeout", 60))
+
+
+def lines(home: Path, requests: list[Request], suite: list[Scenario], jobs: int = 2) -> list[str]:
+    """Return what is told of a plan, with nothing recorded."""
+    planned = plan(requests, suite, RunOptions())
+    return list(forecast(planned, EnvironmentCache(home), Records(), jobs).lines)
+
+
+def installed(home: Path, of: Request, megabytes: int, seconds: float) -> None:
+    """Leave what an install leaves that was evicted since."""
+    folder = home / "envs" / of.install_key
+    folder.mkdir(parents=True)
+    package = {"name": "torch", "version": of.torch, "size": megabytes * 10**6, "inode": 0, "digest": ""}
+    kept: dict[str, object] = {"label": of.label, "build": of.build.name, "python": "3.11.7", "watched": []}
+    kept |= {"packages": [package], "seconds": seconds}
+    (folder / "installation.json").write_text(json.dumps(kept))
+
+
+def test_from_nothing(tmp_path: Path) -> None:
+    """Sizes and durations are the usual ones; configs of one torch share an install."""
+    requests = [request("2.11.0", PYPI), request("2.11.0", PYPI, "iomp"), request("2.12.0", PYPI)]
+    suite = [scenario(f"family/{number}") for number in range(40)]
+    assert lines(tmp_path, requests, suite) == [
+        "3 environments, 120 cells; installs about 10 GB; about 6 minutes with 2 jobs"
+    ]
+    assert lines(tmp_path, [request("2.11.0", CPU)], suite[:1], jobs=1) == [
+        "1 environment, 1 cell; installs about 1 GB; about a minute with 1 job"
+    ]
+
+
+def test_earlier_installs_tell_more(tmp_path: Path) -> None:
+    """An environment takes what it took before, another of its build as much, and an install as long as before."""
+    installed(tmp_path, request("2.11.0", CPU), 3000, 400.0)
+    requests = [request("2.11.0", CPU), request("2.12.0", CPU)]
+    assert lines(tmp_path, requests, [scenario("family/a", timeout=1)]) == [
+        "2 environments, 2 cells; installs about 6 GB; about 7 minutes with 2 jobs"
+    ]
+
+
+def test_known_bugs_are_announced(tmp_path: Path) -> None:
+    """Cells that a header expects to go wrong in these releases are counted before they are seen to."""
+    hangs = Expectation(outcome=Outcome.HANG, torch="<2.12")
+    requests = [request("2.11.0", CPU), request("2.12.0", CPU)]
+    suite = [scenario("family/a", hangs), scenario("family/b"), scenario("family/c", Expectation(outcome=Outcome.SKIP))]
+    assert lines(tmp_path, requests, suite)[1:] == ["1 of them shows a known bug and is expected to fail or hang"]
+    assert lines(tmp_path, requests, [*suite, scenario("family/d", hangs)])[1:] == [
+        "2 of them show known bugs and are expected to fail or hang"
+    ]
+
+
+def test_what_cannot_be_installed_costs_nothing(tmp_path: Path) -> None:
+    """An environment that planning has given up counts, but neither disk nor time is told of it."""
+    gone = request("2.11.0", CPU).model_copy(update={"problem": "the index does not answer"})
+    assert lines(tmp_path, [gone], [scenario("family/a")]) == ["1 environment, 1 cell"]
