@@ -27,9 +27,9 @@ MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 
 
 class KernelProcess:
-    """One line of /proc/PID/stat."""
+    """One line of /proc/PID/stat, or of a thread's stat."""
 
-    __slots__ = ("code", "cpu", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
+    __slots__ = ("code", "cpu", "group", "name", "parent", "pid", "rss", "session", "started", "state", "threads")
 
     def __init__(self, pid: int, text: bytes) -> None:
         head, _, tail = text.rpartition(b")")  # a name may hold spaces and parentheses
@@ -38,7 +38,7 @@ class KernelProcess:
         self.name = head.partition(b"(")[2].decode(errors="replace")
         self.state = fields[0].decode()
         self.parent = int(fields[1])
-        self.group = int(fields[2])
+        self.group, self.session = int(fields[2]), int(fields[3])
         self.cpu = (int(fields[11]) + int(fields[12])) / TICK  # seconds, its dead threads included
         self.threads = int(fields[17])
         self.started = int(fields[19])  # ticks since boot: with the pid, names a process for good
@@ -55,19 +55,18 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
     """Return up to `limit` bytes of a file of /proc; raise OSError when its process has gone."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = []
-        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
+        content = bytearray()
+        while len(content) < limit and (part := os.read(descriptor, min(limit - len(content), 1 << 16))):
+            content += part
+        return bytes(content)
     finally:
         os.close(descriptor)
 
 
-def process(pid: int) -> KernelProcess | None:
-    """Return what /proc says of `pid`, None when it has gone."""
+def process(pid: int, tid: int | None = None) -> KernelProcess | None:
+    """Return what /proc says of a process or of its thread `tid`, None when it has gone."""
     try:
-        return KernelProcess(pid, read(f"/proc/{pid}/stat"))
+        return KernelProcess(tid or pid, read(f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"))
     except (OSError, IndexError, ValueError):
         return None
 
@@ -81,9 +80,10 @@ def thread_ids(pid: int) -> list[int]:
 
 
 def field(path: str, name: bytes) -> bytes:
-    """Return the word after `name` at the start of a line of a file of /proc, b"" where no line has it."""
-    words = (b"\n" + read(path)).partition(b"\n" + name)[2].split(None, 1)
-    return words[0] if words else b""
+    """Return the word after `name` at the start of a line of a file of /proc, b"" where it cannot be read."""
+    with contextlib.suppress(OSError, IndexError):
+        return (b"\n" + read(path)).partition(b"\n" + name)[2].split(None, 1)[0]
+    return b""
 
 
 def mappings(pid: int) -> list[tuple[int, int, list[bytes]]]:
@@ -164,10 +164,8 @@ def proportional_rss(members: list[KernelProcess]) -> int:
     """Return the resident bytes of processes; shared pages count once (slow: the kernel walks all pages)."""
     total = 0
     for member in members:
-        try:
-            total += int(field(f"/proc/{member.pid}/smaps_rollup", b"Pss:")) * 1024
-        except (OSError, ValueError):
-            total += member.rss if member.is_alive else 0
+        kilobytes = field(f"/proc/{member.pid}/smaps_rollup", b"Pss:")
+        total += int(kilobytes) * 1024 if kilobytes else member.rss if member.is_alive else 0
     return total
 
 
@@ -223,9 +221,6 @@ def freeze(tree: Tree) -> set[int]:
     return frozen
 
 
-def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for want of memory since boot."""
-    try:
-        return int(field("/proc/vmstat", b"oom_kill "))
-    except (OSError, ValueError):
-        return None
+def oom_kills() -> int:
+    """Return how many processes the kernel has killed for want of memory since boot, 0 where it does not count."""
+    return int(field("/proc/vmstat", b"oom_kill ") or 0)

@@ -9,6 +9,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+import psutil
+
 from matrix.process import kernel
 
 if TYPE_CHECKING:
@@ -52,13 +54,7 @@ def _start_time(pid: int) -> int:
     if kernel.HAS_PROC:
         process = kernel.process(pid)
         return process.started if process and process.is_alive else -1
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return -1
-    except PermissionError:
-        return 0
-    return 0
+    return 0 if psutil.pid_exists(pid) else -1
 
 
 def sweep(is_stale: Callable[[str], bool], *, sessions: frozenset[int] = frozenset()) -> list[str]:
@@ -96,8 +92,8 @@ def _stale(is_stale: Callable[[str], bool], sessions: frozenset[int]) -> set[int
         ancestor = processes[ancestor].parent
     stale = set()
     for pid in processes.keys() - spared:
-        mark = read_mark(pid)
-        if (mark is not None and is_stale(mark)) or (sessions and _session(pid) in sessions):
+        mark = _read_mark(pid)
+        if (mark is not None and is_stale(mark)) or processes[pid].session in sessions:
             stale.add(pid)
     fresh = stale
     while fresh:
@@ -106,21 +102,11 @@ def _stale(is_stale: Callable[[str], bool], sessions: frozenset[int]) -> set[int
     return stale
 
 
-def read_mark(pid: int) -> str | None:
+def _read_mark(pid: int) -> str | None:
     """Return the mark that a process was started with, None where it has none or may not be read."""
     try:
         environment = kernel.read(f"/proc/{pid}/environ", 1 << 22)
     except OSError:
         return None
-    prefix = VARIABLE.encode() + b"="
-    for entry in environment.split(b"\0"):
-        if entry.startswith(prefix):
-            return os.fsdecode(entry[len(prefix) :])
-    return None
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None
+    _, name, rest = (b"\0" + environment).partition(b"\0" + VARIABLE.encode() + b"=")
+    return os.fsdecode(rest.partition(b"\0")[0]) if name else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 
 HEAD = 1_000_000  # bytes kept from the beginning: the first error is there
 TAIL = 1_000_000  # bytes kept from the end: the last words are there
@@ -16,6 +17,9 @@ PUNCH_EVERY = 32_000_000  # bytes of growth after which the middle is given back
 UNPUNCHED_LIMIT = 256_000_000  # bytes, where the filesystem cannot make holes: then the writer is stopped
 BLOCK = 4096  # bytes; holes start and end at whole blocks
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
+# UTF-8: the first byte says how many of 0x80 to 0xBF follow.
+_BEGINNING_OF_CHARACTER = re.compile(rb"(?:[\xC0-\xFF]|[\xE0-\xFF][\x80-\xBF]|[\xF0-\xFF][\x80-\xBF]{2})\Z")
+_REST_OF_CHARACTER = re.compile(rb"\A[\x80-\xBF]{1,3}")
 
 
 class KeptFile:
@@ -63,18 +67,9 @@ class KeptFile:
 
 def whole_characters(part: bytes, *, at_end: bool) -> bytes:
     """Drop the piece of a UTF-8 character that a cut left at the end or the beginning of `part`."""
-    if not at_end:
-        start = 0
-        while start < min(3, len(part)) and part[start] & 0xC0 == 0x80:
-            start += 1
-        return part[start:]
-    for back in range(1, min(4, len(part)) + 1):
-        byte = part[-back]
-        if byte & 0xC0 == 0x80:
-            continue
-        needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
-        return part[:-back] if needed > back else part
-    return part
+    if at_end:
+        return part[:-3] + _BEGINNING_OF_CHARACTER.sub(b"", part[-3:])
+    return _REST_OF_CHARACTER.sub(b"", part)
 
 
 def _punch(descriptor: int, start: int, length: int) -> bool:

@@ -20,7 +20,6 @@ from typing import Any
 
 from matrix.process import kernel, marks
 from matrix.process.evidence import capture
-from matrix.process.tools import find_tool
 
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder that holds the package `matrix`
 PROGRAM = "import sys; sys.path.insert(0, {!r}); from matrix.process.supervisor import main; main()"
@@ -158,7 +157,7 @@ def start(task: Task) -> Supervised:
     fields["mark"] = mark
     fields["env"] = task.env | {marks.VARIABLE: mark}
     if task.sample or task.stacks:
-        fields["py_spy"] = task.py_spy or find_tool("py-spy")
+        fields["py_spy"] = task.py_spy or capture.find_tool("py-spy")
     if task.stacks:
         fields["collectors"] = capture.find_tools({"py-spy": fields["py_spy"]} | task.collectors)
     program = subprocess.Popen(

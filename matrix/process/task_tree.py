@@ -1,4 +1,4 @@
-"""Start the leader of a task's tree, and wait for it and all other children of the supervisor."""
+"""Start a task's tree, reap it, measure what it uses, and compare that with the task's limits."""
 
 # The supervisor must not pay for importing pathlib.
 # ruff: noqa: PTH100, PTH123
@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from matrix.process import kernel
+from matrix.process import kernel, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,10 @@ SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
 # Python ignores the first two, and exec keeps that; the others may be ignored since the tool's own start.
 DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 RSS_UNIT = 1024 if sys.platform == "linux" else 1  # bytes in a unit of ru_maxrss
+LOOK_SHORTEST = 0.03  # seconds between two looks at a tree that is growing fast
+LOOK_LONGEST = 0.25  # seconds between two looks at a quiet one
+LOOK_SHARE = 0.004  # of a core that looking at a quiet tree may take
+LOOK_SHARE_GROWING = 0.2  # of a core, at one that grows: the machine must stay up
 
 
 class Children:
@@ -47,28 +51,25 @@ class Children:
 
         Its stdin is empty, and its outputs append to files that exist.
         """
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # the parent of all descendants whose own parent ends
+        else:
+            self.notes.append("no /proc here: memory, stalls and orphans are not watched")
         append = os.O_WRONLY | os.O_APPEND
-        actions: list[tuple[Any, ...]] = [
+        actions = [
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, os.path.abspath(task["stdout"]), append, 0),
+            (os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0),
         ]
-        if task["stderr"] == task["stdout"]:
-            actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
-        else:
-            actions.append((os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0))
+        argv = task["argv"]
         # The supervisor itself takes on what the leader inherits: no code can run between fork and exec.
         with _leader_settings():
             os.chdir(task["cwd"])
             self.started = time.monotonic()
             self.leader = os.posix_spawnp(
-                task["argv"][0],
-                task["argv"],
-                task["env"],
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=DEFAULTED,
+                argv[0], argv, task["env"], file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED
             )
+        _raise_priority()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""
@@ -101,12 +102,63 @@ class Children:
                 self.ended = time.monotonic()
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of all its descendants whose own parent ends (Linux)."""
-    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+class TreeUsage:
+    """Memory, processes and output of one task's tree."""
+
+    def __init__(self, task: dict[str, Any], children: Children) -> None:
+        self.tree = kernel.Tree(os.getpid())
+        self.files: list[output.KeptFile] = []
+        self.members: list[kernel.KernelProcess] = []  # at the last look
+        self.peak_rss = 0  # bytes
+        self.next_look = 0.0  # seconds, monotonic
+        self._processes: int = task["processes"]
+        self._memory = task["memory_mb"] * 1_000_000 if task.get("memory_mb") else 1 << 60  # bytes
+        self._children = children
+        self._rss = self._written = 0  # bytes, at the last look
+        self._last_look = time.monotonic()
+
+    def passed_limit(self) -> str | None:
+        """Return the first limit that output or tree has passed, and plan the next look."""
+        return self.passed_tree_limit() if all(file.trim() for file in self.files) else "output"
+
+    def passed_tree_limit(self) -> str | None:
+        """Return the first limit that the tree has passed, and plan the next look."""
+        began = time.monotonic()
+        if not kernel.HAS_PROC:
+            self.next_look = began + LOOK_LONGEST
+            return None
+        rss, written = self._rss, self._written
+        self._written = sum(file.size for file in self.files)
+        self.members = self._look()
+        self._rss = sum(member.rss for member in self.members if member.is_alive)
+        if sum(member.is_alive for member in self.members) > self._processes:
+            return "processes"
+        if self._rss > self._memory and len(self.members) > 1:
+            self._rss = kernel.proportional_rss(self.members)
+        self.peak_rss = max(self.peak_rss, self._rss)
+        if self._rss > self._memory:
+            return "memory"
+        now = time.monotonic()
+        passed = max(now - self._last_look, 1e-3)
+        self._last_look = now
+        # The next look comes before half of what is left can be used up at the present pace.
+        pace = (self._rss - rss) / passed
+        wait = (self._memory - self._rss) / pace / 2 if pace > 0 else LOOK_LONGEST
+        if (self._written - written) / passed * LOOK_LONGEST > output.PUNCH_EVERY:
+            wait = LOOK_SHORTEST
+        cost = (now - began) / (LOOK_SHARE if wait >= LOOK_LONGEST else LOOK_SHARE_GROWING)
+        self.next_look = now + max(LOOK_SHORTEST, min(wait, LOOK_LONGEST), min(cost, 2 * LOOK_LONGEST))
+        return None
+
+    def living(self) -> list[int]:
+        """Return the ids of the tree's living processes, read anew, parents first."""
+        return [member.pid for member in self._look(full=True) if member.is_alive]
+
+    def _look(self, *, full: bool = False) -> list[kernel.KernelProcess]:
+        return [member for member in self.tree.look(full=full) if member.pid not in self._children.helpers]
 
 
-def raise_priority() -> None:
+def _raise_priority() -> None:
     """Be scheduled before other processes, where that is allowed; children do not inherit it.
 
     A deadline must fire on a crowded machine too, and the faster side wins against a fork bomb. The supervisor
