@@ -3,9 +3,6 @@
 The supervisor starts with this module, and every cell pays for what it imports (dataclasses alone cost 7 ms).
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH112, PTH208
-
 from __future__ import annotations
 
 import contextlib
@@ -192,15 +189,9 @@ def command_line(pid: int) -> str:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process that may have gone."""
+    """Send a signal to a process, or with a negative id to a process group, that may have gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def send_group(group: int, number: int) -> None:
-    """Send a signal to a process group that may have gone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
 
 
 def freeze(tree: Tree) -> set[int]:
@@ -213,7 +204,7 @@ def freeze(tree: Tree) -> set[int]:
     fresh = [member for member in tree.look(full=True) if member.is_alive]
     while fresh:
         for group in {member.group for member in fresh} - {own, 0}:
-            send_group(group, signal.SIGSTOP)
+            send(-group, signal.SIGSTOP)
         for member in fresh:
             send(member.pid, signal.SIGSTOP)
         frozen.update(member.pid for member in fresh)

@@ -174,8 +174,8 @@ class Supervisor:
         """End the tree, whatever it does; return the processes that outlived the leader."""
         if stopped_by in ("timeout", "stall", "interrupt"):
             grace = TERMINATE_GRACE if stopped_by == "timeout" and not self.children.interrupted else SHORT_GRACE
-            kernel.send_group(self.children.leader, signal.SIGTERM)
-            kernel.send_group(self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
+            kernel.send(-self.children.leader, signal.SIGTERM)
+            kernel.send(-self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
             self._wait(grace, lambda: self.children.exit_code is not None)
         survivors: tuple[str, ...] = ()
         if self.children.exit_code is not None and self.children.reap():
@@ -204,7 +204,7 @@ class Supervisor:
             if kernel.HAS_PROC:
                 victims = kernel.freeze(self.usage.tree)
             else:
-                kernel.send_group(self.children.leader, signal.SIGKILL)
+                kernel.send(-self.children.leader, signal.SIGKILL)
                 victims = {self.children.leader}
             for pid in victims:
                 kernel.send(pid, signal.SIGKILL)

@@ -1,8 +1,5 @@
 """Start a task's tree, reap it, measure what it uses, and compare that with the task's limits."""
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH100, PTH123
-
 from __future__ import annotations
 
 import contextlib

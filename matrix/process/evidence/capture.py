@@ -20,7 +20,7 @@ from matrix.process import kernel
 from matrix.process.evidence.sampler import kernel_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
 STACKS_SIGNAL = 59  # what matrix/environments/inside/startup/sitecustomize.py registers
 PROCESSES = 16  # of a larger tree the first ones tell the story, and each costs some 0.3 s
@@ -116,16 +116,6 @@ class _Dump:
         return text or f"ended with status {os.waitstatus_to_exitcode(status)}"
 
 
-class _Target:
-    """One process whose stacks are taken, collector after collector."""
-
-    def __init__(self, pid: int, *, is_python: bool) -> None:
-        self.pid = pid
-        self.left = [row for row in COLLECTORS if row.arguments and (is_python or row.is_fallback)]
-        self.dump: _Dump | None = None
-        self.has_frames = False
-
-
 class Collection:
     """The stacks of some processes on their way into a folder; `step` is called again and again and never waits.
 
@@ -154,31 +144,28 @@ class Collection:
         self._left_out = len(pids) - len(self._pids)
         with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(line + "\n" for line in kernel_lines(self._pids))
-        self._waiting = [_Target(pid, is_python=_is_python(pid)) for pid in self._pids]
-        self._active: list[_Target] = []
+        self._waiting = [self._read(pid) for pid in self._pids]
+        self._active: list[Generator[None]] = []
 
     def step(self, now: float) -> bool:
         """Take over what has ended, start what is next; return whether all is done."""
         if now - self._began > LONGEST:
             self._failures["diagnosis"] = f"took longer than {LONGEST:.0f} s"
             return True
-        for target in list(self._active):
-            self._advance(target, now)
         if self._waiting and now - self._began > BUDGET:
             self._left_out += len(self._waiting)
             self._waiting.clear()
+        self._active = [reading for reading in self._active if next(reading, self) is None]
         while self._waiting and len(self._active) < AT_ONCE:
-            target = self._waiting.pop(0)
-            self._active.append(target)
-            self._advance(target, now)
+            reading = self._waiting.pop(0)
+            if next(reading, self) is None:
+                self._active.append(reading)
         return not self._active and self._is_written(now)
 
     def close(self) -> None:
         """End what is still under way, and remove what holds nothing."""
-        for target in self._active:
-            if target.dump:
-                kernel.send(target.dump.pid, signal.SIGKILL)
-                os.close(target.dump.errors)
+        for reading in self._active:
+            reading.close()
         for path in self._folder.iterdir():
             if path.suffix == ".part" or not path.stat().st_size:
                 path.unlink()
@@ -192,52 +179,41 @@ class Collection:
             notes.append(f"of {self._left_out} processes no stacks were taken: there were too many")
         return notes
 
-    def _advance(self, target: _Target, now: float) -> None:
-        """Take one process on to its next collector."""
-        if target.dump and not self._collect(target, target.dump, now):
-            return
-        while target.left:
-            collector = target.left.pop(0)
-            if not (collector.is_fallback and target.has_frames) and self._start(target, collector):
-                return
-        self._active.remove(target)
-
-    def _collect(self, target: _Target, dump: _Dump, now: float) -> bool:
-        """Return whether a dump is over: it has ended, or its time has."""
-        status = self._helpers.get(dump.pid)
-        if status is None and now < dump.end:
-            return False
-        target.dump = None
-        if status is None:
-            kernel.send(dump.pid, signal.SIGKILL)
-            os.close(dump.errors)
-            self._given_up.add(dump.collector.name)
-            self._failures.setdefault(dump.collector.name, "took too long")
-            return True
-        del self._helpers[dump.pid]
-        why = dump.finish(status)
-        if not why:
-            target.has_frames = True
-        elif any(word in why.lower() for word in _REFUSED):
-            self.is_refused = True
-        elif _is_alive(target.pid):
-            last_line = why.splitlines()[-1][:200]
-            self._failures.setdefault(dump.collector.name, f"could not read process {target.pid}: {last_line}")
-        return True
-
-    def _start(self, target: _Target, collector: Collector) -> bool:
-        """Start a collector on a process; return whether it runs."""
-        program = self._tools.get(collector.name)
-        if program is None or collector.name in self._given_up or not _is_alive(target.pid):
-            return False
-        try:
-            target.dump = _Dump(collector, program, target.pid, self._folder)
-        except OSError as error:
-            self._given_up.add(collector.name)
-            self._failures.setdefault(collector.name, f"could not be started: {error}")
-            return False
-        self._helpers[target.dump.pid] = None
-        return True
+    def _read(self, pid: int) -> Generator[None]:
+        """Take the stacks of one process, collector after collector; yield while one works."""
+        is_python, has_frames = _is_python(pid), False
+        for collector in COLLECTORS:
+            program = self._tools.get(collector.name)
+            is_wanted = not has_frames if collector.is_fallback else is_python
+            if program is None or not is_wanted or collector.name in self._given_up or not _is_alive(pid):
+                continue
+            try:
+                dump = _Dump(collector, program, pid, self._folder)
+            except OSError as error:
+                self._given_up.add(collector.name)
+                self._failures.setdefault(collector.name, f"could not be started: {error}")
+                continue
+            self._helpers[dump.pid] = status = None
+            try:
+                while (status := self._helpers[dump.pid]) is None and time.monotonic() < dump.end:
+                    yield
+            finally:
+                if status is None:  # it is too slow, or the collection is over
+                    kernel.send(dump.pid, signal.SIGKILL)
+                    os.close(dump.errors)
+            if status is None:
+                self._given_up.add(collector.name)
+                self._failures.setdefault(collector.name, "took too long")
+                continue
+            del self._helpers[dump.pid]
+            why = dump.finish(status)
+            if not why:
+                has_frames = True
+            elif any(word in why.lower() for word in _REFUSED):
+                self.is_refused = True
+            elif _is_alive(pid):
+                last_line = why.splitlines()[-1][:200]
+                self._failures.setdefault(collector.name, f"could not read process {pid}: {last_line}")
 
     def _is_written(self, now: float) -> bool:
         """Signal every process that can write its Python stacks; return whether all have written them."""

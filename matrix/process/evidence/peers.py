@@ -4,9 +4,6 @@ This reads the descriptors of every process of the machine, so it is done only w
 deadlock. An answer that is not known counts as "from outside": no evidence.
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH115, PTH116, PTH208
-
 from __future__ import annotations
 
 import contextlib
@@ -78,15 +75,10 @@ def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set
         return {link} if _waits_for_ever(pid, descriptor, call) else None
     if link == "anon_inode:[eventpoll]":
         targets = epolled(pid, descriptor)
-        if targets is None:
+        links = [_links(pid, target, members, "epoll") for target in targets or ()]
+        if targets is None or None in links:
             return None
-        links: set[str] = set()
-        for target in targets:
-            target_links = _links(pid, target, members, "epoll")
-            if target_links is None:
-                return None
-            links |= target_links
-        return links
+        return {link for target_links in links if target_links for link in target_links}
     if link == "anon_inode:[pidfd]":
         owner = kernel.field(f"/proc/{pid}/fdinfo/{descriptor}", b"Pid:")
         return set() if owner in {b"%d" % member for member in members} else None
@@ -189,13 +181,12 @@ def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
     for waiter in waiters:
         if not waiter.wait.shared:
             continue
-        for start, end, fields in kernel.mappings(waiter.process.pid):
-            if start <= waiter.wait.address < end:
-                if fields[1].endswith(b"s"):
-                    files.add((fields[3], fields[4]))
-                break
-        else:
+        rows = kernel.mappings(waiter.process.pid)
+        fields = next((fields for start, end, fields in rows if start <= waiter.wait.address < end), None)
+        if fields is None:
             return None
+        if fields[1].endswith(b"s"):
+            files.add((fields[3], fields[4]))
     return files
 
 

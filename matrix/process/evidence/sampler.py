@@ -4,9 +4,6 @@ Each sample of a process in its last seconds is a py-spy of its own, which reads
 them can hold up the clock for longer than DELAY.
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH208
-
 from __future__ import annotations
 
 import contextlib

@@ -5,9 +5,6 @@ address of the futex tells. CPython keeps the GIL in the static `_PyRuntime` (3.
 main interpreter), while the locks of `threading` are on the heap.
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH119, PTH123
-
 from __future__ import annotations
 
 import os
