@@ -15,8 +15,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from matrix.process import kernel, output
-from matrix.process.task_tree import LOOK_SHORTEST, Children, TreeUsage
+from matrix.process import kernel
+from matrix.process.task_tree import LOOK_SHORTEST, Children, KeptFile, TreeUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ class Supervisor:
 
     def _start(self) -> None:
         paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
-        self.usage.files = [output.KeptFile(path) for path in paths]
+        self.usage.files = [KeptFile(path) for path in paths]
         self.children.start_leader(self.task)
         started = self.children.started
         self.deadline = started + self.task["timeout"]
@@ -218,13 +218,11 @@ class Supervisor:
         ended_by = None
         if stopped_by == "exit" and exit_code is not None and exit_code < 0:
             ended_by = {number.value: number.name for number in signal.Signals}.get(-exit_code, f"SIG{-exit_code}")
-        moving = busy = None
-        if self.sampler is not None and stopped_by == "timeout":
-            moving, busy = self.sampler.moving, self.sampler.busy
-            if self.sampler.note:
-                self.notes.append(self.sampler.note)
-            if self.sampler.frames:
-                self.evidence["samples"] = self.sampler.frames
+        sampler = self.sampler if stopped_by == "timeout" else None
+        if sampler and sampler.note:
+            self.notes.append(sampler.note)
+        if sampler and sampler.frames:
+            self.evidence["samples"] = sampler.frames
         return {
             "stopped_by": stopped_by,
             "exit_code": exit_code if exit_code is not None and exit_code >= 0 else None,
@@ -235,8 +233,8 @@ class Supervisor:
             "survivors": survivors,
             "stdout_bytes": sizes[0],
             "stderr_bytes": sizes[1] if len(sizes) > 1 else 0,
-            "moving": moving,
-            "busy": busy,
+            "moving": sampler.moving if sampler else None,
+            "busy": sampler.busy if sampler else None,
             "note": "; ".join(self.notes),
             "evidence": self.evidence,
             "diagnosis_seconds": round(self.diagnosis_seconds, 3),

@@ -182,7 +182,6 @@ def _demand(member: kernel.KernelProcess) -> float:
 
 
 def _thread_cpu(pid: int) -> dict[int, float]:
-    """Return the CPU seconds of each thread of a process."""
     return {tid: thread.cpu for tid in kernel.thread_ids(pid) if (thread := kernel.process(pid, tid))}
 
 

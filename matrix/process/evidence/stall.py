@@ -113,11 +113,9 @@ def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> KernelWait |
     if thread.call in {"flock", "fcntl"}:
         waits = not arguments[1] & _LOCK_NB if thread.call == "flock" else arguments[1] == _SETLKW
         return KernelWait(word="lock", detail=f"fd {arguments[0]}", descriptors=(arguments[0],)) if waits else None
-    if _has_no_deadline(thread.call, arguments):
-        descriptors = view.polled(pid, thread.call, arguments)
-        if descriptors:
-            words = ", ".join(map(str, descriptors[:8]))
-            return KernelWait(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
+    if _has_no_deadline(thread.call, arguments) and (descriptors := view.polled(pid, thread.call, arguments)):
+        words = ", ".join(map(str, descriptors[:8]))
+        return KernelWait(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
     return None
 
 
@@ -144,7 +142,6 @@ def _child(call: str, arguments: Sequence[int]) -> KernelWait | None:
 
 
 def _has_no_deadline(call: str, arguments: Sequence[int]) -> bool:
-    """Return whether a call waits for descriptors for ever."""
     if call in _MILLISECONDS_AT:
         return ctypes.c_int(arguments[_MILLISECONDS_AT[call]]).value < 0
     return call in _TIMEOUT_AT and arguments[_TIMEOUT_AT[call]] == 0
