@@ -26,7 +26,7 @@ MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 class KernelProcess:
     """One line of /proc/PID/stat, or of a thread's stat."""
 
-    __slots__ = ("code", "cpu", "group", "name", "parent", "pid", "rss", "session", "started", "state", "threads")
+    __slots__ = ("code", "cpu", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
 
     def __init__(self, pid: int, text: bytes) -> None:
         head, _, tail = text.rpartition(b")")  # a name may hold spaces and parentheses
@@ -35,7 +35,7 @@ class KernelProcess:
         self.name = head.partition(b"(")[2].decode(errors="replace")
         self.state = fields[0].decode()
         self.parent = int(fields[1])
-        self.group, self.session = int(fields[2]), int(fields[3])
+        self.group = int(fields[2])
         self.cpu = (int(fields[11]) + int(fields[12])) / TICK  # seconds, its dead threads included
         self.threads = int(fields[17])
         self.started = int(fields[19])  # ticks since boot: with the pid, names a process for good

@@ -217,8 +217,8 @@ def _start_time(pid: int) -> int:
     return 0 if psutil.pid_exists(pid) else -1
 
 
-def sweep(is_stale: Callable[[str], bool], *, sessions: frozenset[int] = frozenset()) -> list[str]:
-    """SIGKILL all processes whose mark `is_stale`, their descendants, and `sessions`; return their descriptions.
+def sweep(is_stale: Callable[[str], bool]) -> list[str]:
+    """SIGKILL all processes whose mark `is_stale`, and their descendants; return their descriptions.
 
     Spare this process and its ancestors. Without /proc, no process is found.
     """
@@ -227,10 +227,10 @@ def sweep(is_stale: Callable[[str], bool], *, sessions: frozenset[int] = frozens
     killed: dict[int, str] = {}
     end = time.monotonic() + SWEEP_PATIENCE
     while time.monotonic() < end:
-        stale = _stale(is_stale, sessions)
+        stale = _stale(is_stale)
         if not stale:
             break
-        fresh = [pid for pid in stale if pid not in killed]
+        fresh = stale - killed.keys()
         for pid in fresh:
             kernel.send(pid, signal.SIGSTOP)
             killed[pid] = kernel.describe(pid)
@@ -242,23 +242,19 @@ def sweep(is_stale: Callable[[str], bool], *, sessions: frozenset[int] = frozens
     return list(killed.values())
 
 
-def _stale(is_stale: Callable[[str], bool], sessions: frozenset[int]) -> set[int]:
-    """Return the living processes that carry a stale mark or belong to `sessions`, and their descendants."""
+def _stale(is_stale: Callable[[str], bool]) -> set[int]:
+    """Return the living processes that carry a stale mark, and their descendants."""
     processes = {pid: process for pid in kernel.pids() if (process := kernel.process(pid)) and process.is_alive}
     spared = {os.getpid()}
     ancestor = os.getppid()
     while ancestor in processes:
         spared.add(ancestor)
         ancestor = processes[ancestor].parent
-    stale = set()
-    for pid in processes.keys() - spared:
-        mark = _read_mark(pid)
-        if (mark is not None and is_stale(mark)) or processes[pid].session in sessions:
-            stale.add(pid)
-    fresh = stale
+    marks = {pid: _read_mark(pid) for pid in processes.keys() - spared}
+    stale = fresh = {pid for pid, mark in marks.items() if mark is not None and is_stale(mark)}
     while fresh:
         fresh = {pid for pid, process in processes.items() if process.parent in stale} - stale - spared
-        stale |= fresh
+        stale = stale | fresh
     return stale
 
 
