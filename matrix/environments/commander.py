@@ -14,9 +14,8 @@ from matrix.environments.index.sources import Sources, configured_sources, witho
 from matrix.environments.provider import silent
 from matrix.privacy.redaction import Redactor
 from matrix.process import supervision
-from matrix.process.marks import mark_for
-from matrix.process.supervision import Ending, Supervised, Task
-from matrix.process.tools import find_tool
+from matrix.process.evidence.capture import find_tool
+from matrix.process.supervision import Ending, Supervised, Task, mark_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

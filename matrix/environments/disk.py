@@ -22,7 +22,7 @@ from matrix.environments.installation import InstallFolder
 from matrix.environments.resolution import locked_versions
 from matrix.environments.uv_cache import UnpackedWheel, forget, partial_downloads, unpacked
 from matrix.environments.whole_files import Trash, write_whole
-from matrix.process.marks import mark_for, owner_is_dead
+from matrix.process.supervision import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
