@@ -12,8 +12,6 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from matrix.environments.canary import inspect
 from matrix.environments.commander import (
     INSTALL_TIMEOUT,
@@ -26,7 +24,7 @@ from matrix.environments.commander import (
 from matrix.environments.disk import Disk
 from matrix.environments.installation import side_packages
 from matrix.environments.provider import silent
-from matrix.environments.whole_files import write_whole
+from matrix.environments.whole_files import read_whole, write_whole
 from matrix.model import Build, Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
@@ -176,11 +174,7 @@ class BuiltCommits:
     def _kept(self, request: Request) -> Environment | None:
         if self._fresh and self._identity(request) not in self._built:
             return None
-        try:
-            text = (self._kept_folder(request) / "environment.json").read_text(encoding="utf-8")
-            return Environment.model_validate_json(text)
-        except (OSError, ValidationError):
-            return None
+        return read_whole(self._kept_folder(request) / "environment.json", Environment)
 
     def _keep(self, request: Request, environment: Environment) -> Environment:
         write_whole(self._kept_folder(request) / "environment.json", environment.model_dump_json())

@@ -69,23 +69,17 @@ class EnvironmentCache:
         self._interpreters: dict[str, Path] = {}
 
     def known(self, request: Request) -> Environment | None:
-        """Return what an earlier install of a request was, evicted or not: no network, no process.
-
-        None where it was never usable, or where its wheel or interpreter has changed since.
-        """
-        if request.problem is not None:
-            return None
-        return known_environment(request, self._folder(request))
+        """Return what an earlier install made, without network or process; None where files have changed since."""
+        return known_environment(request, self._folder(request)) if request.problem is None else None
 
     def is_installed(self, request: Request) -> bool:
         """Return whether using it needs no install."""
-        return request.interpreter is not None or self._disk.is_complete(request.install_key)
+        return request.interpreter is not None or self._folder(request).complete.exists()
 
     def typical_install(self) -> float:
         """Return the median of the seconds that installs took here; a guess where there was none."""
-        installations = self._disk.installations().values()
-        seconds = [installation.seconds for installation in installations if installation.seconds is not None]
-        return statistics.median(seconds) if seconds else UNMEASURED_INSTALL
+        seconds = [installation.seconds for installation in self._disk.installations().values()]
+        return statistics.median([second for second in seconds if second is not None] or [UNMEASURED_INSTALL])
 
     def expected_size(self, requests: Sequence[Request]) -> int:
         """Return about how many bytes installing these takes, by earlier installs of the same or of its build."""
@@ -138,7 +132,7 @@ class EnvironmentCache:
         return environment
 
     def in_the_way(self, request: Request) -> str | None:
-        """Return the unreachable index this request needs, if any; such a failure says nothing about the version."""
+        """Return the unreachable index this request needs, if any."""
         return unreadable_index(request.build, self._settings.sources)
 
     def release(self, request: Request) -> None:
@@ -250,7 +244,8 @@ class EnvironmentCache:
         except BaseException:
             remove_tree(folder.venv)
             self._disk.unmark(key)
-            self._disk.clear_left_over()
+            with self._disk.locked():
+                self._disk.discard_left_over()
             raise
 
     def _interpreter(self, python: str) -> Path:

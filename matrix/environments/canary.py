@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.environments.commander import Commander, InstallError
-from matrix.environments.environ import beside_folder, cell_environ_of
+from matrix.environments.configs import beside_folder, cell_environ_of
 from matrix.environments.installation import (
     Package,
     ProbedEnvironment,

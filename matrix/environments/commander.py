@@ -62,11 +62,6 @@ class InstallSettings:
     sources: Sources = field(default_factory=configured_sources)
     redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # of the logs
 
-    @property
-    def uv_cache(self) -> Path:
-        """The folder that uv unpacks wheels into."""
-        return self.home / "cache" / "uv"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commander:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from matrix.environments.commander import Commander, InstallError
-from matrix.environments.environ import beside_folder
+from matrix.environments.configs import beside_folder
 from matrix.environments.resolution import is_same_version, locked_versions
-from matrix.environments.uv_cache import forget
-from matrix.environments.whole_files import remove_tree, write_whole
+from matrix.environments.whole_files import forget, read_whole, remove_tree, write_whole
 from matrix.model import digest
 
 if TYPE_CHECKING:
@@ -79,10 +79,7 @@ class InstallFolder:
 
     def installation(self) -> Installation | None:
         """Return what was installed, evicted since or not."""
-        try:
-            return Installation.model_validate_json(self._record.read_bytes())
-        except (OSError, ValidationError):
-            return None
+        return read_whole(self._record, Installation)
 
     def keep_installation(self, installation: Installation) -> None:
         """Keep what was installed; what packages require is in `Installation.requires`."""
@@ -90,10 +87,7 @@ class InstallFolder:
 
     def probed(self, config: Config) -> ProbedEnvironment | None:
         """Return what the probe found under a config."""
-        try:
-            return ProbedEnvironment.model_validate_json(self._probed_file(config).read_bytes())
-        except (OSError, ValidationError):
-            return None
+        return read_whole(self._probed_file(config), ProbedEnvironment)
 
     def keep_probed(self, config: Config, probed: ProbedEnvironment) -> None:
         """Keep what the probe found under a config."""
@@ -156,11 +150,9 @@ def is_unchanged(stamps: Iterable[Stamp], *, missing_is_changed: bool = False) -
 
 def python_version_of(venv: Path) -> str:
     """Return the full version that an environment's pyvenv.cfg names, without starting it."""
-    for line in (venv / "pyvenv.cfg").read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() in {"version_info", "version"}:
-            return ".".join(value.strip().split(".")[:3])
-    return ""
+    text = (venv / "pyvenv.cfg").read_text(encoding="utf-8")
+    version = re.search(r"^\s*version(?:_info)?\s*=\s*(\S+)", text, re.MULTILINE)
+    return ".".join(version[1].split(".")[:3]) if version else ""
 
 
 def installed_packages(prefix: Path) -> list[Package]:
@@ -213,7 +205,7 @@ def create(folder: InstallFolder, interpreter: Path, build: Build, commander: Co
         # another process has evicted a wheel that uv was about to link
         if "archive-v" not in error.reason:
             raise
-        forget(commander.settings.uv_cache)
+        forget(commander.settings.home / "cache" / "uv")
         _sync(folder, build, commander)
 
 
@@ -231,8 +223,7 @@ def _sync(folder: InstallFolder, build: Build, commander: Commander) -> None:
 def check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:
     """Raise InstallError where what is there is not what was asked for: never a silent substitute."""
     versions, locked = {package.name: package.version for package in packages}, locked_versions(lock)
-    torch = versions.get("torch")
-    if torch is None:
+    if (torch := versions.get("torch")) is None:
         raise InstallError("torch is not there after the install", log)
     if not is_same_version(request.torch, torch) and not is_same_version(locked["torch"], torch):
         raise InstallError(f"asked for torch {request.torch}, but {torch} was installed", log)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.sources import FIRST_INDEX, PROJECT, Sources, local_folder, without_credentials
-from matrix.environments.whole_files import write_whole
+from matrix.environments.whole_files import read_whole, write_whole
 from matrix.errors import PreventedError
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class Listing:
 
 
 _Row = tuple[str, bool, "DistributionPackage"]  # index or page, whether it is the user's find-links, wheel
-_LISTING = TypeAdapter(Listing)
 
 
 def list_releases(
@@ -96,7 +95,8 @@ def list_releases(
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     file = cache / "listings" / f"{name}.json" if cache is not None and is_remote else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
-    if file is not None and (kept := _kept_listing(file)) is not None:
+    is_young = file is not None and file.exists() and time.time() - file.stat().st_mtime <= LISTING_AGE
+    if file is not None and is_young and (kept := read_whole(file, Listing)) is not None:
         return _with_wheels_of(kept_wheels, kept)
     rows: list[_Row] = []
     for url in indexes:
@@ -109,7 +109,7 @@ def list_releases(
     read_from = tuple(map(without_credentials, (*indexes, *links)))
     listing = _sorted_listing(rows, python, read_from)
     if file is not None:
-        write_whole(file, _LISTING.dump_json(listing).decode())
+        write_whole(file, TypeAdapter(Listing).dump_json(listing).decode())
     return _with_wheels_of(kept_wheels, listing)
 
 
@@ -188,15 +188,6 @@ def _packages(
         return pages.retried(lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates), pause)
     except pages.PageError as error:
         raise IndexUnreachableError(url, error.problem) from error
-
-
-def _kept_listing(file: Path) -> Listing | None:
-    try:
-        if time.time() - file.stat().st_mtime > LISTING_AGE:
-            return None
-        return _LISTING.validate_json(file.read_bytes())
-    except (OSError, ValidationError):  # gone, cut short, or of another version of the tool
-        return None
 
 
 @lru_cache(maxsize=16)
