@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,11 @@ class Findings:
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     watched: tuple[Path, ...] = ()  # files that say whether an environment of the user's has changed
 
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """The fields of an Environment that say that it is broken; none where the canary passed."""
+        return {"outcome": Outcome.BROKEN, "reason": self.problem, "log": self.log} if self.problem else {}
+
 
 def inspect(request: Request, interpreter: Path, commander: Commander) -> Findings:
     """Probe an environment under the request's config.
@@ -53,21 +59,18 @@ def inspect(request: Request, interpreter: Path, commander: Commander) -> Findin
     config, logs = request.config, commander.logs
     beside = beside_folder(config, request.python or "existing", commander.settings.home)
     env = cell_environ_of(config, interpreter, beside)
-    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in config.name)
+    safe = re.sub(r"[^\w-]", "_", config.name)
     log, answer_file = logs / f"probe-{safe}.log", logs / f"probe-{safe}.json"
     logs.mkdir(parents=True, exist_ok=True)
     answer_file.unlink(missing_ok=True)
     # a copy of its own: neither the tool's folder nor its bytecode is part of the environment
     script = logs / "probe.py"
     shutil.copyfile(PROBE, script)
-    how = ""
+    argv = (str(interpreter), str(script), str(answer_file))
     try:
-        argv = (str(interpreter), str(script), str(answer_file))
         ending = commander.run(argv, env=env, log=log, what="the canary", timeout=PROBE_TIMEOUT)
-        if ending.signal:
-            how = f"it died with {ending.signal}"
-        elif ending.exit_code != 0:
-            how = f"exit code {ending.exit_code}"
+        died = f"it died with {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
+        how = "" if ending.exit_code == 0 and not ending.signal else died
     except InstallError as error:
         how = error.reason
     try:
@@ -104,6 +107,7 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
     installation = folder.installation()
     assert installation is not None
     python, packages = installation.python, installation.packages
+    versions = {package.name: package.version for package in packages}
     beside = side_packages(request.config, python, folder.python, disk, commander)
     identity = environment_id(request, python, packages, beside)
     probed = folder.probed(request.config)
@@ -112,10 +116,10 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
         return environment_of(request, probed.environment)
     fields = {
         "id": identity,
-        "torch": next(package.version for package in packages if package.name == "torch"),
+        "torch": versions["torch"],
         "python": python,
         "interpreter": folder.python,
-        "packages": {package.name: package.version for package in packages},
+        "packages": versions,
         "notes": installation.notes,
     }
     return _settled(request, fields, inspect(request, folder.python, commander), folder, installation.watched)
@@ -131,9 +135,9 @@ def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, comm
         raise InstallError(f"there is no interpreter {interpreter}")
     findings = inspect(request, interpreter, commander)
     python = findings.python
-    git_version = str(findings.fingerprint.git_version)
+    commits = {"torch": str(findings.fingerprint.git_version)}
     packages = [
-        Package(name=name, version=version, size=0, inode=0, digest=git_version if name == "torch" else "")
+        Package(name=name, version=version, size=0, inode=0, digest=commits.get(name, ""))
         for name, version in findings.packages.items()
     ]
     beside = side_packages(request.config, python, interpreter, disk, commander) if python else []
@@ -152,8 +156,7 @@ def _settled(
 ) -> Environment:
     """Keep a usable environment and return it; a broken one is returned only, and probed again by the next run."""
     if findings.problem is not None:
-        broken = {"outcome": Outcome.BROKEN, "reason": findings.problem, "log": findings.log}
-        return environment_of(request, fields | broken)
+        return environment_of(request, fields | findings.verdict)
     environment = environment_of(request, fields | {"fingerprint": findings.fingerprint})
     kept = environment.model_dump(mode="json", exclude={"label", "options"})
     folder.keep_probed(request.config, ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS))
