@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import threading
-import time
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,16 +15,7 @@ from matrix.environments.commander import INSTALL_TIMEOUT, CancelledError, Comma
 from matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
-from matrix.environments.installation import (
-    Installation,
-    check_installed,
-    config_key,
-    create,
-    installed_packages,
-    is_unchanged,
-    python_version_of,
-    stamps_of,
-)
+from matrix.environments.installation import config_key, install, is_unchanged
 from matrix.environments.interpreters import find_interpreter
 from matrix.environments.kept_wheels import keep
 from matrix.environments.provider import silent
@@ -62,8 +52,8 @@ class EnvironmentCache:
             home=self.home, timeout=install_timeout, sources=sources or configured_sources()
         )
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
-        self._guard = threading.Lock()  # of all below
         self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()  # of all below
         self._held: Counter[tuple[str, str]] = Counter()
         self._failed: dict[tuple[str, str], Environment] = {}
         self._interpreters: dict[str, Path] = {}
@@ -114,7 +104,7 @@ class EnvironmentCache:
             if request.problem is not None:
                 raise InstallError(request.problem)  # noqa: TRY301
             self.home.mkdir(parents=True, exist_ok=True)
-            with self._lock_of(request.install_key):
+            with self._locks.setdefault(request.install_key, threading.Lock()):
                 environment = self._failed.get(failure) or self._acquire(request, commander)
         except CancelledError as error:
             return _unbuildable(request, str(error))
@@ -221,24 +211,9 @@ class EnvironmentCache:
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(pinned, request.build.name, size)
         self._disk.reserve(key, need, commander.cancelled, commander.stage)
-        started = time.monotonic()
         try:
             commander.stage("installing")
-            create(folder, interpreter, request.build, commander)
-            packages = installed_packages(folder.venv)
-            check_installed(request, packages, pinned, commander.logs / "install.log")
-            folder.keep_installation(
-                Installation(
-                    label=request.label,
-                    build=request.build.name,
-                    python=python_version_of(folder.venv),
-                    packages=tuple(packages),
-                    notes=notes,
-                    watched=stamps_of(wheels),
-                    requires={package.name: package.requires for package in packages if package.requires},
-                    seconds=round(time.monotonic() - started, 1),
-                )
-            )
+            folder.keep_installation(install(request, folder, interpreter, notes, wheels, commander))
             folder.complete.touch()
             self._disk.mark(key)  # what was reserved is now counted as used
         except BaseException:
@@ -254,23 +229,14 @@ class EnvironmentCache:
                 self._interpreters[python] = find_interpreter(python, self.home)
             return self._interpreters[python]
 
-    def _lock_of(self, key: str) -> threading.Lock:
-        with self._guard:
-            return self._locks.setdefault(key, threading.Lock())
-
     def _folder(self, request: Request) -> InstallFolder:
         return self._disk.install_folder(request.install_key)
 
 
 def _unbuildable(request: Request, reason: str, log: Path | None = None) -> Environment:
-    fields = {
-        "id": digest(["not installed", request.install_key, config_key(request.config)]),
-        "torch": request.torch,
-        "python": request.python,
-        "interpreter": request.interpreter,
-        "outcome": Outcome.UNBUILDABLE,
-    }
-    return environment_of(request, fields | {"reason": reason, "log": log})
+    identity = digest(["not installed", request.install_key, config_key(request.config)])
+    fields = {"id": identity, "torch": request.torch, "python": request.python, "interpreter": request.interpreter}
+    return environment_of(request, fields | {"outcome": Outcome.UNBUILDABLE, "reason": reason, "log": log})
 
 
 def _local_wheels(request: Request) -> list[Path]:

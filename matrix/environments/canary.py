@@ -114,14 +114,8 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
     # A newer probe asks more: what is installed is probed again, while an evicted environment stays as it is known.
     if probed is not None and probed.environment["id"] == identity and probed.asked == QUESTIONS:
         return environment_of(request, probed.environment)
-    fields = {
-        "id": identity,
-        "torch": versions["torch"],
-        "python": python,
-        "interpreter": folder.python,
-        "packages": versions,
-        "notes": installation.notes,
-    }
+    fields = {"id": identity, "torch": versions["torch"], "python": python, "interpreter": folder.python}
+    fields |= {"packages": versions, "notes": installation.notes}
     return _settled(request, fields, inspect(request, folder.python, commander), folder, installation.watched)
 
 
@@ -141,13 +135,9 @@ def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, comm
         for name, version in findings.packages.items()
     ]
     beside = side_packages(request.config, python, interpreter, disk, commander) if python else []
-    fields = {
-        "id": environment_id(request, python, packages, beside),
-        "torch": findings.torch,
-        "python": python,
-        "interpreter": interpreter,
-        "packages": findings.packages,
-    }
+    identity = environment_id(request, python, packages, beside)
+    fields = {"id": identity, "torch": findings.torch, "python": python, "interpreter": interpreter}
+    fields |= {"packages": findings.packages}
     return _settled(request, fields, findings, folder, stamps_of(findings.watched))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.sources import Sources, configured_sources, without_credentials
 from matrix.environments.provider import silent
+from matrix.model import Build
 from matrix.privacy.redaction import Redactor
 from matrix.process import supervision
 from matrix.process.marks import mark_for
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.environments.provider import Stage
-    from matrix.model import Build
 
 INSTALL_TIMEOUT: float = 1800  # seconds for one step of an install: 3 GB over a slow line
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether the user has interrupted
@@ -49,8 +49,8 @@ class InstallError(Exception):
 class CancelledError(Exception):
     """The user interrupted."""
 
-    def __init__(self) -> None:
-        super().__init__("interrupted")
+    def __str__(self) -> str:
+        return "interrupted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,11 +146,9 @@ def uv_path() -> str:
 
         return str(find_uv_bin())
     except (ImportError, FileNotFoundError):
-        pass
-    path = find_tool("uv")
-    if path is None:
-        raise InstallError(f"uv is neither beside {sys.executable} nor on PATH")
-    return path
+        if (path := find_tool("uv")) is None:
+            raise InstallError(f"uv is neither beside {sys.executable} nor on PATH") from None
+        return path
 
 
 def uv_environ(
@@ -161,10 +159,11 @@ def uv_environ(
     Indexes are passed in variables, not arguments, because their URLs may hold credentials. Kept wheels of
     nightlies can be found, whatever their index still has.
     """
-    kept = kept_folder(home, build) if build is not None else None
+    build = build or Build(name="none")
+    kept = kept_folder(home, build)
     env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
-    own_index = (build.index_url,) if build is not None and build.index_url else ()
-    own_links = [build.find_links] if build is not None and build.find_links else []
+    own_index = (build.index_url,) if build.index_url else ()
+    own_links = [build.find_links] if build.find_links else []
     own_links += [str(kept)] if kept is not None and kept.is_dir() else []
     env |= {
         "UV_NO_CONFIG": "1",

@@ -13,8 +13,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -46,8 +45,7 @@ class NoRoomError(InstallError):
     """Nothing is in use that could make room, and it still does not fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskUsage:
+class DiskUsage(NamedTuple):
     """Bytes taken and left."""
 
     used: int  # by the environments that are there

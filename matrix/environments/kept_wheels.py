@@ -11,9 +11,8 @@ import json
 import os
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 from packaging.version import Version
@@ -34,11 +33,10 @@ PROGRAM = f"import sys; sys.path.insert(0, {ROOT!r}); from matrix.environments.k
 PARTIAL = ".part-"  # begins the name of what is not whole yet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOrder:
+class FetchOrder(NamedTuple):
     """What the program `main` is to fetch."""
 
-    index: str
+    index_url: str
     wanted: dict[str, str]  # versions by project
     python: str
     folder: str  # to put the wheels into
@@ -64,22 +62,13 @@ def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
         assert build.index_url is not None
-        _fetch(
-            FetchOrder(
-                index=build.index_url,
-                wanted=missing,
-                python=python,
-                folder=str(folder),
-                certificates=commander.settings.sources.certificates,
-            ),
-            commander,
-        )
+        certificates = commander.settings.sources.certificates
+        _fetch(FetchOrder(build.index_url, missing, python, str(folder), certificates), commander)
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
     lines = []
     for line in lock.splitlines():
         name = next(iter(index_pins(line)), "")
-        wheel = wheels.get(name)
-        lines.append(line if wheel is None else f"{name} @ {wheel.as_uri()}")
+        lines.append(f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line)
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +82,7 @@ def _fetch(order: FetchOrder, commander: Commander) -> None:
     """Run `main` in a process of its own: it can be ended at once, wherever it waits."""
     commander.stage("downloading")
     log = commander.logs / "download.log"
-    env = os.environ | {ORDER: json.dumps(asdict(order))}
+    env = os.environ | {ORDER: json.dumps(order._asdict())}
     ending = commander.run((sys.executable, "-I", "-c", PROGRAM), env=env, log=log, what="downloading")
     if ending.exit_code != 0:
         raise InstallError(f"downloading failed: {condensed(log, ending)}", log)
@@ -118,12 +107,12 @@ def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
     """Fetch the best wheel of a version, if the index has one. Raises PageError."""
     from matrix.environments.index import pages
 
-    listed = pages.fetch(order.index, is_index=True, certificates=order.certificates, project=project)
+    listed = pages.fetch(order.index_url, is_index=True, certificates=order.certificates, project=project)
     filename = best_fit((package.filename for package in listed), project, version, order.python)
     if filename is not None:
         package = next(package for package in listed if package.filename == filename)
         with partial(Path(order.folder), filename) as path:
-            pages.download(package, path, order.index, order.certificates)
+            pages.download(package, path, order.index_url, order.certificates)
             path.replace(path.with_name(filename))
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -23,8 +22,7 @@ SUBSTITUTES = 5  # local versions of a release that are excluded before giving u
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """A requirement that some releases of torch are installed with."""
 
     torch: str  # specifier of those releases
@@ -81,11 +79,7 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
 
 def _excluding(lock: str, excluded: list[str]) -> str:
     """Return a lock whose torch is never an excluded version: `uv pip sync` would prefer those again."""
-    lines = []
-    for line in lock.splitlines():
-        pin = _PIN.match(line)
-        is_torch = pin is not None and pin["name"] == "torch"
-        lines.append(",".join([line, *excluded]) if is_torch else line)
+    lines = [",".join([line, *excluded]) if "torch" in locked_versions(line) else line for line in lock.splitlines()]
     return "\n".join(lines) + "\n"
 
 
@@ -102,7 +96,7 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     version, torch = request.torch, f"torch=={request.torch}"
     if request.torch.endswith(".whl"):
         path = Path(request.torch)
-        version, torch = _version_of_wheel(path.name), f"torch @ {path.absolute().as_uri()}"
+        version, torch = path.name.split("-")[1], f"torch @ {path.absolute().as_uri()}"
     given = [*request.build.requirements, *request.requirements]
     named = {requirement_name(requirement) for requirement in given}
     needs = [need for need in needs_of(version) if requirement_name(need.requirement) not in named]
@@ -135,7 +129,7 @@ def locked_versions(lock: str) -> dict[str, str]:
     versions: dict[str, str] = {}
     for line in lock.splitlines():
         if pin := _PIN.match(line):
-            version = pin["version"] or _version_of_wheel(pin["url"].rpartition("/")[2])
+            version = pin["version"] or pin["url"].rpartition("/")[2].split("-")[1]
             versions[canonicalize_name(pin["name"])] = version.replace("%2B", "+")
     return versions
 
@@ -149,15 +143,11 @@ def index_pins(lock: str) -> dict[str, str]:
 def is_same_version(wanted: str, version: str) -> bool:
     """Return whether `version` is the wanted one, a number or a wheel's path, local part included."""
     if wanted.endswith(".whl"):
-        wanted = _version_of_wheel(Path(wanted).name)
+        wanted = Path(wanted).name.split("-")[1]
     try:
         return Version(wanted) == Version(version)
     except InvalidVersion:
         return wanted == version
-
-
-def _version_of_wheel(filename: str) -> str:
-    return filename.split("-")[1]
 
 
 def compile_lock(

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
+_CAUSES = {  # what the text of an error holds: the first that fits is told
+    "Name or service not known": "its name cannot be resolved",
+    "Temporary failure in name resolution": "its name cannot be resolved",
+    "NameResolutionError": "its name cannot be resolved",
+    "Connection refused": "the connection is refused",
+    "IncompleteRead": "the answer ends half-way",
+    "Connection broken": "the answer ends half-way",
+    "RemoteDisconnected": "the connection is closed without an answer",
+    "Connection reset": "the connection is reset",
+}
 Result = TypeVar("Result")
 
 
@@ -55,8 +65,7 @@ def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
     return packages
 
 
-def session_of(certificates: str | None) -> requests.Session:
-    """Return a session that trusts the user's certificates."""
+def _session_of(certificates: str | None) -> requests.Session:
     session = requests.Session()
     if certificates and Path(certificates).exists():
         session.verify = certificates
@@ -68,7 +77,7 @@ def fetch(
 ) -> list[DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
     try:
-        with session_of(certificates) as session:
+        with _session_of(certificates) as session:
             if not is_index:
                 answer = session.get(url, timeout=INDEX_TIMEOUT)
                 answer.raise_for_status()
@@ -86,7 +95,7 @@ def fetch(
 def download(package: DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
     """Download a wheel, and check its length and its digest. Raises PageError."""
     try:
-        with session_of(certificates) as session, PyPISimple(index, session=session) as client:
+        with _session_of(certificates) as session, PyPISimple(index, session=session) as client:
             # an index need not publish digests; the length is checked in any case
             client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
     except requests.RequestException as error:
@@ -124,25 +133,9 @@ def _page_error(error: requests.RequestException) -> PageError:
         return PageError(f"it answers {status}", may_pass=status >= 500 or status in {408, 429})
     if isinstance(error, (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)):
         return PageError("that is not a URL", may_pass=False)
-    return PageError(_cause_of(error), may_pass=True)
-
-
-def _cause_of(error: requests.RequestException) -> str:
     if isinstance(error, requests.Timeout):
-        return "it does not answer in time"
+        return PageError("it does not answer in time", may_pass=True)
     if isinstance(error, requests.exceptions.SSLError):
-        return "its certificate is not trusted"
-    text = str(error)
-    for fragment, words in (
-        ("Name or service not known", "its name cannot be resolved"),
-        ("Temporary failure in name resolution", "its name cannot be resolved"),
-        ("NameResolutionError", "its name cannot be resolved"),
-        ("Connection refused", "the connection is refused"),
-        ("IncompleteRead", "the answer ends half-way"),
-        ("Connection broken", "the answer ends half-way"),
-        ("RemoteDisconnected", "the connection is closed without an answer"),
-        ("Connection reset", "the connection is reset"),
-    ):
-        if fragment in text:
-            return words
-    return type(error).__name__
+        return PageError("its certificate is not trusted", may_pass=True)
+    causes = (cause for fragment, cause in _CAUSES.items() if fragment in str(error))
+    return PageError(next(causes, type(error).__name__), may_pass=True)

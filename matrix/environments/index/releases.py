@@ -89,7 +89,8 @@ def list_releases(
         links = (build.find_links,) if build.find_links else ()
         strategy = ""
     shown = [without_credentials(url) for url in (*indexes, "", *links)]
-    key = json.dumps([SCHEMA, python, _machine(), is_own, strategy, shown])
+    machine = next(iter(tags.platform_tags()), "")  # machines that share a home folder may differ
+    key = json.dumps([SCHEMA, python, machine, is_own, strategy, shown])
     # a folder is read in no time, and may have changed a second ago
     is_remote = any(local_folder(url) is None for url in (*indexes, *links))
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -149,9 +150,7 @@ def unreadable_index(build: Build, sources: Sources) -> str | None:
 
 def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...]) -> Listing:
     """Return what fits, sorted by version, with the best wheel of each that this machine can use."""
-    releases: dict[Version, tuple[int, Release]] = {}
-    yanked: dict[Version, tuple[int, Release]] = {}
-    aside: dict[Version, tuple[int, Release]] = {}
+    kinds: dict[str, dict[Version, tuple[int, Release]]] = {"releases": {}, "yanked": {}, "aside": {}}
     for source, is_users_link, package in rows:
         fit = wheel_fit(package.filename, PROJECT, python)
         if fit is None:
@@ -168,11 +167,11 @@ def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...
             size=package.size,
         )
         is_aside = is_users_link and version.local is not None
-        kind = aside if is_aside else yanked if package.is_yanked else releases
-        if version not in kind or rank < kind[version][0]:
-            kind[version] = (rank, release)
-    in_order = [tuple(kind[version][1] for version in sorted(kind)) for kind in (releases, yanked, aside)]
-    return Listing(releases=in_order[0], yanked=in_order[1], aside=in_order[2], python=python, sources=read_from)
+        best = kinds["aside" if is_aside else "yanked" if package.is_yanked else "releases"]
+        if version not in best or rank < best[version][0]:
+            best[version] = (rank, release)
+    in_order = {kind: tuple(best[version][1] for version in sorted(best)) for kind, best in kinds.items()}
+    return Listing(**in_order, python=python, sources=read_from)
 
 
 def _packages(
@@ -219,8 +218,3 @@ def best_fit(filenames: Iterable[str], project: str, version: str, python: str) 
     fits = ((filename, wheel_fit(filename, project, python)) for filename in filenames)
     ranks = {filename: fit[1] for filename, fit in fits if fit is not None and fit[0] == Version(version)}
     return min(ranks, key=lambda filename: ranks[filename], default=None)
-
-
-def _machine() -> str:
-    """Return what makes tags differ between machines that share a home folder."""
-    return next(iter(tags.platform_tags()), "")
