@@ -17,9 +17,8 @@ from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
 from matrix.environments.installation import config_key, install, is_unchanged
 from matrix.environments.interpreters import find_interpreter
-from matrix.environments.kept_wheels import keep
 from matrix.environments.provider import silent
-from matrix.environments.resolution import compile_lock, resolve
+from matrix.environments.resolution import compile_lock, keep, resolve
 from matrix.environments.whole_files import remove_tree, write_whole
 from matrix.errors import PreventedError
 from matrix.model import Environment, Outcome, Request, digest

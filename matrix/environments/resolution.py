@@ -1,8 +1,16 @@
-"""One resolution per environment: a request becomes an exact lock, with what torch needs and does not declare."""
+"""One resolution per environment: a request becomes an exact lock, with what torch needs and does not declare.
+
+The index of nightlies drops them after some weeks, while a search may need them later. So every wheel that only such
+an index has, torch itself and what was built with it, is fetched once into wheels/<build> of the state folder, and
+the lock names it there.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +19,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from matrix.environments.commander import Commander, InstallError
+from matrix.environments.commander import Commander, InstallError, condensed
+from matrix.environments.index.builds import kept_folder
+from matrix.environments.index.releases import best_fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,3 +195,50 @@ def compile_lock(
         build=build,
     )
     return target.read_text(encoding="utf-8")
+
+
+def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | None:
+    """Return the kept wheel of a version that fits a Python best, None where there is none."""
+    filenames = sorted(path.name for path in folder.glob(f"{project.replace('-', '_')}-*.whl"))
+    best = best_fit(filenames, project, version, python)
+    return folder / best if best else None
+
+
+def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
+    """Return a lock that installs what may vanish from kept wheels, having fetched those that are missing.
+
+    Raises InstallError where a wheel cannot be fetched; what another index has is left to uv.
+    """
+    folder = kept_folder(commander.settings.home, build)
+    if folder is None:
+        return lock
+    fleeting = {name: version for name, version in index_pins(lock).items() if _is_fleeting(version)}
+    missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
+    if missing:
+        _fetch(missing, folder, build, python, commander)
+    wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
+    lines = []
+    for line in lock.splitlines():
+        name = next(iter(index_pins(line)), "")
+        lines.append(f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line)
+    return "\n".join(lines) + "\n"
+
+
+def _is_fleeting(version: str) -> bool:
+    """Return whether a version is a nightly's, or built with one: 3.6.0+git1234567 of triton."""
+    parsed = Version(version)
+    return parsed.is_devrelease or parsed.local is not None
+
+
+def _fetch(wanted: dict[str, str], folder: Path, build: Build, python: str, commander: Commander) -> None:
+    """Fetch wheels in a process of its own: it can be ended at once, wherever it waits."""
+    from matrix.environments.index import pages  # here: it imports requests
+
+    assert build.index_url is not None
+    order = pages.FetchOrder(build.index_url, wanted, python, str(folder), commander.settings.sources.certificates)
+    commander.stage("downloading")
+    log = commander.logs / "download.log"
+    env = os.environ | {pages.ORDER: json.dumps(order._asdict())}
+    ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
+    if ending.exit_code != 0:
+        raise InstallError(f"downloading failed: {condensed(log, ending)}", log)

@@ -1,13 +1,19 @@
-"""Read what an index or a page of links says of torch. Imported only where something is fetched."""
+"""Read what an index or a page of links says of torch, and download wheels. Imported only where that is done."""
 
 from __future__ import annotations
 
+import functools
+import json
+import os
+import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
 import requests
+from filelock import FileLock, Timeout
 from pypi_simple import (
     ACCEPT_ANY,
     DigestMismatchError,
@@ -18,15 +24,20 @@ from pypi_simple import (
     UnsupportedRepoVersionError,
 )
 
+from matrix.environments.index.releases import best_fit
 from matrix.environments.index.sources import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pypi_simple import DistributionPackage
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
+ORDER = "WHICHTORCH_FETCH"  # variable that holds a FetchOrder as JSON: no argument shows an index's credentials
+ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the package `matrix`
+PROGRAM = f"import sys; sys.path.insert(0, {ROOT!r}); from matrix.environments.index.pages import main; main()"
+PARTIAL = ".part-"  # begins the name of what is not whole yet
 _CAUSES = {  # what the text of an error holds: the first that fits is told
     "Name or service not known": "its name cannot be resolved",
     "Temporary failure in name resolution": "its name cannot be resolved",
@@ -47,6 +58,16 @@ class PageError(Exception):
         super().__init__(problem)
         self.problem = problem
         self.may_pass = may_pass
+
+
+class FetchOrder(NamedTuple):
+    """What the program `main` is to fetch."""
+
+    index_url: str
+    wanted: dict[str, str]  # versions by project
+    python: str
+    folder: str  # to put the wheels into
+    certificates: str | None
 
 
 def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
@@ -139,3 +160,52 @@ def _page_error(error: requests.RequestException) -> PageError:
         return PageError("its certificate is not trusted", may_pass=True)
     causes = (cause for fragment, cause in _CAUSES.items() if fragment in str(error))
     return PageError(next(causes, type(error).__name__), may_pass=True)
+
+
+def main() -> None:
+    """Fetch what the variable orders; exit with 1 and a line where that fails."""
+    order = FetchOrder(**json.loads(os.environ.pop(ORDER)))
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_left_over(folder)
+    for project, version in order.wanted.items():
+        try:
+            retried(functools.partial(_fetch_wheel, order, project, version))
+        except PageError as error:
+            sys.exit(f"error: {project} {version}: {error.problem}")
+
+
+def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
+    """Fetch the best wheel of a version, if the index has one. Raises PageError."""
+    listed = fetch(order.index_url, is_index=True, certificates=order.certificates, project=project)
+    filename = best_fit((package.filename for package in listed), project, version, order.python)
+    if filename is not None:
+        package = next(package for package in listed if package.filename == filename)
+        with partial(Path(order.folder), filename) as path:
+            download(package, path, order.index_url, order.certificates)
+            path.replace(path.with_name(filename))
+
+
+@contextmanager
+def partial(folder: Path, filename: str) -> Iterator[Path]:
+    """Give a name for a file until it is whole, locked while this process lives; remove what is left in the end."""
+    path = folder / f"{PARTIAL}{os.getpid()}-{filename}"
+    with FileLock(lock_of(path)):
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            lock_of(path).unlink(missing_ok=True)
+
+
+def lock_of(path: Path) -> Path:
+    """Return the file whose lock says that a process still writes a partial file."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def remove_left_over(folder: Path) -> None:
+    """Remove what fetches that were killed have left half-way."""
+    for lock in folder.glob(f"{PARTIAL}*.lock"):
+        with suppress(OSError, Timeout), FileLock(lock, timeout=0):  # Timeout: its process lives
+            lock.with_suffix("").unlink(missing_ok=True)
+            lock.unlink()
