@@ -91,11 +91,7 @@ class EnvironmentCache:
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
-        """Return the environment, installed, probed and kept from eviction until `release`.
-
-        Waits for disk, and for another thread or process that is making the same environment. A failed install
-        is never raised: it is an unusable Environment.
-        """
+        """Return the environment, installed and probed, once there is disk and nobody else is making the same one."""
         failure = (request.install_key, config_key(request.config))
         logs = self._folder(request).logs
         commander = Commander(settings=self._settings, logs=logs, cancelled=cancelled, stage=stage or silent)
@@ -145,10 +141,7 @@ class EnvironmentCache:
         before: str | None = None,
         cancelled: threading.Event | None = None,
     ) -> tuple[str, ...]:
-        """Return the exact pins that requirements mean, installing nothing; see `resolution.compile_lock`.
-
-        An answer is kept and given again, unless `before` is yet to come. Raises InstallError.
-        """
+        """Return the pins of `compile_lock`. An answer is kept and given again, unless `before` is yet to come."""
         key = digest([list(requirements), list(constraints), build.model_dump(mode="json"), python, before], 16)
         folder = self.home / "cache" / "locks" / key
         kept = folder / "lock.txt"
@@ -212,7 +205,7 @@ class EnvironmentCache:
         self._disk.reserve(key, need, commander.cancelled, commander.stage)
         try:
             commander.stage("installing")
-            folder.keep_installation(install(request, folder, interpreter, notes, wheels, commander))
+            install(request, folder, interpreter, notes, wheels, commander)
             folder.complete.touch()
             self._disk.mark(key)  # what was reserved is now counted as used
         except BaseException:

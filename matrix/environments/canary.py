@@ -20,6 +20,7 @@ from matrix.environments.installation import (
     side_packages,
     stamps_of,
 )
+from matrix.environments.whole_files import read_whole, write_whole
 from matrix.model import Environment, Fingerprint, Outcome, digest
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def inspect(request: Request, interpreter: Path, commander: Commander) -> Findin
 
 def known_environment(request: Request, folder: InstallFolder) -> Environment | None:
     """Return what an earlier probe found, None where there was none or files have changed since."""
-    probed = folder.probed(request.config)
+    probed = read_whole(folder.probed_file(request.config), ProbedEnvironment)
     # an environment of the user's must still be there; ours can be made again
     is_users = request.interpreter is not None
     if probed is None or not is_unchanged(probed.watched, missing_is_changed=is_users):
@@ -110,7 +111,7 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
     versions = {package.name: package.version for package in packages}
     beside = side_packages(request.config, python, folder.python, disk, commander)
     identity = environment_id(request, python, packages, beside)
-    probed = folder.probed(request.config)
+    probed = read_whole(folder.probed_file(request.config), ProbedEnvironment)
     # A newer probe asks more: what is installed is probed again, while an evicted environment stays as it is known.
     if probed is not None and probed.environment["id"] == identity and probed.asked == QUESTIONS:
         return environment_of(request, probed.environment)
@@ -149,7 +150,8 @@ def _settled(
         return environment_of(request, fields | findings.verdict)
     environment = environment_of(request, fields | {"fingerprint": findings.fingerprint})
     kept = environment.model_dump(mode="json", exclude={"label", "options"})
-    folder.keep_probed(request.config, ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS))
+    probed = ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS)
+    write_whole(folder.probed_file(request.config), probed.model_dump_json())
     return environment
 
 

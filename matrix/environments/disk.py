@@ -53,10 +53,6 @@ class DiskUsage(NamedTuple):
     budget: int
     free: int  # on the disk
 
-    def within_budget(self, need: int) -> bool:
-        """Return whether `need` more bytes are within budget, whatever is still being freed."""
-        return self.used + self.reserved + need <= self.budget
-
 
 class Disk:
     """Marks, usage and eviction of the environments below `home`/envs, safe between threads and processes."""
@@ -179,7 +175,8 @@ class Disk:
             while True:
                 with self.locked():
                     usage = self.usage()
-                    if usage.within_budget(need) and usage.reserved + need <= usage.free:
+                    is_within_budget = usage.used + usage.reserved + need <= usage.budget
+                    if is_within_budget and usage.reserved + need <= usage.free:
                         self.mark(key, reserved=need)
                         return
                     in_use = self.marks().keys() - {key}
@@ -187,7 +184,7 @@ class Disk:
                         continue
                     # a share of what is free is only known when all is freed
                     unfreed = set(self._trash.glob("*")) - freed
-                    is_freeing = unfreed and (self._budget_mb is None or usage.within_budget(need))
+                    is_freeing = unfreed and (self._budget_mb is None or is_within_budget)
                     if not is_freeing:
                         if need > usage.budget:
                             raise NoRoomError(self._figures(need, usage))  # evicting all would not help

@@ -76,25 +76,14 @@ class InstallFolder:
         self.logs = path / "logs"
         self.complete = path / "complete"  # exists while `venv` is whole
         self.used = path / "used"  # changed at every use
-        self._record = path / "installation.json"
+        self.record = path / "installation.json"
 
     def installation(self) -> Installation | None:
         """Return what was installed, evicted since or not."""
-        return read_whole(self._record, Installation)
+        return read_whole(self.record, Installation)
 
-    def keep_installation(self, installation: Installation) -> None:
-        """Keep what was installed; what packages require is in `Installation.requires`."""
-        write_whole(self._record, installation.model_dump_json(exclude={"packages": {"__all__": {"requires"}}}))
-
-    def probed(self, config: Config) -> ProbedEnvironment | None:
-        """Return what the probe found under a config."""
-        return read_whole(self._probed_file(config), ProbedEnvironment)
-
-    def keep_probed(self, config: Config, probed: ProbedEnvironment) -> None:
-        """Keep what the probe found under a config."""
-        write_whole(self._probed_file(config), probed.model_dump_json())
-
-    def _probed_file(self, config: Config) -> Path:
+    def probed_file(self, config: Config) -> Path:
+        """Return the file of the ProbedEnvironment that a config has made."""
         return self.path / "configs" / f"{config_key(config)}.json"
 
 
@@ -189,8 +178,8 @@ def install(
     notes: tuple[str, ...],
     wheels: Iterable[Path],
     commander: Commander,
-) -> Installation:
-    """Create the folder's venv with exactly what `installed.txt` pins, and say what is there. Raises InstallError.
+) -> None:
+    """Create the folder's venv with exactly what `installed.txt` pins, and keep what is there. Raises InstallError.
 
     Bytecode is not compiled here: 5,500 files cost 5.6 s on two cores, while the probe's import writes
     what every cell needs (import torch 1.9 s before, 0.9 s after) for 0.1 s.
@@ -214,7 +203,7 @@ def install(
     # the interpreter need not be started to know its full version
     text = (folder.venv / "pyvenv.cfg").read_text(encoding="utf-8")
     version = re.search(r"^\s*version(?:_info)?\s*=\s*(\S+)", text, re.MULTILINE)
-    return Installation(
+    installation = Installation(
         label=request.label,
         build=request.build.name,
         python=".".join(version[1].split(".")[:3]) if version else "",
@@ -224,6 +213,8 @@ def install(
         requires={package.name: package.requires for package in packages if package.requires},
         seconds=round(time.monotonic() - started, 1),
     )
+    # what packages require is in `requires`
+    write_whole(folder.record, installation.model_dump_json(exclude={"packages": {"__all__": {"requires"}}}))
 
 
 def _sync(folder: InstallFolder, build: Build, commander: Commander) -> None:

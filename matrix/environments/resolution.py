@@ -81,16 +81,14 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
         if locked is None:
             raise InstallError("torch is not in its own lock", commander.logs / "resolve.log")
         if is_same_version(request.torch, locked):
-            return _excluding(lock, excluded), notes
+            # else `uv pip sync` would prefer the excluded ones again
+            pins = [
+                ",".join([line, *excluded]) if "torch" in locked_versions(line) else line for line in lock.splitlines()
+            ]
+            return "\n".join(pins) + "\n", notes
         if Version(locked).public != Version(request.torch).public or len(excluded) == SUBSTITUTES:
             raise _substitute(request.torch, locked, commander)
         excluded.append(f"!={locked}")
-
-
-def _excluding(lock: str, excluded: list[str]) -> str:
-    """Return a lock whose torch is never an excluded version: `uv pip sync` would prefer those again."""
-    lines = [",".join([line, *excluded]) if "torch" in locked_versions(line) else line for line in lock.splitlines()]
-    return "\n".join(lines) + "\n"
 
 
 def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
@@ -212,7 +210,9 @@ def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
     folder = kept_folder(commander.settings.home, build)
     if folder is None:
         return lock
-    fleeting = {name: version for name, version in index_pins(lock).items() if _is_fleeting(version)}
+    pins = [(name, version, Version(version)) for name, version in index_pins(lock).items()]
+    # nightlies, and what was built with one: 3.6.0+git1234567 of triton
+    fleeting = {name: version for name, version, parsed in pins if parsed.is_devrelease or parsed.local}
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
         _fetch(missing, folder, build, python, commander)
@@ -222,12 +222,6 @@ def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
         name = next(iter(index_pins(line)), "")
         lines.append(f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line)
     return "\n".join(lines) + "\n"
-
-
-def _is_fleeting(version: str) -> bool:
-    """Return whether a version is a nightly's, or built with one: 3.6.0+git1234567 of triton."""
-    parsed = Version(version)
-    return parsed.is_devrelease or parsed.local is not None
 
 
 def _fetch(wanted: dict[str, str], folder: Path, build: Build, python: str, commander: Commander) -> None:

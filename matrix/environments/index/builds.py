@@ -33,9 +33,7 @@ ANSWER_TIMEOUT = 3.0  # seconds the PyTorch index has to answer, DNS included, b
 CHOICE_AGE = 86400  # seconds `auto` believes an answer: reruns of a day meet the same environments
 GPU_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, WSL
 GPU_TOOLS = ("nvidia-smi", "rocm-smi")
-_FOLDER = r"cpu|xpu|cu\d{2,3}|rocm\d+(?:\.\d+){0,2}"
-_NAMED = re.compile(_FOLDER)
-_NIGHTLY = re.compile(rf"nightly-(?P<folder>{_FOLDER})")
+_FOLDER = re.compile(r"(nightly-)?(cpu|xpu|cu\d{2,3}|rocm\d+(\.\d+){0,2})")
 _EXAMPLES = ("auto", "pypi", "cpu", "xpu", "cu118", "cu126", "cu128", "cu130", "rocm6.4", "nightly-cpu")
 
 
@@ -49,10 +47,8 @@ def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, st
     if name == "pypi":
         return Build(name=name)
     base = environ.get(PYTORCH_INDEX_VARIABLE, PYTORCH_INDEX).rstrip("/")
-    if _NAMED.fullmatch(name):
-        return Build(name=name, index_url=f"{base}/{name}")
-    if nightly := _NIGHTLY.fullmatch(name):
-        return Build(name=name, index_url=f"{base}/nightly/{nightly['folder']}", nightly=True)
+    if _FOLDER.fullmatch(name):
+        return Build(name=name, index_url=f"{base}/{name.replace('-', '/')}", nightly=name.startswith("nightly"))
     near = difflib.get_close_matches(name, [*custom, *_EXAMPLES], n=3)
     suggestion = f"did you mean {' or '.join(near)}? " if near else ""
     known = ["auto", "pypi", "cpu", "cuNNN", "rocmN.M", "xpu", "nightly-cpu", "nightly-cuNNN", *custom]
