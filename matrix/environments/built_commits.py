@@ -23,7 +23,7 @@ from matrix.environments.commander import (
 )
 from matrix.environments.disk import Disk
 from matrix.environments.installation import side_packages
-from matrix.environments.provider import silent
+from matrix.environments.provider import Stage, silent
 from matrix.environments.whole_files import read_whole, write_whole
 from matrix.model import Build, Config, Environment, Outcome, Request, digest
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.environments.provider import Stage
     from matrix.process.supervision import Ending
 
 BUILD = "git"  # the name of the build that such an environment has

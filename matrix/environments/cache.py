@@ -15,20 +15,16 @@ from matrix.environments.commander import INSTALL_TIMEOUT, CancelledError, Comma
 from matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
-from matrix.environments.installation import config_key, install, is_unchanged
+from matrix.environments.installation import InstallFolder, config_key, install, is_unchanged
 from matrix.environments.interpreters import find_interpreter
-from matrix.environments.provider import silent
+from matrix.environments.provider import Stage, silent
 from matrix.environments.resolution import compile_lock, keep, resolve
 from matrix.environments.whole_files import remove_tree, write_whole
 from matrix.errors import PreventedError
-from matrix.model import Environment, Outcome, Request, digest
+from matrix.model import Build, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from matrix.environments.installation import InstallFolder
-    from matrix.environments.provider import Stage
-    from matrix.model import Build
 
 CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60

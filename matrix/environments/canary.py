@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 from matrix.environments.commander import Commander, InstallError
 from matrix.environments.configs import beside_folder, cell_environ_of
 from matrix.environments.installation import (
+    InstallFolder,
     Package,
     ProbedEnvironment,
+    Stamp,
     environment_id,
     is_unchanged,
     side_packages,
     stamps_of,
 )
 from matrix.environments.whole_files import read_whole, write_whole
-from matrix.model import Environment, Fingerprint, Outcome, digest
+from matrix.model import Environment, Fingerprint, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from matrix.environments.disk import Disk
-    from matrix.environments.installation import InstallFolder, Stamp
-    from matrix.model import Request
 
 PROBE = Path(__file__).parent / "inside" / "probe.py"
 QUESTIONS = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.sources import Sources, configured_sources, without_credentials
-from matrix.environments.provider import silent
+from matrix.environments.provider import Stage, silent
 from matrix.model import Build
 from matrix.privacy.redaction import Redactor
 from matrix.process import supervision
@@ -22,8 +22,6 @@ from matrix.process.tools import find_tool
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from matrix.environments.provider import Stage
 
 INSTALL_TIMEOUT: float = 1800  # seconds for one step of an install: 3 GB over a slow line
 INTERRUPT_CHECK = 0.1  # seconds between looks at whether the user has interrupted

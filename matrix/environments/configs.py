@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from matrix.environments.inside.startup import FOLDER
 from matrix.errors import UsageError
-from matrix.model import Config, digest
+from matrix.model import Config, Environment, Request, digest
 from matrix.privacy.redaction import TOKEN, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from matrix.model import Environment, Request
 
 _BUILTIN = (
     Config(name="default", summary="torch as a user gets it"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from filelock import FileLock, Timeout
 
 from matrix.environments.commander import CancelledError, InstallError
-from matrix.environments.installation import InstallFolder
+from matrix.environments.installation import Installation, InstallFolder
 from matrix.environments.resolution import locked_versions
 from matrix.environments.whole_files import UnpackedWheel, forget, unpacked, write_whole
 from matrix.process.marks import mark_for, owner_is_dead
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
-    from matrix.environments.installation import Installation
     from matrix.environments.provider import Stage
 
 MEGABYTE = 10**6

@@ -20,13 +20,12 @@ from matrix.environments.commander import Commander, InstallError
 from matrix.environments.configs import beside_folder
 from matrix.environments.resolution import is_same_version, locked_versions
 from matrix.environments.whole_files import forget, read_whole, remove_tree, write_whole
-from matrix.model import digest
+from matrix.model import Build, Config, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from matrix.environments.disk import Disk
-    from matrix.model import Build, Config, Request
 
 Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
 

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from pypi_simple import (
     ACCEPT_ANY,
     DigestMismatchError,
+    DistributionPackage,
     NoSuchProjectError,
     ProjectPage,
     PyPISimple,
@@ -29,8 +30,6 @@ from matrix.environments.index.sources import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from pypi_simple import DistributionPackage
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
