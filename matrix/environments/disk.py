@@ -77,16 +77,12 @@ class Disk:
         lock = FileLock(file, timeout=0, thread_local=False)
         while True:
             try:
-                lock.acquire()
+                held = lock.acquire()
                 break
             except Timeout:
                 _pause(LOCK_CHECK, cancelled)
-        try:
+        with held:
             yield
-        finally:
-            lock.release()
-
-    # marks: who uses what
 
     def mark(self, key: str, reserved: int = 0) -> None:
         """Note that this process uses an environment, or installs it with so many bytes set aside."""
@@ -108,8 +104,6 @@ class Disk:
                 else:
                     reserved[file.name.rpartition(".")[0]] += int(mark["reserved"])
         return reserved
-
-    # usage
 
     def installations(self) -> dict[str, Installation]:
         """Return what is known of each environment that was ever finished, evicted ones included."""
@@ -160,8 +154,6 @@ class Disk:
             elif name.startswith("nvidia-"):
                 need += self._unknown_size // CUDA_LIBRARIES
         return int(need * BYTECODE_SHARE)
-
-    # making room
 
     def reserve(self, key: str, need: int, cancelled: threading.Event | None, stage: Stage) -> None:
         """Set disk aside for an environment and mark it in use, evicting and waiting as needed.

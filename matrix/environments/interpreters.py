@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from findpython import Finder
 
-from matrix.environments.commander import InstallError, uv_environ, uv_path
+from matrix.environments.commander import uv_environ, uv_path
 from matrix.environments.index.sources import configured_sources
 from matrix.errors import PreventedError
 
@@ -120,10 +120,7 @@ def _conda_roots(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _query(path: Path, python: str) -> tuple[Path, bool] | None:
-    """Return the real path of an interpreter, and whether it has the Python.h that inductor compiles against.
-
-    None for what is no usable 64-bit CPython of version `python`.
-    """
+    """Return the real path of a 64-bit CPython of a version, and whether it has the Python.h that inductor needs."""
     try:
         answer = subprocess.run(
             [str(path), "-I", "-S", "-c", _QUERY],
@@ -141,17 +138,13 @@ def _query(path: Path, python: str) -> tuple[Path, bool] | None:
 
 def _download(python: str, home: Path, environ: Mapping[str, str]) -> str:
     """Let uv install an interpreter; return why it could not, "" where it could."""
-    try:
-        uv = uv_path()
-    except InstallError as error:
-        return error.reason
     env = uv_environ(configured_sources(environ), None, home, lock_timeout=DOWNLOAD_TIMEOUT, environ=environ)
     env["UV_PYTHON_DOWNLOADS"] = "manual"
     # three retries with pauses would keep the matrix waiting
     env.setdefault("UV_HTTP_RETRIES", "1")
     try:
         answer = subprocess.run(
-            [uv, "python", "install", "--no-bin", python],
+            [uv_path(), "python", "install", "--no-bin", python],
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,

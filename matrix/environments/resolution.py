@@ -215,24 +215,20 @@ def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
     fleeting = {name: version for name, version, parsed in pins if parsed.is_devrelease or parsed.local}
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
-        _fetch(missing, folder, build, python, commander)
+        from matrix.environments.index import pages  # here: it imports requests
+
+        assert build.index_url is not None
+        order = pages.FetchOrder(build.index_url, missing, python, str(folder), commander.settings.sources.certificates)
+        commander.stage("downloading")
+        log = commander.logs / "download.log"
+        env = os.environ | {pages.ORDER: json.dumps(order._asdict())}
+        # in a process of its own, which can be ended at once, wherever it waits
+        ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
+        if ending.exit_code != 0:
+            raise InstallError(f"downloading failed: {condensed(log, ending)}", log)
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
     lines = []
     for line in lock.splitlines():
         name = next(iter(index_pins(line)), "")
         lines.append(f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line)
     return "\n".join(lines) + "\n"
-
-
-def _fetch(wanted: dict[str, str], folder: Path, build: Build, python: str, commander: Commander) -> None:
-    """Fetch wheels in a process of its own: it can be ended at once, wherever it waits."""
-    from matrix.environments.index import pages  # here: it imports requests
-
-    assert build.index_url is not None
-    order = pages.FetchOrder(build.index_url, wanted, python, str(folder), commander.settings.sources.certificates)
-    commander.stage("downloading")
-    log = commander.logs / "download.log"
-    env = os.environ | {pages.ORDER: json.dumps(order._asdict())}
-    ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
-    if ending.exit_code != 0:
-        raise InstallError(f"downloading failed: {condensed(log, ending)}", log)

@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,7 @@ _EXAMPLES = ("auto", "pypi", "cpu", "xpu", "cu118", "cu126", "cu128", "cu130", "
 
 
 def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, str] = os.environ) -> Build:
-    """Return the build called `name`; those of the matrix file come first.
-
-    Raises UsageError, with near misses, where there is none.
-    """
+    """Return the build called `name`; those of the matrix file come first. Raises UsageError with near misses."""
     if name in custom:
         return custom[name]
     if name == "pypi":
@@ -87,9 +85,8 @@ def choose_auto(
 
 def find_gpu() -> str | None:
     """Return what shows that a GPU is there, None where nothing does."""
-    if device := next((path for path in GPU_DEVICES if Path(path).exists()), None):
-        return device
-    return next((tool for tool in GPU_TOOLS if shutil.which(tool)), None)
+    devices = (path for path in GPU_DEVICES if Path(path).exists())
+    return next(devices, None) or next(filter(shutil.which, GPU_TOOLS), None)
 
 
 def answers(url: str) -> bool:
@@ -120,12 +117,10 @@ def _kept_answer(url: str, cache: Path | None, ask: Callable[[str], bool]) -> bo
     if cache is None:
         return ask(url)
     file, shown = cache / "auto.json", without_credentials(url)
-    try:
+    with suppress(OSError, ValueError, KeyError):
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept["place"] == shown and time.time() - file.stat().st_mtime < CHOICE_AGE:
             return bool(kept["answers"])
-    except (OSError, ValueError, KeyError):
-        pass
     answer = ask(url)
     write_whole(file, json.dumps({"place": shown, "answers": answer}))
     return answer

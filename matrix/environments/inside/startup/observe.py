@@ -46,9 +46,6 @@ class Observer:
         self.file = file
         self.pid = os.getpid()
         self.calls: list[dict[str, Any]] = []
-        self.profiler: Any = None
-        self.all_threads = False
-        self.mode: Any = None
 
     def start(self) -> None:
         """Start the profiler and the mode, and plan to write what they see."""
