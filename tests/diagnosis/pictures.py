@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from matrix.diagnosis import collectors as parsers
 from matrix.diagnosis import stacks
+from matrix.diagnosis.collectors import stack_tools
 from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.dispatch.call_path import Table
 from matrix.diagnosis.stacks import Process, Thread
@@ -21,14 +21,14 @@ VERSION = "2.11.0"
 
 Parser = Callable[[str], tuple[Process, ...]]
 PARSERS: dict[str, Parser] = {
-    "pyspy.json": parsers.parse_pyspy,
-    "pyspy-native.json": parsers.parse_pyspy,
+    "pyspy.json": stack_tools.parse_pyspy,
+    "pyspy-native.json": stack_tools.parse_pyspy,
     "pyspy-native.txt": pyspy_text.parse,
-    "pystack.txt": parsers.parse_pystack,
-    "pystack-native.txt": parsers.parse_pystack,
-    "gdb.txt": parsers.parse_gdb,
-    "faulthandler.txt": parsers.parse_faulthandler,
-    "proc.txt": parsers.parse_kernel,
+    "pystack.txt": stack_tools.parse_pystack,
+    "pystack-native.txt": stack_tools.parse_pystack,
+    "gdb.txt": stack_tools.parse_gdb,
+    "faulthandler.txt": stack_tools.parse_faulthandler,
+    "proc.txt": stack_tools.parse_kernel,
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import parse_faulthandler
+from matrix.diagnosis.collectors.stack_tools import parse_faulthandler
 from matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
 from tests.diagnosis.pictures import picture, thread
 

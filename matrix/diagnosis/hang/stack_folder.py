@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import PARSERS, from_stall
+from matrix.diagnosis.collectors.stack_tools import from_stall
 from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
 from matrix.diagnosis.hang.waits import is_idle_worker
@@ -14,13 +15,14 @@ from matrix.model import Diagnosis, StuckThread, WaitEdge, cycle_sentences
 from matrix.process.evidence.capture import COLLECTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.diagnosis.dispatch.call_path import Place, Table
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process, Thread
     from matrix.model import Environment, ThreadWait
+    from matrix.process.evidence.capture import Collector
 
 READABLE = "diagnosis.txt"  # beside the raw stacks, for people
 DEPTH = 20  # frames of a thread that are written; the rest is counted
@@ -35,10 +37,18 @@ def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process
         for path in sorted(folder.glob(collector.file.format(pid="*"))):
             pid = path.name.partition(".")[0]
             if pid.isdigit() or not collector.is_per_process:
-                pictures.append(PARSERS[collector.name](_text(path), int(pid) if pid.isdigit() else 0))
+                pictures.append(parser(collector)(_text(path), int(pid) if pid.isdigit() else 0))
         if not collector.is_per_process:  # the kernel's picture; the supervisor's is the next best
             pictures.append(from_stall(stall))
     return stacks.merge(*pictures)
+
+
+def parser(collector: Collector) -> Callable[[str, int], tuple[Process, ...]]:
+    """Return the function that reads what a collector writes."""
+    module, _, function = collector.parser.partition(":")
+    parse: Callable[[str, int], tuple[Process, ...]]
+    parse = getattr(import_module(f"matrix.diagnosis.collectors.{module}"), function)
+    return parse
 
 
 def tables_of(environment: Environment) -> dict[str, Table]:

@@ -1,4 +1,4 @@
-"""Read what each collector of stacks writes, as processes, threads and frames.
+"""Read what the collectors of `process.evidence.capture` write, as processes, threads and frames.
 
 Whatever a collector wrote, also half of it or none, is read as far as it goes; no text raises.
 """
@@ -275,12 +275,3 @@ def _pystack_frame(match: re.Match[str]) -> Frame:
         return native(match["rest"], file=file, line=line)
     library = parts["library"] or None
     return native(parts["function"], library=library, file=file if file != library else None, line=line)
-
-
-PARSERS = {
-    "kernel": parse_kernel,
-    "py-spy": parse_pyspy,
-    "pystack": parse_pystack,
-    "gdb": parse_gdb,
-    "faulthandler": parse_faulthandler,
-}

@@ -1,0 +1,1 @@
+"""Parsers: what each collector of stacks writes, as threads and frames."""
