@@ -9,10 +9,10 @@ from matrix.compare.comparison import ChangeKind
 from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
 from reports import cell_text
-from reports.comparison_text import alike, changes_words, side_of, transition
 from reports.gfm import code_span, escaped, fenced, table_head, table_row
 from reports.sections import Interest, Piece, Section, fitted
 from reports.shown_text import cleaned_line, cut, ends_of, some
+from reports.stored_run_text import WORSE, alike, changes_words, side_of, transition
 from reports.table import code, heads_of, legend_lines, short
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ COLUMNS = 10  # environments in a table: more continue in a table below
 EXCERPTS = 3  # failures of which the output is shown, one for each signature
 NAMED = 6  # environments, packages: more are counted
 
-_WORSE = {ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT}
 _SAME = {ChangeKind.STILL_FAILING, ChangeKind.STILL_PASSING}
 _DOUBT = "They ended well, but not, or not for sure, on what they are there for."
 
@@ -111,7 +110,7 @@ def _change(change: CellChange) -> Piece:
     remarks = [change.why, "the script is not the same as before" if change.script_changed else ""]
     where = f"{code_span(change.name)} in {code_span(side.environment)}"
     rest = "".join(f"; {escaped(remark)}" for remark in remarks if remark)
-    interest = Interest.WORSE if change.change in _WORSE else Interest.CHANGES
+    interest = Interest.WORSE if change.change in WORSE else Interest.CHANGES
     return _bullet(interest, f"**{change.change}** ({transition(change)}) {where}{what}{rest}")
 
 

@@ -17,6 +17,7 @@ from reports import cell_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from matrix.compare.comparison import RunSide
     from matrix.environments.cache import EnvironmentCache
     from matrix.model import Cell, Environment, Result
     from matrix.plan.planning import PlannedCell
@@ -29,7 +30,7 @@ KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs w
 _NO_CELL = "-"
 
 
-def code(cell: Cell, *, is_different: bool = False) -> str:
+def code(cell: Cell | RunSide, *, is_different: bool = False) -> str:
     """Return a cell in one word: capitals where red, `~` for another failure, `!` where nobody expects it."""
     word = cell.outcome.word
     word += "~" if is_different else ""

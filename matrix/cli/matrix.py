@@ -161,7 +161,7 @@ def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | No
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
     from matrix.compare.comparison import compare
-    from reports.comparison_text import comparison_lines
+    from reports.stored_run_text import comparison_lines
 
     comparison = compare(before.result, stored.result)
     print_lines(comparison_lines(comparison, before, stored, called))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.stack_folder import READABLE
 from matrix.process.output import whole_characters
-from reports.page.page_data import encoded
 from reports.shown_text import plain, read_ends
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from matrix.model import Attempt
     from matrix.records.stored_runs import StoredRun
-    from reports.page.page_data import TextLine
 
     Position = tuple[int, int]  # row and column of the grid
+    TextLine = tuple[str, str, int]  # title, text, 1 where it is folded
 
 HEAD = 1 / 3  # share of an output's budget for its head: the first error is there, but the last words say more
 STACKS = 2**18  # bytes of a readable diagnosis that are read
@@ -94,6 +94,14 @@ class Excerpt:
             length = int(length * budget / taken * 0.97)
             text = self.text(length)
         return text
+
+
+def encoded(value: object) -> str:
+    """Return JSON that can stand in a script element of a page: nothing in it ends the element or a line."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
 
 
 def cost(text: str) -> int:

@@ -12,9 +12,9 @@ from matrix.compare.comparison import ChangeKind
 from matrix.explain.explanation import verb
 from matrix.model import Diagnosis, Outcome
 from reports import cell_text
-from reports.comparison_text import alike, changes_words, side_of
 from reports.page.grid import NAME, WHAT
 from reports.shown_text import is_link, one_line
+from reports.stored_run_text import WORSE, alike, changes_words, side_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,6 @@ NAMED = 12  # cells of one list that are linked; more are counted
 HANGS_SHOWN = 8  # groups of hangs
 ADVISED = 5  # cells whose commands stand on top; those of the others are in their details
 
-WORSE = {ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT}
 TITLES = {  # of the changes that are listed, the worst first: singular, plural
     ChangeKind.REGRESSION: (
         "regression: passed before, and does not now",
