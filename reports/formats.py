@@ -37,7 +37,7 @@ def _html(facts: RunFacts, called: Called) -> bytes:
 
 
 def _markdown(facts: RunFacts, called: Called) -> Iterable[str]:
-    from reports.bisection_markdown import bisection_markdown
+    from reports.bisection_text import bisection_markdown
     from reports.markdown import markdown_lines
 
     if facts.stored.result.run.kind == "bisect" and facts.bisections:

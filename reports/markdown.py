@@ -9,9 +9,8 @@ from matrix.compare.comparison import ChangeKind
 from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
 from reports import cell_text
-from reports.gfm import code_span, escaped, fenced, table_head, table_row
 from reports.sections import Interest, Piece, Section, fitted
-from reports.shown_text import cleaned_line, cut, ends_of, some
+from reports.shown_text import cleaned_line, code_span, cut, ends_of, escaped, fenced, some, table_head, table_row
 from reports.stored_run_text import WORSE, alike, changes_words, side_of, transition
 from reports.table import code, heads_of, legend_lines, short
 

@@ -127,8 +127,7 @@ def bisect(  # one parameter per option
     from matrix.bisect.budget import Budget
     from matrix.bisect.question import SearchQuestion
     from matrix.bisect.strategy.evidence import SearchOptions
-    from reports.bisection_markdown import bisection_markdown
-    from reports.bisection_text import bisection_lines
+    from reports.bisection_text import bisection_lines, bisection_markdown
 
     home = store.state_folder()
     console = Console()

@@ -107,7 +107,12 @@ def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: Called, 
         _environment(column.environment, known, strings, share, called)
         for column, known in zip(grid.columns, factors, strict=True)
     ]
-    shared: dict[str, Json] = {"environments": environments, "strings": list(strings), "pairs": nearest.pairs, "here": NAME_HERE}
+    shared: dict[str, Json] = {
+        "environments": environments,
+        "strings": list(strings),
+        "pairs": nearest.pairs,
+        "here": NAME_HERE,
+    }
     return Details(shared=shared, rows=rows, texts=texts, ranks=ranks)
 
 
