@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from matrix.model import Result
     from reports.cell_text import Called
+    from reports.formats import RunFacts
     from reports.page.grid import GridRow, Square
     from reports.page.story import Changes
-    from reports.run_facts import RunFacts
 
 FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take
 MOST_TURNS = 8  # boundaries that are listed; more are counted

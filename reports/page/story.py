@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from matrix.compare.comparison import CellChange, Comparison
     from matrix.model import Environment, Result
     from reports.cell_text import Called
+    from reports.formats import RunFacts
     from reports.page.grid import Grid, GridRow, Square
-    from reports.run_facts import RunFacts
 
     Changes = Mapping[tuple[str, str], CellChange]  # by name and label
 
