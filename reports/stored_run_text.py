@@ -169,9 +169,13 @@ def _run_words(run: Run) -> str:
 def _environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
     """Yield how environments changed, those that changed alike in one line."""
     for group in alike(changes):
-        labels = [change.old if change.old == change.new else f"{change.old} -> {change.new}" for change in group]
         commits = f"; commits {group[0].commits}" if group[0].commits else ""
-        yield f"{some(labels, ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
+        yield f"{some([*map(labels_of, group)], ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
+
+
+def labels_of(change: EnvironmentChange) -> str:
+    """Return what an environment is called, in both runs where that differs."""
+    return change.old if change.old == change.new else f"{change.old} -> {change.new}"
 
 
 def alike(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
@@ -239,10 +243,13 @@ def _change_lines(change: CellChange) -> Iterator[str]:
     side = side_of(change)
     what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
     yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
-    if change.why:
-        yield f"    {change.why}"
-    if change.script_changed:
-        yield "    the script is not the same as before"
+    yield from (f"    {remark}" for remark in remarks_of(change))
+
+
+def remarks_of(change: CellChange) -> list[str]:
+    """Return what makes a change doubtful."""
+    remarks = [change.why, "the script is not the same as before" if change.script_changed else ""]
+    return [remark for remark in remarks if remark]
 
 
 def transition(change: CellChange) -> str:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}  # fields, and what they are called
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
-_NO_CELL = "-"
 
 
 def code(cell: Cell | RunSide, *, is_different: bool = False) -> str:
@@ -40,27 +39,32 @@ def code(cell: Cell | RunSide, *, is_different: bool = False) -> str:
 
 def matrix_lines(result: Result, width: int) -> Iterator[str]:
     """Yield the table; environments that do not fit in `width` columns continue in a table below."""
-    cells = {(cell.name, cell.environment): cell for cell in result.cells}
-    names = list(dict.fromkeys(cell.name for cell in result.cells))
-    others = different(result.cells)
+    codes = codes_of(result)
     shared, heads = heads_of(result.environments)
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
-    columns = {
-        environment.id: [_code(cells.get((name, environment.id)), others) for name in names]
-        for environment in result.environments
-    }
-    left = width - max((len(name) for name in names), default=0)
-    for block in _blocks(result.environments, heads, columns, left):
-        rows = [[name, *(columns[environment.id][row] for environment in block)] for row, name in enumerate(names)]
-        headers = ["scenario", *(heads[environment.id] for environment in block)]
+    left = width - max(map(len, codes), default=0)
+    for block in _blocks(result.environments, heads, codes, left):
+        rows = [[name, *(words[index] for index in block)] for name, words in codes.items()]
+        headers = ["scenario", *(heads[result.environments[index].id] for index in block)]
         yield from tabulate(rows, headers=headers, disable_numparse=True).splitlines()
         yield ""
 
 
+def codes_of(result: Result) -> dict[str, list[str]]:
+    """Return by name each row of the table, a word for each environment of the run."""
+    cells = {(cell.name, cell.environment): cell for cell in result.cells}
+    others = different(result.cells)
+    return {
+        name: [_code(cells.get((name, environment.id)), others) for environment in result.environments]
+        for name in dict.fromkeys(cell.name for cell in result.cells)
+    }
+
+
 def _code(cell: Cell | None, others: frozenset[tuple[str, str]]) -> str:
-    return code(cell, is_different=(cell.name, cell.environment) in others) if cell else _NO_CELL
+    """Return a cell in one word, marked where it is among the `others`, which fail otherwise than most of their row."""
+    return code(cell, is_different=(cell.name, cell.environment) in others) if cell else "-"
 
 
 def heads_of(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
@@ -74,17 +78,18 @@ def heads_of(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
 
 
 def _blocks(
-    environments: Sequence[Environment], heads: dict[str, str], columns: dict[str, list[str]], width: int
-) -> Iterator[list[Environment]]:
-    block: list[Environment] = []
+    environments: Sequence[Environment], heads: dict[str, str], codes: dict[str, list[str]], width: int
+) -> Iterator[list[int]]:
+    """Yield the indices of environments that fit beside each other."""
+    block: list[int] = []
     used = 0
-    for environment in environments:
-        texts = [*heads[environment.id].split("\n"), *columns[environment.id]]
+    for index, environment in enumerate(environments):
+        texts = [*heads[environment.id].split("\n"), *(words[index] for words in codes.values())]
         needed = max(map(len, texts)) + 4  # the gap between columns, and what tabulate adds to heads
         if block and used + needed > width:
             yield block
             block, used = [], 0
-        block.append(environment)
+        block.append(index)
         used += needed
     if block:
         yield block
@@ -198,7 +203,10 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
     others = different(cell for row in rows.values() for cell in row.values() if cell)
     labels = list(dict.fromkeys(cell.request.label for cell in planned))
     body = [
-        [name, *("run" if label in row and row[label] is None else _code(row.get(label), others) for label in labels)]
+        [
+            name,
+            *("run" if label in row and row[label] is None else _code(row.get(label), others) for label in labels),
+        ]
         for name, row in rows.items()
     ]
     heads = [label.replace("-", "\n", 1) for label in labels]
