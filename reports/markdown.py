@@ -215,14 +215,13 @@ def _tables(result: Result) -> Iterator[Section]:
     title += [f"*Not shown, for there are many: {len(left_out):,} {Interest.PASSING_ROWS}.*", ""] if left_out else []
     yield Section(head=tuple(title), tail=())
     for first in range(0, len(result.environments), COLUMNS):
-        block = result.environments[first : first + COLUMNS]
         pieces = [
             Piece(interest=interests[name], lines=(table_row([code_span(name), *words[first : first + COLUMNS]]),))
             for name, words in codes.items()
             if name not in left_out
         ]
         if pieces:
-            headers = ["scenario", *(escaped(heads[environment.id]) for environment in block)]
+            headers = ["scenario", *map(escaped, heads[first : first + COLUMNS])]
             yield Section(head=tuple(table_head(headers)), pieces=tuple(pieces))
 
 
