@@ -21,7 +21,7 @@ from matrix.compare.comparison import ChangeKind
 from matrix.model import Outcome
 from reports.page import pictures, story
 from reports.page.cuts import encoded
-from reports.page.details import Details, details_of
+from reports.page.details import details_of
 from reports.page.grid import NAME, WHAT, Grid, grid_of
 from reports.shown_text import one_line, plain
 from reports.table import AXES
@@ -66,31 +66,23 @@ def page(facts: RunFacts, called: Called) -> str:
     }
     details = details_of(facts.stored, grid, changes, called, limit)
     before, _, after = _shell(facts, grid, changes, called).partition(_DETAILS)
-    return before + _fitting(details, limit - len(before.encode()) - len(after.encode())) + after
-
-
-def _fitting(details: Details, budget: int) -> str:
-    """Return the lines of the details, with as many texts as fit; without any facts where not even those do."""
     bare = "\n".join(details.lines(0))
-    left = budget - len(bare.encode())
-    return "\n".join(details.lines(left) if left >= 0 else details.least())
+    budget = limit - len((before + bare + after).encode())
+    return before + "\n".join(details.lines(budget) if budget >= 0 else details.least()) + after
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_clean,
+        # every text is made fit to be shown on its way into the page
+        finalize=lambda value: plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-
-
-def _clean(value: object) -> object:
-    """Make every text fit to be shown on its way into the page."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return environment.get_template("index.html.jinja")
 
 
 def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str:
@@ -108,7 +100,7 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     name_length = min(66, max((len(row.short) for row in grid.rows), default=0))
     title_length = min(24, max((len(column.title) for column in grid.columns), default=0))
-    return _environment().get_template("index.html.jinja").render(
+    return _template().render(
         run=result.run,
         took=_duration(result.run.seconds),
         total=len(result.cells),
