@@ -216,9 +216,8 @@ def grid_of(result: Result) -> Grid:
 
 def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
     ordered = sorted(environments, key=lambda environment: age(environment.torch))  # stable: else as planned
-    varying = [
-        axis for axis in AXES if axis != "torch" and len({getattr(environment, axis) for environment in ordered}) > 1
-    ]
+    axes = [axis for axis in AXES if axis != "torch"]
+    varying = [axis for axis in axes if len({getattr(environment, axis) for environment in ordered}) > 1]
     titles = [" ".join(plain(getattr(environment, axis)) for axis in varying) for environment in ordered]
     heads = Counter((environment.torch, title) for environment, title in zip(ordered, titles, strict=True))
     labels = Counter(environment.label for environment in ordered)

@@ -102,10 +102,9 @@ def changed(grid: Grid, comparison: Comparison) -> list[Group]:
 def _change_link(change: CellChange, positions: Mapping[tuple[str, str], tuple[GridRow, Square]], grid: Grid) -> Link:
     label = side_of(change).environment
     old = change.old.outcome if change.old else "unknown"
-    notes = [f"{old} → {change.new.outcome if change.new else 'gone'}"]
-    notes += ["the script changed, too"] if change.script_changed else []
-    notes += [change.why] if change.why else []
-    note = "; ".join(notes)
+    became = f"{old} → {change.new.outcome if change.new else 'gone'}"
+    script = "the script changed, too" if change.script_changed else ""
+    note = "; ".join(filter(None, (became, script, change.why)))
     if (change.name, label) in positions:
         return link_to(grid, *positions[change.name, label], note)
     return Link(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
@@ -134,13 +133,14 @@ def hanging(grid: Grid) -> list[Group]:
     stages: dict[str, list[tuple[GridRow, Square]]] = {}
     for row, square in grid.squares:
         if square.cell.outcome is Outcome.HANG:
-            stages.setdefault(_NUMBER.sub("N", _stage(square)), []).append((row, square))
+            stages.setdefault(_NUMBER.sub("N", _stage_and_summary(square)[0]), []).append((row, square))
     groups = []
     for pairs in stages.values():
-        stage, unexpected = _stage(pairs[0][1]), sum(square.is_unexpected for _, square in pairs)
+        stage, summary = _stage_and_summary(pairs[0][1])
+        unexpected = sum(square.is_unexpected for _, square in pairs)
         group = Group(
             title=one_line(stage, WHAT),
-            more=one_line(_hang_summary(pairs[0][1]).removeprefix(stage).removeprefix("; "), WHAT),
+            more=one_line(summary.removeprefix(stage).removeprefix("; "), WHAT),
             links=tuple(link_to(grid, row, square) for row, square in pairs[:NAMED]),
             count=len(pairs),
             kind="unexpected" if unexpected else "",
@@ -150,19 +150,12 @@ def hanging(grid: Grid) -> list[Group]:
     return [group for _, group in sorted(groups, key=lambda pair: (pair[0], -pair[1].count))]
 
 
-def _hang_summary(square: Square) -> str:
-    """Return where a hung cell is stuck and who waits for whom, in a sentence."""
-    return _diagnosis(square).summary or square.cell.what or "no stacks were taken"
-
-
-def _stage(square: Square) -> str:
-    """Return where a hung cell is stuck."""
-    return _diagnosis(square).place or _hang_summary(square)
-
-
-def _diagnosis(square: Square) -> Diagnosis:
+def _stage_and_summary(square: Square) -> tuple[str, str]:
+    """Return where a hung cell is stuck; the same in a sentence, with who waits for whom."""
     attempt = cell_text.telling_attempt(square.cell)
-    return (attempt.diagnosis if attempt else None) or Diagnosis()
+    diagnosis = (attempt.diagnosis if attempt else None) or Diagnosis()
+    summary = diagnosis.summary or square.cell.what or "no stacks were taken"
+    return diagnosis.place or summary, summary
 
 
 def advice(grid: Grid, facts: RunFacts, changes: Changes, called: Called) -> tuple[list[Advice], int]:
@@ -205,8 +198,8 @@ def _advice(
         search = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
     commands += [("find what changed it", search)] if search else []
     commands.append(("ask why", cell_text.explain(cell, called("explain"))))
-    is_hang = cell.outcome is Outcome.HANG
-    what = _hang_summary(square) if is_hang else ": ".join(filter(None, (cell.what, cell.message)))
+    what = ": ".join(filter(None, (cell.what, cell.message)))
+    what = _stage_and_summary(square)[1] if cell.outcome is Outcome.HANG else what
     return Advice(
         link=link,
         what=one_line(what or cell.reason or verb(cell.outcome), WHAT),
