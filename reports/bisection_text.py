@@ -161,22 +161,21 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     if not boundary.is_exact:
         return f"{what} after {first} and not after {last}; {confidence}"
     where = f"on {last}" if search.axis is Searched.DATE else f"in {last}"
-    ends = f"last that {does} {first}, first that passes {last}"
-    ends = ends if is_fix else f"last that passes {first}, first that {does} {last}"
-    return f"{what} {where}: {ends}; {confidence}"
+    before, after = (does, "passes") if is_fix else ("passes", does)
+    return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
 
 
 def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterator[str]:
     yield _boundary_words(boundary, search, does)
-    for title, values in (
-        ("could not be tested", boundary.untestable_between),
-        ("fails in another way", boundary.different_between),
-        ("not tried", boundary.untried_between),
-    ):
-        if not values:
-            continue
+    kinds = {
+        "could not be tested": boundary.untestable_between,
+        "fails in another way": boundary.different_between,
+        "not tried": boundary.untried_between,
+    }
+    for title, values in kinds.items():
         named = [short(search, value) for value in values]
-        yield f"  between them, {title}: {some(named, VALUES_NAMED if search.axis is Searched.COMMIT else len(named))}"
+        most = VALUES_NAMED if search.axis is Searched.COMMIT else len(named)
+        yield from [f"  between them, {title}: {some(named, most)}"] if named else []
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
     if boundary.same_commit and search.axis is Searched.VERSION:
@@ -223,8 +222,7 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterat
     yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
     yield from ("", escaped(f"{heading(search)}. {cost(search)}."), "")
     yield from _table(search)
-    bad = _bad_probe(search)
-    if bad is not None:
+    if bad := _bad_probe(search):
         yield from _failure_markdown(bad, file)
     for boundary in search.boundaries:
         yield from _boundary_markdown(boundary)
@@ -278,9 +276,7 @@ def _failure_markdown(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
         yield from (f"Stage: {escaped(where.place)}", "") if where.place else ()
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
     lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
-    if lines:
-        yield from fenced(lines)
-        yield ""
+    yield from (*fenced(lines), "") if lines else ()
 
 
 def _boundary_markdown(boundary: Boundary) -> Iterator[str]:
@@ -295,7 +291,7 @@ def _boundary_markdown(boundary: Boundary) -> Iterator[str]:
 
 
 def _environment_markdown(search: Bisection, bad: Probe | None) -> Iterator[str]:
-    shown = bad or (search.probes[-1] if search.probes else None)
+    shown = bad or next(reversed(search.probes), None)
     if shown is None:
         return
     environment = shown.environment

@@ -86,29 +86,27 @@ def markdown_lines(
         _title(result),
         *([_changes(comparison)] if comparison is not None else []),
         _counts(result),
-        *_section("Not expected", _unexpected(stored, labels, command)),
+        *_section(_unexpected(stored, labels, command), "## Not expected", ""),
         *_tables(result),
-        *_section("Known failures", _grouped(known, labels, Interest.KNOWN)),
-        *_section("Doubted passes", _grouped(doubted, labels, Interest.DOUBTED), text=(_DOUBT, "")),
-        *_section("What they wrote", _output(stored, labels), tail=()),
+        *_section(_grouped(known, labels, Interest.KNOWN), "## Known failures", ""),
+        *_section(_grouped(doubted, labels, Interest.DOUBTED), "## Doubted passes", "", _DOUBT, ""),
+        *_section(_output(stored, labels), "## What they wrote", "", tail=()),
         Section(head=("## Environments", ""), pieces=tuple(_environments(result)), tail=()),
     ]
     yield from fitted(sections, limit)
 
 
-def _section(
-    title: str, pieces: Iterable[Piece], *, text: tuple[str, ...] = (), tail: tuple[str, ...] = ("",)
-) -> list[Section]:
-    """Return a section with a title, or none where there are no pieces."""
+def _section(pieces: Iterable[Piece], *head: str, tail: tuple[str, ...] = ("",)) -> list[Section]:
+    """Return a section, or none where there are no pieces."""
     given = tuple(pieces)
-    return [Section(head=(f"## {title}", "", *text), pieces=given, tail=tail)] if given else []
+    return [Section(head=head, pieces=given, tail=tail)] if given else []
 
 
 def _title(result: Result) -> Section:
     run = result.run
     name = f" {code_span(run.name)}" if run.name else ""
-    lines = [f"# whichtorch run {escaped(run.id)}{name}", ""]
-    lines += [f"Started {escaped(run.started)}, took {run.seconds:.0f} s."]
+    started = f"Started {escaped(run.started)}, took {run.seconds:.0f} s."
+    lines = [f"# whichtorch run {escaped(run.id)}{name}", "", started]
     if not result.is_complete:
         done = f"{len(result.cells)} of {run.planned} cells are here" if run.planned else "cells may be missing"
         lines += ["", f"**{'Interrupted' if run.interrupted else 'Not finished'}**: {done}."]
@@ -242,12 +240,11 @@ def _output(stored: StoredRun, labels: dict[str, str]) -> Iterator[Piece]:
     """Yield the ends of what some unexpected failures wrote, one for each signature."""
     shown: set[tuple[str, str | None]] = set()
     for cell in _by_severity(stored.result):
-        log = cell_text.log_of(stored, cell)
-        if len(shown) == EXCERPTS or (cell.outcome, cell.signature) in shown or log is None:
-            continue
-        if lines := ends_of(log):
+        log, kind = cell_text.log_of(stored, cell), (cell.outcome, cell.signature)
+        lines = ends_of(log) if log and kind not in shown and len(shown) < EXCERPTS else []
+        if lines:
             title = f"{code_span(cell.name)} in {code_span(labels[cell.environment])}:"
-            shown.add((cell.outcome, cell.signature))
+            shown.add(kind)
             yield Piece(interest=Interest.OUTPUT, lines=(title, "", *fenced(lines), ""))
 
 
@@ -291,18 +288,14 @@ def fitted(sections: Sequence[Section], limit: int) -> Iterator[str]:
 
 def _kept(sections: Sequence[Section], limit: int) -> frozenset[tuple[int, int]]:
     """Return section and index of the pieces that fit: the most interesting, of equals the first in the report."""
-    sizes = {
-        (number, index): size_of(piece.lines)
-        for number, section in enumerate(sections)
-        for index, piece in enumerate(section.pieces)
-    }
+    pieces = [(at, index, piece) for at, section in enumerate(sections) for index, piece in enumerate(section.pieces)]
     budget = limit - sum(size_of((*section.head, *section.tail)) for section in sections)
-    if sum(sizes.values()) > budget:
+    if sum(size_of(piece.lines) for *_, piece in pieces) > budget:
         budget -= NOTE * len(sections)
     order = list(Interest)
     kept = []
-    for number, index in sorted(sizes, key=lambda at: order.index(sections[at[0]].pieces[at[1]].interest)):
-        budget -= sizes[number, index]
+    for number, index, piece in sorted(pieces, key=lambda row: order.index(row[2].interest)):
+        budget -= size_of(piece.lines)
         if budget < 0:
             break
         kept.append((number, index))

@@ -59,35 +59,22 @@ def run_lines(runs: Sequence[Run]) -> Iterator[str]:
         yield "no runs are stored; `whichtorch matrix` makes one"
         return
     headers = ["run", "name", "started (UTC)", "took", "cells", "outcomes", "command"]
-    rows = [
-        [
-            run.id,
-            run.name,
-            _minute(run),
-            f"{run.seconds:.0f} s",
-            _cells(run),
-            _outcomes(run),
-            cut(shlex.join(run.command), COMMAND_SHOWN),
-        ]
-        for run in runs
-    ]
-    yield from tabulate(rows, headers=headers, disable_numparse=True).splitlines()
+    yield from tabulate(map(_run_row, runs), headers=headers, disable_numparse=True).splitlines()
+
+
+def _run_row(run: Run) -> list[str]:
+    done = sum(run.outcomes.values())
+    cells = f"{done} of {run.planned}" if done < run.planned else str(done)
+    counts = sorted(run.outcomes.items(), key=lambda pair: -pair[1])
+    outcomes = ", ".join(f"{count} {outcome.word}" for outcome, count in counts)
+    outcomes += f"; {run.unexpected} unexpected" if run.unexpected else ""
+    command = cut(shlex.join(run.command), COMMAND_SHOWN)
+    cells = cells if run.ended else "did not end"
+    return [run.id, run.name, _minute(run), f"{run.seconds:.0f} s", cells, outcomes, command]
 
 
 def _minute(run: Run) -> str:
     return run.started[:16].replace("T", " ")
-
-
-def _cells(run: Run) -> str:
-    if not run.ended:
-        return "did not end"
-    done = sum(run.outcomes.values())
-    return f"{done} of {run.planned}" if done < run.planned else str(done)
-
-
-def _outcomes(run: Run) -> str:
-    words = [f"{count} {outcome.word}" for outcome, count in sorted(run.outcomes.items(), key=lambda pair: -pair[1])]
-    return ", ".join(words) + (f"; {run.unexpected} unexpected" if run.unexpected else "")
 
 
 def prune_lines(pruned: Pruned) -> Iterator[str]:
@@ -216,7 +203,11 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
     before, after = _by_label_and_name(old), _by_label_and_name(new.result)
     days = comparison.old.started[:10], comparison.new.started[:10]
     shown = [change for kind in (*WORSE, ChangeKind.FIXED) for change in comparison.of(kind)]
-    shown += [change for change in comparison.of(ChangeKind.INCONCLUSIVE) if _is_news(change)]
+    shown += [
+        change
+        for change in comparison.of(ChangeKind.INCONCLUSIVE)
+        if change.why or (change.old and change.new and change.old.outcome is not change.new.outcome)
+    ]
     for change in shown:
         now = after.get((change.new.environment, change.name)) if change.new else None
         earlier = before.get((change.old.environment, change.name)) if change.old else None
@@ -232,10 +223,6 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
                 yield from [f"    bisect: {search}"] if search else []
     for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
         yield from _names(kind, comparison.of(kind))
-
-
-def _is_news(change: CellChange) -> bool:
-    return bool(change.why or (change.old and change.new and change.old.outcome is not change.new.outcome))
 
 
 def _change_lines(change: CellChange) -> Iterator[str]:

@@ -91,6 +91,8 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
     counts = Counter(cell.outcome for cell in result.cells)
     not_passed = [outcome for outcome in Outcome if outcome is not Outcome.PASS and counts[outcome]]
     changed_cells = {key for key, change in changes.items() if change.change in story.TITLES}
+    kinds = Counter(change.change for change in comparison.cells) if comparison else Counter()
+    rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in story.TITLES and kinds[kind]]
     hanging = story.hanging(grid)
     advice, needing = story.advice(grid, facts, changes, called)
     menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
@@ -119,7 +121,7 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
         changed_cells=changed_cells,
         comparison=comparison,
         changed=story.changed(grid, comparison) if comparison else [],
-        rest=story.rest_of(comparison) if comparison else "",
+        rest=", ".join(rest),
         environments=story.environment_changes(comparison) if comparison else [],
         hanging=hanging,
         hang_count=sum(group.count for group in hanging),

@@ -17,7 +17,7 @@ from reports.shown_text import is_link, one_line, plain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from matrix.bisect.bisection import Bisection, Probe
+    from matrix.bisect.bisection import Bisection
     from matrix.bisect.strategy.evidence import SearchVerdict
     from matrix.compare.nights import Night
     from reports.page.grid import Grid
@@ -102,6 +102,7 @@ def version_line(bisection: Bisection) -> VersionLine:
     numbered = 0
     for probe in probes:
         verdicts.append((positions[probe.value], probe.verdict))
+        title = (f"{probe.value} {probe.title}".strip(), word(probe), probe.signature, probe.message)
         is_new = probe.value in order
         numbered += is_new
         bracket = _bracket(verdicts, ends[0], bisection) if ends and is_ordered else None
@@ -110,7 +111,7 @@ def version_line(bisection: Bisection) -> VersionLine:
                 number=numbered if is_new else None,
                 value=one_line(short(bisection, probe.value), 34),
                 word=word(probe),
-                title=one_line(_probe_title(probe), 200),
+                title=one_line(": ".join(filter(None, title)), 200),
                 outcome=probe.outcome,
                 x=x_of(positions[probe.value]),
                 y=36 + STEP * len(steps),
@@ -131,11 +132,6 @@ def version_line(bisection: Bisection) -> VersionLine:
         ),
         is_ordered=is_ordered,
     )
-
-
-def _probe_title(probe: Probe) -> str:
-    parts = (f"{probe.value} {probe.title}".strip(), word(probe), probe.signature, probe.message)
-    return ": ".join(part for part in parts if part)
 
 
 def _bracket(

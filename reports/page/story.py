@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -108,12 +107,6 @@ def _change_link(change: CellChange, positions: Mapping[tuple[str, str], tuple[G
     if (change.name, label) in positions:
         return link_to(grid, *positions[change.name, label], note)
     return Link(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
-
-
-def rest_of(comparison: Comparison) -> str:
-    """Return in words how many cells are of the kinds that `changed` leaves out."""
-    counts = Counter(change.change for change in comparison.cells)
-    return ", ".join(f"{counts[kind]} {kind}" for kind in ChangeKind if kind not in TITLES and counts[kind])
 
 
 def environment_changes(comparison: Comparison) -> list[Group]:
