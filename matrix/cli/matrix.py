@@ -173,7 +173,7 @@ def _compared(before: StoredRun, stored: StoredRun) -> Exit:
 
 
 def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
-    """Yield the table, the legend and the red cells, with blank lines around."""
+    """Yield the table, the legend, the red cells, what came of the run, and the command to go on with."""
     result = stored.result
     width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
     yield ""
@@ -184,3 +184,4 @@ def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
         yield ""
         yield from red
     yield ""
+    yield from table.summary_lines(result, called)
