@@ -151,11 +151,10 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     """Return what changed where, in one line."""
     first, last = short(search, boundary.from_), short(search, boundary.to)
     is_fix = boundary.change is Change.FIX
+    what, guess = ("fixed", "a fix") if is_fix else ("broken", "a regression")
     confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
     if search.answer is AnswerKind.INCONCLUSIVE:
-        what = "a fix" if is_fix else "a regression"
-        return f"inconclusive: {what} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
-    what = "fixed" if is_fix else "broken"
+        return f"inconclusive: {guess} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
     if search.axis is Searched.LOCK:
         return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {confidence}"
     if not boundary.is_exact:
@@ -221,7 +220,17 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterat
     yield from (f"## {_title(search)}", "")
     yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
     yield from ("", escaped(f"{heading(search)}. {cost(search)}."), "")
-    yield from _table(search)
+    rows = [
+        [
+            escaped(f"{short(search, probe.value)} {probe.title}"),
+            word(probe),
+            f"{probe.k} of {probe.n}" if probe.n else "-",
+            escaped(": ".join(filter(None, (probe.signature, probe.message)))),
+            f"{probe.seconds:.1f}",
+        ]
+        for probe in search.probes
+    ]
+    yield from (*markdown_table([str(search.axis), "outcome", "runs", "what", "seconds"], rows), "")
     if bad := _bad_probe(search):
         yield from _failure_markdown(bad, file)
     for boundary in search.boundaries:
@@ -245,21 +254,6 @@ def _title(search: Bisection) -> str:
         for boundary in search.boundaries
     )
     return f"{test} {_does(search)}: {escaped(', '.join(ends))}"
-
-
-def _table(search: Bisection) -> Iterator[str]:
-    rows = [
-        [
-            escaped(f"{short(search, probe.value)} {probe.title}"),
-            word(probe),
-            f"{probe.k} of {probe.n}" if probe.n else "-",
-            escaped(": ".join(filter(None, (probe.signature, probe.message)))),
-            f"{probe.seconds:.1f}",
-        ]
-        for probe in search.probes
-    ]
-    yield from markdown_table([str(search.axis), "outcome", "runs", "what", "seconds"], rows)
-    yield ""
 
 
 def _bad_probe(search: Bisection) -> Probe | None:

@@ -64,7 +64,7 @@ class Piece:
 class Section:
     """Pieces, between lines that are always there."""
 
-    head: tuple[str, ...] = ()
+    head: tuple[str, ...]
     pieces: tuple[Piece, ...] = ()
     tail: tuple[str, ...] = ("",)
 
@@ -91,7 +91,7 @@ def markdown_lines(
         *_section(_grouped(known, labels, Interest.KNOWN), "## Known failures", ""),
         *_section(_grouped(doubted, labels, Interest.DOUBTED), "## Doubted passes", "", _DOUBT, ""),
         *_section(_output(stored, labels), "## What they wrote", "", tail=()),
-        Section(head=("## Environments", ""), pieces=tuple(_environments(result)), tail=()),
+        Section(head=("## Environments", ""), pieces=tuple(map(_environment, result.environments)), tail=()),
     ]
     yield from fitted(sections, limit)
 
@@ -248,12 +248,11 @@ def _output(stored: StoredRun, labels: dict[str, str]) -> Iterator[Piece]:
             yield Piece(interest=Interest.OUTPUT, lines=(title, "", *fenced(lines), ""))
 
 
-def _environments(result: Result) -> Iterator[Piece]:
-    for environment in result.environments:
-        commit = environment.fingerprint.git_version or "unknown commit"
-        facts = f"torch {environment.torch}, {commit}, Python {environment.python}, config {environment.config}"
-        name = f"{code_span(environment.label)} ({code_span(environment.id)})"
-        yield _bullet(Interest.ENVIRONMENTS, f"{name}: {_words(facts)}")
+def _environment(environment: Environment) -> Piece:
+    commit = environment.fingerprint.git_version or "unknown commit"
+    facts = f"torch {environment.torch}, {commit}, Python {environment.python}, config {environment.config}"
+    name = f"{code_span(environment.label)} ({code_span(environment.id)})"
+    return _bullet(Interest.ENVIRONMENTS, f"{name}: {_words(facts)}")
 
 
 def _bullet(interest: Interest, text: str) -> Piece:

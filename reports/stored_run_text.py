@@ -133,8 +133,9 @@ def _known_since(night: NightCell) -> str:
 
 def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, called: Called) -> Iterator[str]:
     """Yield which runs were compared, what changed in their environments, the counts, and each cell that changed."""
-    yield f"from {_run_words(comparison.old)}"
-    yield f"  to {_run_words(comparison.new)}"
+    for word, run in (("from", comparison.old), ("  to", comparison.new)):
+        name = f" {run.name}" if run.name else ""
+        yield f"{word} {run.id}{name}, started {run.started}"
     for id_ in comparison.incomplete:
         yield f"note: {id_} did not come to its end: cells that it lacks are no evidence"
     if comparison.environments:
@@ -146,11 +147,6 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
     if changed:
         yield ""
         yield from changed
-
-
-def _run_words(run: Run) -> str:
-    name = f" {run.name}" if run.name else ""
-    return f"{run.id}{name}, started {run.started}"
 
 
 def _environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
@@ -241,10 +237,10 @@ def remarks_of(change: CellChange) -> list[str]:
 
 def transition(change: CellChange) -> str:
     """Return what a cell was and is: "pass -> HANG!", in the words of the table."""
-    return f"{word(change.old)} -> {word(change.new)}"
+    return f"{_word(change.old)} -> {_word(change.new)}"
 
 
-def word(side: RunSide | None) -> str:
+def _word(side: RunSide | None) -> str:
     """Return a cell of one run in one word, as the table of a matrix writes it."""
     return code(side) if side else "none"
 
@@ -254,7 +250,7 @@ def _names(kind: ChangeKind, changes: Sequence[CellChange]) -> Iterator[str]:
     by_environment: dict[str, list[str]] = {}
     for change in changes:
         side = side_of(change)
-        by_environment.setdefault(side.environment, []).append(f"{change.name} ({word(side)})")
+        by_environment.setdefault(side.environment, []).append(f"{change.name} ({_word(side)})")
     for environment, names in by_environment.items():
         yield f"{kind}  {environment}: {some(names, CELLS_NAMED)}"
 

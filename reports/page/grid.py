@@ -192,9 +192,8 @@ def grid_of(result: Result) -> Grid:
             for index, column in enumerate(columns)
         )
         shown = one_line(name, NAME)
-        names[shown] += 1
-        if names[shown] > 1:  # two names that look alike once they are fit to be shown
-            shown = f"{shown} ({names[shown]})"
+        names[shown] += 1  # two names may look alike once they are fit to be shown
+        shown = f"{shown} ({names[shown]})" if names[shown] > 1 else shown
         family = one_line(first.scenario.rpartition("/")[0], NAME)
         short, turning = shown.removeprefix(f"{family}/"), _turning(row_turns, columns)
         row = GridRow(name=shown, short=short, scenario=scenario, squares=squares, turning=turning)
@@ -260,8 +259,7 @@ def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator
             continue  # its environments differ in more than the version
         for (_, before, old), (index, after, new) in pairwise(steps):
             if old.is_red != new.is_red:
-                does = verb(old if old.is_red else new)
-                words = plain(", ".join(stream))
+                words, does = plain(", ".join(stream)), verb(old if old.is_red else new)
                 yield _RowTurn(stream=words, before=before, after=after, column=index, is_fix=old.is_red, verb=does)
 
 
