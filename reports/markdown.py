@@ -84,7 +84,7 @@ def markdown_lines(
     doubted = [cell for cell in result.cells if cell.is_doubted]
     sections = [
         _title(result),
-        *([_changes(comparison)] if comparison is not None else []),
+        *([_changes(comparison)] if comparison else []),
         _counts(result),
         *_section(_unexpected(stored, labels, command), "## Not expected", ""),
         *_tables(result),
@@ -121,8 +121,8 @@ def _counts(result: Result) -> Section:
     total = f"{len(result.cells):,} cells in {count:,} environment{'' if count == 1 else 's'}"
     parts = [f"**{len(red):,} red that nobody expects**" + (f", {hung:,} of them hangs" if hung else "")] if red else []
     parts += [f"{prevented:,} without evidence"] if prevented else []
-    head = f"{total}: {'; '.join(parts)}." if parts else f"{total}: nothing red that nobody expects."
-    return Section(head=(head, "", *fenced(legend_lines(result))))
+    what = "; ".join(parts) or "nothing red that nobody expects"
+    return Section(head=(f"{total}: {what}.", "", *fenced(legend_lines(result))))
 
 
 def _changes(comparison: Comparison) -> Section:
@@ -146,7 +146,6 @@ def _change(change: CellChange) -> Piece:
 
 
 def _environment_changes(group: Sequence[EnvironmentChange]) -> Piece:
-    """Return one piece for environments that changed alike."""
     names, commits = [code_span(labels_of(change)) for change in group], group[0].commits
     link = f"; [commits]({commits})" if commits else ""  # of two hashes: no other text can be in it
     return _bullet(Interest.ENVIRONMENTS, f"{some(names, NAMED)}: {escaped(changes_words(group[0]))}{link}")

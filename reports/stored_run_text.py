@@ -261,5 +261,4 @@ def _by_label_and_name(result: Result) -> dict[tuple[str, str], tuple[Cell, Envi
     return {
         (environments[cell.environment].label, cell.name): (cell, environments[cell.environment])
         for cell in result.cells
-        if cell.environment in environments
     }

@@ -90,8 +90,7 @@ def changed(grid: Grid, comparison: Comparison) -> list[Group]:
     positions = {grid.key_of(square): (row, square) for row, square in grid.squares}
     groups = []
     for kind, titles in TITLES.items():
-        changes = comparison.of(kind)
-        if changes:
+        if changes := comparison.of(kind):
             links = tuple(_change_link(change, positions, grid) for change in changes[:NAMED])
             title = f"{len(changes)} {titles[len(changes) > 1]}"
             groups.append(Group(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
@@ -113,8 +112,8 @@ def environment_changes(comparison: Comparison) -> list[Group]:
     """Return which environments are not what they were, those that changed alike together."""
     groups = []
     for group in alike(comparison.environments):
-        commits = group[0].commits
-        href = commits if commits and is_link(commits) else ""
+        commits = group[0].commits or ""
+        href = commits if is_link(commits) else ""
         links = tuple(Link(name=one_line(change.new, NAME), label="", href=href) for change in group[:NAMED])
         title = one_line(changes_words(group[0]), 4 * WHAT)
         groups.append(Group(title=title, links=links, count=len(group)))
@@ -218,10 +217,9 @@ def _before(environment: Environment, change: CellChange, facts: RunFacts) -> En
 
 def incomplete(result: Result) -> str:
     """Return why cells are missing, if they are."""
-    run = result.run
+    run, missing = result.run, result.run.planned - len(result.cells)
     if result.is_complete:
         return ""
     why = "it was interrupted" if run.interrupted else "" if run.ended else "it has not come to its end"
-    missing = run.planned - len(result.cells)
     how_many = f"{missing} of {run.planned} planned cells are missing" if missing > 0 else "cells may be missing"
     return ": ".join(filter(None, (why, how_many)))
