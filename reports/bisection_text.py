@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from matrix.bisect.bisection import Searched
+from matrix.bisect.axis import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
 from matrix.explain.explanation import verb
 from reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
@@ -23,11 +23,11 @@ VALUES_NAMED = 8  # of commits between two others; more are counted
 PACKAGES_NAMED = 6  # that changed with torch; more are counted
 NARROWEST = 40  # columns that a line of values takes at least
 PLURALS = {
-    Searched.VERSION: "versions of torch",
-    Searched.DATE: "days",
-    Searched.COMMIT: "commits",
-    Searched.LOCK: "sets of packages",
-    Searched.PYTHON: "Pythons",
+    AxisName.VERSION: "versions of torch",
+    AxisName.DATE: "days",
+    AxisName.COMMIT: "commits",
+    AxisName.LOCK: "sets of packages",
+    AxisName.PYTHON: "Pythons",
 }
 
 
@@ -47,7 +47,7 @@ def heading(search: Bisection) -> str:
     is_ordered = not search.groups and len(search.values) > 1
     ends = f", {short(search, search.values[0])} to {short(search, search.values[-1])}" if is_ordered else ""
     what = f"{len(search.values)} {_plural(search)}{ends}"
-    what = f"{search.differing} packages differ" if search.axis is Searched.LOCK else what
+    what = f"{search.differing} packages differ" if search.axis is AxisName.LOCK else what
     return f"{search.scenario}: {what}" + (f"; {shared}" if shared else "")
 
 
@@ -57,7 +57,7 @@ def _plural(search: Bisection) -> str:
 
 def short(search: Bisection, value: str) -> str:
     """Return what people call a value; a commit by the first digits of its hash."""
-    return value[:COMMIT_DIGITS] if search.axis is Searched.COMMIT else value
+    return value[:COMMIT_DIGITS] if search.axis is AxisName.COMMIT else value
 
 
 def word(probe: Probe) -> str:
@@ -73,7 +73,7 @@ def _values(search: Bisection, width: int) -> Iterator[str]:
 
     Versions share lines, with a bar at each boundary; commits and locks have a line each.
     """
-    if search.axis in {Searched.LOCK, Searched.COMMIT}:
+    if search.axis in {AxisName.LOCK, AxisName.COMMIT}:
         yield from (
             f"  {word(probe):<8} {short(search, probe.value)} {probe.title}".rstrip() for probe in search.probes
         )
@@ -155,11 +155,11 @@ def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
     if search.answer is AnswerKind.INCONCLUSIVE:
         return f"inconclusive: {guess} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
-    if search.axis is Searched.LOCK:
+    if search.axis is AxisName.LOCK:
         return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {confidence}"
     if not boundary.is_exact:
         return f"{what} after {first} and not after {last}; {confidence}"
-    where = f"on {last}" if search.axis is Searched.DATE else f"in {last}"
+    where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
     before, after = (does, "passes") if is_fix else ("passes", does)
     return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
 
@@ -173,11 +173,11 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
     }
     for title, values in kinds.items():
         named = [short(search, value) for value in values]
-        most = VALUES_NAMED if search.axis is Searched.COMMIT else len(named)
+        most = VALUES_NAMED if search.axis is AxisName.COMMIT else len(named)
         yield from [f"  between them, {title}: {some(named, most)}"] if named else []
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
-    if boundary.same_commit and search.axis is Searched.VERSION:
+    if boundary.same_commit and search.axis is AxisName.VERSION:
         yield "  both were built from the same commit: look at how they were built, and at what they bring"
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
