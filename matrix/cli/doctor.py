@@ -9,7 +9,7 @@ from rich.console import Console
 
 from matrix.cli.options import EnvironmentOption, RunningOption
 from matrix.cli.session import Exit, print_lines, progress_on, terminating_like_interrupt
-from matrix.plan.naming import environment_named
+from matrix.plan.planning import environment_named
 from matrix.process.executor import default_jobs
 from matrix.records import store
 

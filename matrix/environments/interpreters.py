@@ -19,6 +19,7 @@ from matrix.errors import PreventedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+DEFAULT_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"  # that of the running interpreter
 QUERY_TIMEOUT = 10.0  # seconds for an interpreter to say what it is: a shim over a network drive is slow
 DOWNLOAD_TIMEOUT = 300.0  # seconds for uv to fetch some 30 MB
 _QUERY = (
@@ -54,11 +55,6 @@ class _Interpreter:
         return is_version and self.free_threaded == python.endswith("t")
 
 
-def default_python() -> str:
-    """Return the version of the running interpreter, "3.11"."""
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
 def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return a real CPython binary of a version such as "3.11", "3.11.7" or "3.13t".
 
@@ -89,7 +85,7 @@ def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator
     asked = ".".join(python.removesuffix("t").split(".")[:2])
     own = Path(getattr(sys, "_base_executable", None) or sys.executable)
     yielded: set[Path] = set()
-    paths = [own] if asked == default_python() else []
+    paths = [own] if asked == DEFAULT_PYTHON else []
     for path in (*paths, *_downloaded(home), *_in_folders(environ), *_by_findpython()):
         # a shim is a script that starts whatever pyenv thinks best; the real binaries are searched, too
         if path.parent.name == "shims" or not _may_be(path.name, asked):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from matrix.cli import options, sources
-from matrix.environments.interpreters import default_python
+from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import UsageError
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
@@ -132,7 +132,7 @@ def test_builds_are_told_apart(user: User, tmp_path: Path) -> None:
 def test_one_python_alone_can_be_compared_with_nothing(user: User) -> None:
     """Where all but one value cannot be tested the answer is inconclusive, and says why."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    own = default_python()
+    own = DEFAULT_PYTHON
     ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "found.json")
     assert ended.returncode == 4, ended.stdout + ended.stderr
     assert found(user)["groups"]["untestable"] == ["3.99"]

@@ -19,7 +19,7 @@ from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_vers
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Build, Request
 from matrix.plan import matrix_file
-from matrix.plan.expansion import EXISTING, expand
+from matrix.plan.planning import EXISTING, expand
 
 if TYPE_CHECKING:
     from datetime import date

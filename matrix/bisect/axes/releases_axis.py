@@ -12,7 +12,7 @@ from matrix.bisect.driver import Bisector
 from matrix.bisect.question import workbench
 from matrix.bisect.strategy.evidence import Find, SearchVerdict
 from matrix.errors import UsageError
-from matrix.plan.expansion import expand
+from matrix.plan.planning import expand
 
 if TYPE_CHECKING:
     from matrix.bisect.axes.axis import Axis

@@ -21,7 +21,7 @@ from matrix.errors import PreventedError, UsageError
 from matrix.events import ProbeChosen
 from matrix.model import Outcome, judging_records, variant_suffix
 from matrix.plan import matrix_file
-from matrix.plan.expansion import expand
+from matrix.plan.planning import expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
