@@ -29,8 +29,7 @@ from matrix.plan.planning import MatrixRequest, PlannedCell, RunOptions, plan_ma
 from matrix.process.executor import default_jobs
 from matrix.records import store, stored_runs
 from matrix.records.stored_runs import StoredRun
-from matrix.run.forecast import forecast
-from matrix.run.pipeline import recorded_run
+from matrix.run.pipeline import forecast, recorded_run
 from matrix.suite import selection
 from reports import markdown, table
 
@@ -107,7 +106,7 @@ def matrix(  # one parameter per option
     cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
     planned, notes = plan_matrix(request, home)
     records = store.read_records(home)
-    for line in (*notes, *forecast(planned, cache, records, request.options.jobs).lines):
+    for line in (*notes, *forecast(planned, cache, records, request.options.jobs)):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
     if list_only:
         print_lines(table.plan_lines(planned, cache, records))

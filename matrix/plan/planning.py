@@ -161,10 +161,9 @@ def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter:
     try:
         if interpreter is not None:
             return existing(interpreter, configs.config_named(axes["config"], file.configs))
-        values = {axis: (value,) for axis, value in axes.items()}
-        if axes["python"] == DEFAULT_PYTHON:
-            values["python"] = ()
-        narrowed = file.with_axes(**values)
+        python = () if axes["python"] == DEFAULT_PYTHON else (axes["python"],)
+        torch, build, config = ((axes[axis],) for axis in ("torch", "build", "config"))
+        narrowed = file.with_axes(torch=torch, python=python, build=build, config=config)
         return next(iter(expand(narrowed, cache=home / "cache").requests), None)
     except WhichtorchError:
         return None
