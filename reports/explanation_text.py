@@ -6,8 +6,7 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from matrix.compare.factors import AXES
-from matrix.compare.histories import age
+from matrix.compare.factors import AXES, age
 from matrix.diagnosis.conditions import words
 from matrix.explain.explanation import ExplanationKind, verb
 from matrix.model import Outcome
@@ -16,7 +15,7 @@ from reports.shown_text import cut
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.compare.histories import History
+    from matrix.compare.factors import History
     from matrix.explain.explanation import Answer, Experiment, Explanation, Observation
 
 EQUALS_NAMED = 4  # of what separates equally well; the rest is counted

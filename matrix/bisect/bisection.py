@@ -8,8 +8,7 @@ from typing import TypedDict
 from pydantic import Field
 
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict  # noqa: TC001  pydantic reads them
-from matrix.compare.factors import Versions, changed_packages
-from matrix.compare.histories import commit_of, compare_link
+from matrix.compare.factors import Versions, changed_packages, commit_of, compare_link
 from matrix.model import Cell, Environment, Model, Outcome
 
 SCHEMA = 1

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
-from matrix.compare.factors import Versions, changed_facts, changed_packages
-from matrix.compare.histories import commit_of, compare_link
+from matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
 from matrix.diagnosis.sameness import is_same_failure
 from matrix.diagnosis.verdict import passes_needed
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run

@@ -13,8 +13,7 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
-from matrix.compare.factors import AXES, Factors, factors_of
-from matrix.compare.histories import History, histories
+from matrix.compare.factors import AXES, Factors, History, factors_of, histories
 from matrix.diagnosis.sameness import different, references
 from matrix.diagnosis.verdict import combine, passes_needed
 from matrix.explain.rules import Rule, smallest_rule

@@ -1,7 +1,7 @@
 """Somewhere that runs the cells of environments: the interface, and this machine as its first implementation.
 
 A run hands whole environments with their cells to a site and takes what comes of them, so that another machine can
-be one, too.
+be one, too. The module is longer than 300 lines because the interface and its only implementation are read together.
 """
 
 from __future__ import annotations
@@ -110,53 +110,50 @@ class _Ready:
     tenancy: _Tenancy = field(compare=False)
 
 
+@dataclass
 class LocalSite:
     """The machine it runs on: `jobs` attempts at once, and `waiting` more of those that are expected to hang.
 
     Most of these wait rather than work, so they leave the cores to others.
     """
 
-    def __init__(
-        self,
-        environments: Environments,
-        executor: Executor,
-        records: Records,
-        store: RunStore,
-        emit: Emit,
-        *,
-        jobs: int = 1,
-        waiting: int = 0,
-    ) -> None:
-        self._environments, self._executor = environments, executor
-        self._records, self._store, self._emit = records, store, emit
-        self._only_hangs = [False] * jobs + [True] * waiting  # by worker
-        self._changed = threading.Condition()  # guards all below
-        self._ready: list[_Ready] = []
-        self._preparing = 0  # environments that may still bring cells
-        self._busy = 0  # workers that run a cell
-        self._cancelled = threading.Event()
-        self._failure: BaseException | None = None
+    environments: Environments
+    executor: Executor
+    records: Records
+    store: RunStore
+    emit: Emit
+    jobs: int = 1
+    waiting: int = 0
+    _changed: threading.Condition = field(default_factory=threading.Condition)  # guards all below
+    _ready: list[_Ready] = field(default_factory=list)
+    _preparing: int = 0  # environments that may still bring cells
+    _busy: int = 0  # workers that run a cell
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _failure: BaseException | None = None
 
     @property
     def running(self) -> tuple[Supervised, ...]:
         """The attempts that run now."""
-        return self._executor.running
+        return self.executor.running
 
     def known(self, request: Request) -> Environment | None:
         """Return what an earlier install of a request was; None where there was none."""
-        known = self._environments.known(request)
+        known = self.environments.known(request)
         return known and self._with_variables(request, known)
 
     def known_records(self, planned: PlannedCell, environment: Environment) -> list[Record]:
         """Return the records that count for a cell. Seen afresh or not, it dispatches what it was seen to."""
-        known = self._records.of(planned.key(environment))
+        known = self.records.of(planned.key(environment))
         return [record for record in known if record.attempt.role is Role.OBSERVE] if planned.options.fresh else known
 
     def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
         """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
         self._preparing = len(work)
         installers = ThreadPoolExecutor(INSTALLS_AT_ONCE, thread_name_prefix="install")
-        workers = [threading.Thread(target=self._work, args=(only, sink), daemon=True) for only in self._only_hangs]
+        workers = [
+            threading.Thread(target=self._work, args=(only_hangs, sink), daemon=True)
+            for only_hangs in [False] * self.jobs + [True] * self.waiting
+        ]
         try:
             for environment_work in work:
                 installers.submit(self._prepare, environment_work, sink)
@@ -178,13 +175,13 @@ class LocalSite:
     def cancel(self) -> None:
         """Have `run`, in another thread, stop what runs and return; what is done is kept."""
         self._cancelled.set()
-        self._executor.interrupt()
+        self.executor.interrupt()
         with self._changed:
             self._changed.notify_all()
 
     @cached_property
     def _native(self) -> NativeModules:
-        return NativeModules(self._environments.home, self._executor, self._stage)
+        return NativeModules(self.environments.home, self.executor, self._stage)
 
     @property
     def _is_over(self) -> bool:
@@ -192,7 +189,7 @@ class LocalSite:
         return idle or self._cancelled.is_set() or self._failure is not None
 
     def _stage(self, label: str, stage: str) -> None:
-        self._emit(EnvironmentStage(label=label, stage=stage))
+        self.emit(EnvironmentStage(label=label, stage=stage))
 
     def _fail(self, error: BaseException) -> None:
         """End the run: `run` raises the first error of any thread."""
@@ -215,20 +212,20 @@ class LocalSite:
 
     def _with_variables(self, request: Request, environment: Environment) -> Environment:
         """Return an environment that tells the variables its cells run with."""
-        environ = cell_environ(request, environment, self._environments.home)
+        environ = cell_environ(request, environment, self.environments.home)
         return environment.model_copy(update={"variables": recorded(environ, request.config)})
 
     def _acquire(self, work: EnvironmentWork, sink: CellSink) -> None:
         request = work.request
-        environment = self._environments.acquire(request, self._cancelled, partial(self._stage, request.label))
+        environment = self.environments.acquire(request, self._cancelled, partial(self._stage, request.label))
         if self._cancelled.is_set():
-            self._environments.release(request)
+            self.environments.release(request)
             return
         if environment.is_usable:
             environment = self._with_variables(request, environment)
         cells = sink.acquired(work, environment)
         if not cells:
-            self._environments.release(request)
+            self.environments.release(request)
             return
         tenancy = _Tenancy(request=request, environment=environment, left=len(cells))
         with self._changed:
@@ -299,7 +296,7 @@ class LocalSite:
             tenancy.left -= 1
             is_last = tenancy.left == 0
         if is_last:
-            self._environments.release(tenancy.request)
+            self.environments.release(tenancy.request)
 
     def _native_module(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
         """Return the module of a cell's native sources, built if need be; None where that was interrupted."""
@@ -315,7 +312,7 @@ class LocalSite:
         if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
             return self._attempt(ready, AttemptOrder(limit=self._limit(planned), native=native))
         limit = SLOW_RERUN * last.limit
-        decided = self._records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
+        decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
         why = f"still moving after {last.seconds:.0f} s"
         return decided or self._attempt(ready, AttemptOrder(limit=limit, rerun_because=why, native=native))
 
@@ -323,17 +320,17 @@ class LocalSite:
         """Make one attempt and store its record; None where it was interrupted."""
         planned, environment = ready.planned, ready.tenancy.environment
         name, label = planned.name, environment.label
-        self._emit(AttemptStarted(environment=label, cell=name, limit=order.limit, why=order.rerun_because))
-        record = run_attempt(planned, environment, order, self._executor, self._environments.home, self._store)
+        self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, why=order.rerun_because))
+        record = run_attempt(planned, environment, order, self.executor, self.environments.home, self.store)
         if record is not None:
-            self._store.add_record(record)
-            self._records.add(record)
-            self._emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
+            self.store.add_record(record)
+            self.records.add(record)
+            self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
         return record
 
     def _limit(self, planned: PlannedCell) -> float:
         """Return the seconds an attempt gets: its timeout, or less once the test has passed elsewhere."""
-        slowest = self._records.slowest_pass(planned.scenario, planned.variant)
+        slowest = self.records.slowest_pass(planned.scenario, planned.variant)
         if slowest is None:
             return planned.limits.timeout
         return min(planned.limits.timeout, max(SHORTEST_LIMIT, PASS_MARGIN * slowest))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from matrix.compare.histories import age
+from matrix.compare.factors import age
 from matrix.diagnosis.sameness import different
 from matrix.explain.explanation import verb
 from matrix.model import Outcome
