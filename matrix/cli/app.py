@@ -12,17 +12,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from matrix.cli.bisect import bisect
-from matrix.cli.compare import compare
-from matrix.cli.dispatch import dispatch
-from matrix.cli.doctor import doctor
 from matrix.cli.explain import explain
-from matrix.cli.history import history
+from matrix.cli.inspect import dispatch, doctor, stacks
 from matrix.cli.matrix import matrix
-from matrix.cli.merge import merge
 from matrix.cli.report import report
-from matrix.cli.runs import list_runs, runs
+from matrix.cli.runs import compare, history, list_runs, merge, runs
 from matrix.cli.session import Exit, called
-from matrix.cli.stacks import stacks
 from matrix.errors import WhichtorchError
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from matrix.cli.session import (
     called,
     check_folders_of,
     going_on_later,
-    print_lines,
     progress_on,
     write_json,
     write_lines,
@@ -182,7 +181,9 @@ def bisect(  # one parameter per option
     found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
     write_json(home / "runs" / found.run / "bisection.json", found)  # for reports
     print()
-    print_lines(bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns))
+    print(
+        *bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns), sep="\n"
+    )
     if json_file:
         write_json(json_file, found)
     if report_file:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from matrix.cli import options
-from matrix.cli.session import Exit, called, check_folders_of, going_on_later, print_lines, progress_on, write_json
+from matrix.cli.session import Exit, called, check_folders_of, going_on_later, progress_on, write_json
 from matrix.environments.cache import EnvironmentCache
 from matrix.plan import planning
 from matrix.records import store
@@ -64,7 +64,7 @@ def explain(  # one parameter per option
         explanations = explainer.answers(request, suite, cache, progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     for explanation in explanations.explanations:
-        print_lines(explanation_lines(explanation, called("matrix"), again))
+        print(*explanation_lines(explanation, called("matrix"), again), sep="\n")
     if json_file:
         write_json(json_file, explanations)
     raise typer.Exit(Exit.GOOD if explanations.is_answered else Exit.UNANSWERED)

@@ -15,7 +15,6 @@ from matrix.cli.session import (
     called,
     check_folders_of,
     exit_code,
-    print_lines,
     progress_on,
     terminating_like_interrupt,
     write_json,
@@ -109,11 +108,11 @@ def matrix(  # one parameter per option
     for line in (*notes, *forecast(planned, cache, records, request.options.jobs)):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
     if list_only:
-        print_lines(table.plan_lines(planned, cache, records))
+        print(*table.plan_lines(planned, cache, records), sep="\n")
         return
     waiting = 0 if jobs else request.options.jobs
     stored = _run(planned, cache, records, console, jobs=request.options.jobs, waiting=waiting)
-    print_lines(_report_lines(stored, console))
+    print(*_report_lines(stored, console), sep="\n")
     for path in _written(stored, json_file, markdown_file):
         print(f"wrote {table.short(path)}")
     code = stored.result.run.exit_code or Exit.GOOD
@@ -163,7 +162,7 @@ def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     from reports.comparison_text import comparison_lines
 
     comparison = compare(before.result, stored.result)
-    print_lines(comparison_lines(comparison, before, stored, called))
+    print(*comparison_lines(comparison, before, stored, called), sep="\n")
     if stored.result.run.interrupted:
         return Exit.INTERRUPTED
     if comparison.is_worse:

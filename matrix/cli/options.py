@@ -23,6 +23,7 @@ EnvironmentOption = partial(typer.Option, rich_help_panel="Environments")
 ScenarioOption = partial(typer.Option, rich_help_panel="Scenarios")
 RunningOption = partial(typer.Option, rich_help_panel="How it runs")
 OutputOption = partial(typer.Option, rich_help_panel="Output")
+JsonOption = partial(typer.Option, "--json", metavar="FILE")
 
 Words = list[str] | None  # an option that may be repeated
 _SPECS, _PYTHONS, _NAMES = "SPEC[,SPEC]", "3.11[,3.12]", "NAME[,NAME]"

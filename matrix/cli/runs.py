@@ -1,16 +1,17 @@
-"""`whichtorch runs`: list, name and remove stored runs."""
+"""The commands about stored runs: `whichtorch runs`, `compare`, `merge` and `history`."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from matrix.cli.session import Exit, check_folders_of, print_lines, write_json
+from matrix.cli.options import JsonOption
+from matrix.cli.session import Exit, called, check_folders_of, write_json
 from matrix.errors import UsageError
 from matrix.privacy.redaction import Redactor
-from matrix.records import store
-from matrix.records import stored_runs as stored
+from matrix.records import store, stored_runs
 
 runs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
@@ -20,8 +21,7 @@ Which = Annotated[str, typer.Argument(metavar="RUN", help="Its id or the beginni
 
 @runs.callback()
 def list_runs(
-    context: typer.Context,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the list as JSON.")] = None,
+    context: typer.Context, json_file: Annotated[Path | None, JsonOption(help="Write the list as JSON.")] = None
 ) -> None:
     """List the stored runs, oldest first; `runs name` gives one a name, `runs prune` removes old ones.
 
@@ -32,10 +32,10 @@ def list_runs(
     from reports.stored_run_text import Runs, run_lines
 
     check_folders_of(json_file)
-    heads = stored.all_runs(store.state_folder())
-    print_lines(run_lines([head.run for head in heads]))
+    stored = tuple(head.run for head in stored_runs.all_runs(store.state_folder()))
+    print(*run_lines(stored), sep="\n")
     if json_file:
-        write_json(json_file, Runs(runs=tuple(head.run for head in heads)))
+        write_json(json_file, Runs(runs=stored))
 
 
 @runs.command()
@@ -47,17 +47,14 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
     home = store.state_folder()
     if not _NAME.fullmatch(text) or _TAKEN.fullmatch(text):
         raise UsageError(f"{text!r} cannot be a name", hint="begin with a letter, then letters, digits, . _ and -")
-    head = stored.find(run, home)
+    head = stored_runs.find(run, home)
     if head.folder.parent != home / "runs":
         raise UsageError(f"{head.folder} is not among the stored runs", hint="`whichtorch merge` takes it in")
-    namesake = next(
-        (other.run.id for other in stored.all_runs(home) if text in {other.run.name, other.run.id}), head.run.id
-    )
-    if namesake != head.run.id:
-        raise UsageError(f"{namesake} is called {text}", hint="choose another name")
+    bearers = [other.run.id for other in stored_runs.all_runs(home) if text in {other.run.name, other.run.id}]
+    if bearers and bearers[0] != head.run.id:
+        raise UsageError(f"{bearers[0]} is called {text}", hint="choose another name")
     store.write_run(head.folder, head.run.model_copy(update={"name": text}), Redactor.of_this_machine())
     print(f"{head.run.id} is called {text}")
-    raise typer.Exit(Exit.GOOD)
 
 
 @runs.command()
@@ -72,11 +69,86 @@ def prune(
     from reports.stored_run_text import prune_lines
 
     home = store.state_folder()
-    heads = stored.all_runs(home)
-    chosen = stored.removable(heads, keep)
-    others = [head for head in heads if head not in chosen]
+    heads = stored_runs.all_runs(home)
+    chosen = stored_runs.removable(heads, keep)
     if dry_run:
-        print_lines(f"would remove {head.run.id}" for head in chosen)
-        raise typer.Exit(Exit.GOOD)
-    print_lines(prune_lines(stored.prune(home, chosen, others)))
-    raise typer.Exit(Exit.GOOD)
+        for head in chosen:
+            print(f"would remove {head.run.id}")
+    else:
+        others = [head for head in heads if head not in chosen]
+        print(*prune_lines(stored_runs.prune(home, chosen, others)), sep="\n")
+
+
+def compare(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="A run: id or its beginning, name, latest~1, day, folder.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Another one, such as latest.")],
+    json_file: Annotated[Path | None, JsonOption(help="Write the comparison as JSON.")] = None,
+) -> None:
+    """Compare two runs cell by cell: regressions, fixes, new and different failures, what came and went.
+
+    A run is named by its id or the beginning of it, by its name, by `latest` or `latest~1`, by a day (the last run
+    started on 2026-11-20, UTC), or by a folder from elsewhere. Cells are matched by test and environment; a nightly
+    is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
+    """
+    from matrix.compare import comparison
+    from reports.comparison_text import comparison_lines
+
+    home = store.state_folder()
+    check_folders_of(json_file)
+    before, after = (stored_runs.read(stored_runs.find(text, home)) for text in (old, new))
+    compared = comparison.compare(before.result, after.result)
+    print(*comparison_lines(compared, before, after, called), sep="\n")
+    if json_file:
+        write_json(json_file, compared)
+    raise typer.Exit(Exit.RED if compared.is_worse else Exit.GOOD)
+
+
+def merge(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or such that hold some, as downloaded.")
+    ],
+) -> None:
+    """Make one run of runs that were made on several machines or by several jobs of a CI service.
+
+    The same record twice is kept once; conflicting ones are both kept, and the cells that rest on them told. The
+    parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
+    """
+    from matrix.records import merging
+    from reports.stored_run_text import merge_lines
+
+    home = store.state_folder()
+    heads = []
+    problems = []
+    for folder in folders:
+        try:
+            heads += stored_runs.runs_below(folder)
+        except UsageError as error:
+            problems.append(error.message)
+    if problems:
+        raise UsageError("\n".join(problems), hint="name a folder with a run.json, or one above it")
+    with store.new_run(home, tuple(sys.argv[1:])) as run_store:
+        merged = merging.merge(heads, run_store)
+        run_store.finish(run_store.run)
+    print(*merge_lines(merged, run_store.run), sep="\n")
+
+
+def history(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A test by name, with or without its variant.")],
+    json_file: Annotated[Path | None, JsonOption(help="Write the lines as JSON.")] = None,
+) -> None:
+    """Tell what stored runs made of a test: one line per night and environment, and where that changed.
+
+    Exit code: 0; 2 no run has it.
+    """
+    from matrix.compare import nights
+    from reports.stored_run_text import history_lines
+
+    home = store.state_folder()
+    check_folders_of(json_file)
+    heads = [head for head in stored_runs.all_runs(home) if head.run.kind in stored_runs.COMPARABLE]
+    histories = nights.history(scenario, heads)
+    if not histories:
+        raise UsageError(f"no stored run has a cell {scenario}", hint="`whichtorch runs` lists the runs")
+    print(*history_lines(histories), sep="\n")
+    if json_file:
+        write_json(json_file, nights.Histories(histories=histories))

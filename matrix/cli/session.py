@@ -83,12 +83,6 @@ def going_on_later() -> Iterator[None]:
         raise typer.Exit(Exit.INTERRUPTED) from None
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines."""
-    for line in lines:
-        print(line)
-
-
 def write_json(path: Path, model: Model) -> None:
     """Write a model as JSON, redacted."""
     text = Redactor.of_this_machine().json_line(model.model_dump_json(by_alias=True, indent=1))
