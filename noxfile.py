@@ -75,7 +75,7 @@ def _add_session(command: str, summary: str) -> None:
         whichtorch(session, command, *session.posargs)
 
     call.__doc__ = summary
-    nox.session(call, name=command)
+    nox.session(name=command)(call)
 
 
 for _command, _summary in _COMMANDS.items():

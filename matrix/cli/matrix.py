@@ -113,7 +113,11 @@ def matrix(  # one parameter per option
     waiting = 0 if jobs else request.options.jobs
     stored = _run(planned, cache, records, console, jobs=request.options.jobs, waiting=waiting)
     print(*_report_lines(stored, console), sep="\n")
-    for path in _written(stored, json_file, markdown_file):
+    if json_file:
+        write_json(json_file, stored.result)
+    if markdown_file:
+        write_lines(markdown_file, markdown.markdown_lines(stored, called("matrix")))
+    for path in filter(None, (json_file, markdown_file)):
         print(f"wrote {table.short(path)}")
     code = stored.result.run.exit_code or Exit.GOOD
     if before is not None:
@@ -144,16 +148,6 @@ def _run(
         ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
         recorded.store.run = recorded.store.run.model_copy(update=ended)
     return stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
-
-
-def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:
-    """Write the result where options name a file; yield the files."""
-    if json_file:
-        write_json(json_file, stored.result)
-        yield json_file
-    if markdown_file:
-        write_lines(markdown_file, markdown.markdown_lines(stored, called("matrix")))
-        yield markdown_file
 
 
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reports.cell_text import Called
     from reports.run_facts import RunFacts
 
-report = importlib.import_module("matrix.cli.report")
+report = importlib.import_module("matrix.cli.runs")
 
 
 def names(facts: RunFacts, called: Called) -> list[str]:
