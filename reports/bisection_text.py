@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from matrix.bisect.bisection import Searched
+from matrix.bisect.axis import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
 from matrix.explain.explanation import verb
 from reports.shown_text import some
@@ -20,11 +20,11 @@ VALUES_NAMED = 8  # of commits between two others; more are counted
 PACKAGES_NAMED = 6  # that changed with torch; more are counted
 NARROWEST = 40  # columns that a line of values takes at least
 PLURALS = {
-    Searched.VERSION: "versions of torch",
-    Searched.DATE: "days",
-    Searched.COMMIT: "commits",
-    Searched.LOCK: "sets of packages",
-    Searched.PYTHON: "Pythons",
+    AxisName.VERSION: "versions of torch",
+    AxisName.DATE: "days",
+    AxisName.COMMIT: "commits",
+    AxisName.LOCK: "sets of packages",
+    AxisName.PYTHON: "Pythons",
 }
 
 
@@ -42,7 +42,7 @@ def bisection_lines(search: Bisection, width: int) -> Iterator[str]:
 def heading(search: Bisection) -> str:
     """Return what was searched, in one line."""
     shared = ", ".join(f"{name} {value}" for name, value in search.common.items())
-    if search.axis is Searched.LOCK:
+    if search.axis is AxisName.LOCK:
         what = f"{search.differing} packages differ"
     else:
         is_ordered = not search.groups and len(search.values) > 1
@@ -58,7 +58,7 @@ def plural(search: Bisection) -> str:
 
 def short(search: Bisection, value: str) -> str:
     """Return what people call a value; a commit by the first digits of its hash."""
-    return value[:COMMIT_DIGITS] if search.axis is Searched.COMMIT else value
+    return value[:COMMIT_DIGITS] if search.axis is AxisName.COMMIT else value
 
 
 def word(probe: Probe) -> str:
@@ -74,7 +74,7 @@ def _values(search: Bisection, width: int) -> Iterator[str]:
 
     Versions share lines, with a bar at each boundary; commits and locks have a line each.
     """
-    if search.axis in {Searched.LOCK, Searched.COMMIT}:
+    if search.axis in {AxisName.LOCK, AxisName.COMMIT}:
         yield from (
             f"  {word(probe):<8} {short(search, probe.value)} {probe.title}".rstrip() for probe in search.probes
         )
@@ -166,11 +166,11 @@ def boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
         what = "a fix" if is_fix else "a regression"
         return f"inconclusive: {what} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
     what = "fixed" if is_fix else "broken"
-    if search.axis is Searched.LOCK:
+    if search.axis is AxisName.LOCK:
         return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {confidence}"
     if not boundary.is_exact:
         return f"{what} after {first} and not after {last}; {confidence}"
-    where = f"on {last}" if search.axis is Searched.DATE else f"in {last}"
+    where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
     ends = f"last that {does} {first}, first that passes {last}"
     ends = ends if is_fix else f"last that passes {first}, first that {does} {last}"
     return f"{what} {where}: {ends}; {confidence}"
@@ -180,10 +180,10 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
     yield boundary_words(boundary, search, does)
     for title, values in between(boundary):
         named = [short(search, value) for value in values]
-        yield f"  between them, {title}: {some(named, VALUES_NAMED if search.axis is Searched.COMMIT else len(named))}"
+        yield f"  between them, {title}: {some(named, VALUES_NAMED if search.axis is AxisName.COMMIT else len(named))}"
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
-    if boundary.same_commit and search.axis is Searched.VERSION:
+    if boundary.same_commit and search.axis is AxisName.VERSION:
         yield "  both were built from the same commit: look at how they were built, and at what they bring"
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]

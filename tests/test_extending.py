@@ -114,6 +114,19 @@ def test_a_collector(copy: Copy) -> None:
     assert copy.changed == recipe("a collector")
 
 
+def test_an_axis(copy: Copy) -> None:
+    """A new axis is a row and a module: --axis takes its name, and its function is given what is asked."""
+    copy.insert("matrix/bisect/axis.py", "    CONFIG = ", '    MOON = "moon", AxisRow("moons", is_ordered=False)\n')
+    copy.add(
+        "matrix/bisect/axes/moons.py",
+        "moons",
+        "def search(request, cache, show):\n    print('of', request.scenario.name)\n    raise SystemExit(0)\n",
+    )
+    (copy.folder / "x.py").write_text("")
+    assert copy.run("", "bisect", "x.py", "--axis", "moon", "--torch", "2.11.0") == "of x.py\n"
+    assert copy.changed == recipe("an axis")
+
+
 def test_a_report_format(copy: Copy) -> None:
     """A new format is a module and a row: `report` offers and writes it."""
     row = '    ReportFormat(name="count", help="Write how many.", file="count.txt", content=_count),\n)\n'

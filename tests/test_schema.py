@@ -8,7 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from matrix.bisect.bisection import Bisection, Boundary, Searched
+from matrix.bisect.axis import AxisName
+from matrix.bisect.bisection import Bisection, Boundary
 from matrix.bisect.strategy.evidence import AnswerKind, Find
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Histories
@@ -58,7 +59,7 @@ RESULT = Result(
 BISECTION = Bisection(
     scenario="repro.py",
     question=Find.ANY,
-    axis=Searched.VERSION,
+    axis=AxisName.VERSION,
     values=("2.11.0", "2.12.0"),
     boundaries=(Boundary.model_validate({"from": "2.11.0", "to": "2.12.0", "change": "fix", "confidence": 0.99}),),
     installs=2,

@@ -1,35 +1,39 @@
-"""What a bisection comes to: the form of `bisect --json`, and what reports are made from."""
+"""The answer of a search: what `bisect --json` writes, and what reports are made from."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TypedDict
-
 from pydantic import Field
 
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict  # noqa: TC001  pydantic reads them
-from matrix.compare.factors import Versions, changed_packages, commit_of, compare_link
+from matrix.bisect.axis import AxisName  # noqa: TC001  pydantic reads these
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict  # noqa: TC001
+from matrix.compare.factors import Versions  # noqa: TC001
 from matrix.model import Cell, Environment, Model, Outcome
 
 SCHEMA = 1
 
 
 class Probe(Model):
-    """A value that was tried, and what came of it."""
+    """A value that was tried, and its result."""
 
     value: str
     title: str = ""  # what else it is called: a commit's subject
     outcome: Outcome
     signature: str | None = None
     k: int  # runs that ended so
-    n: int  # runs in all
-    reused: int  # of them, those that an earlier run had made
+    n: int  # all runs
+    reused: int  # those of them that an earlier run made
     verdict: SearchVerdict  # what it says about the failure that is searched
-    purpose: Purpose | None = None  # None for what was known before
-    message: str = ""  # first line of the exception, or why the environment cannot be had
+    purpose: Purpose | None = None  # why it was tried; None for what was known before, and where all values are tried
+    message: str = ""  # first line of the exception, or why there is no environment
     seconds: float = 0  # of the run that gave the outcome
     environment: Environment
     cell: Cell
+
+    @property
+    def in_words(self) -> str:
+        """What it showed, k of n, for a reason."""
+        what = self.signature or self.message
+        return f"{self.value}: {self.outcome}, {self.k} of {self.n} runs" + (f": {what}" if what else "")
 
 
 class Boundary(Model):
@@ -43,25 +47,13 @@ class Boundary(Model):
     different_between: tuple[str, ...] = ()
     untried_between: tuple[str, ...] = ()
     commits: str | None = None  # link to the commits between the two
-    same_commit: bool = False  # both were built from one
-    packages: Versions = Field(default_factory=dict)  # that differ but for torch: versions before and after
+    same_commit: bool = False  # both were built from the same commit
+    packages: Versions = Field(default_factory=dict)  # other than torch whose versions differ: before and after
 
     @property
     def is_exact(self) -> bool:
         """True where no value lies between the two."""
         return not (self.untestable_between or self.different_between or self.untried_between)
-
-
-class Searched(StrEnum):
-    """What was searched."""
-
-    VERSION = "version"
-    DATE = "date"
-    COMMIT = "commit"
-    LOCK = "lock"
-    CONFIG = "config"
-    PYTHON = "python"
-    BUILD = "build"
 
 
 class Bisection(Model):
@@ -70,7 +62,7 @@ class Bisection(Model):
     schema_: int = Field(default=SCHEMA, alias="schema")
     scenario: str
     question: Find
-    axis: Searched
+    axis: AxisName
     values: tuple[str, ...]  # all there were, in order
     common: dict[str, str] = Field(default_factory=dict)  # what all environments share: build, Python, config, torch
     reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
@@ -92,21 +84,3 @@ class Bisection(Model):
     def probe_at(self, value: str) -> Probe | None:
         """Return what is known of a value."""
         return next((probe for probe in self.probes if probe.value == value), None)
-
-
-class Facts(TypedDict):
-    """What is known of the builds on the two sides of a boundary."""
-
-    commits: str | None
-    same_commit: bool
-    packages: Versions
-
-
-def facts_between(before: Environment, after: Environment) -> Facts:
-    """Return what two environments say of what changed between them."""
-    first, last = commit_of(before), commit_of(after)
-    return {
-        "commits": compare_link(first, last),
-        "same_commit": first is not None and first == last,
-        "packages": {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"},
-    }

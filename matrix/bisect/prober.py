@@ -94,9 +94,9 @@ class Prober:
             running.run.cancel()
 
     def wait(self, seconds: float | None = None) -> list[Probed]:
-        """Return the probes that have ended since, at least one, or none where `seconds` pass before.
+        """Wait until a probe ends or `seconds` pass; return the probes that have ended.
 
-        Raises what went wrong in one, but for what belongs to an environment.
+        Raises the error of a probe that failed for another reason than its environment.
         """
         with self._changed:
             left = seconds
@@ -112,10 +112,10 @@ class Prober:
         """Cancel what runs and wait for its end."""
         with self._changed:
             running = list(self._running.values())
-        for one in running:
-            one.run.cancel()
-        for one in running:
-            one.thread.join()
+        for probe in running:
+            probe.run.cancel()
+        for probe in running:
+            probe.thread.join()
 
     def _emit(self, event: Event) -> None:
         """Pass an event on, and count the attempts."""

@@ -1,4 +1,4 @@
-"""What records say of the positions of a search, held against one failure. Pure: no clock, no I/O."""
+"""What records say of the positions of a search, compared with one failure. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a search is about: the failure seen at its bad bound."""
+    """The failure that a search is about: the one seen at its bad bound."""
 
     outcome: Outcome
     signature: str | None
-    says: str = ""  # the exception
+    message: str = ""  # of the exception
 
     def is_seen_in(self, record: Record) -> bool:
         """Return whether a record shows this failure."""
         outcome, signature = _failure_of(record)
-        is_same = is_same_failure(signature, self.signature, record.attempt.message, self.says)
+        is_same = is_same_failure(signature, self.signature, record.attempt.message, self.message)
         return outcome is self.outcome and is_same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """All that is known of one position that was tried."""
+    """All that is known of one position."""
 
     position: int
     environment: Environment
@@ -40,9 +40,10 @@ class Sighting:
 
     @property
     def telling(self) -> tuple[Record, ...]:
-        """The records that count: a run that the clock ended while it moved only until a longer look decided.
+        """The records that count.
 
-        That stands for its own run and for further slow ones, which are not looked at for longer again.
+        A slow run, which the clock ended while it moved, counts until a longer look decides. The longer look stands
+        for that run and for further slow ones, which get no longer look of their own.
         """
         slow = [record for record in self.records if _is_slow(record)]
         decided = tuple(record for record in self.records if not _is_slow(record))
@@ -58,9 +59,14 @@ class Sighting:
         return [record for record in self.telling if record.attempt.outcome.is_red or _is_slow(record)]
 
     @property
-    def lacks(self) -> bool:
+    def passes(self) -> bool:
+        """True where some run passed, with all that the test declares."""
+        return any(record.attempt.outcome is Outcome.PASS for record in self.records) and not self.cell.is_doubted
+
+    @property
+    def lacks_feature(self) -> bool:
         """True where all its failures say that this version does not have what the test uses."""
-        return all(is_missing_api(one.signature, one.attempt.message) for one in self.failures)
+        return all(is_missing_api(record.signature, record.attempt.message) for record in self.failures)
 
 
 def reference_of(
@@ -73,50 +79,49 @@ def reference_of(
 ) -> Failure | None:
     """Return the failure that a search is about, None where none was seen yet.
 
-    It is the one at the bad bound that the user names, or nearest to it. Where none is named and both bounds fail
-    it is the newer one's, since that is what is in use; asked for a fix, the older one's. What says only that a
-    version lacks what the test uses is taken for a failure where there is no other, and where something older
-    passes: it was taken away.
+    It is the failure at the bad bound that the user names, or nearest to it. If none is named and both bounds fail,
+    it is the newer one's, since that is in use; the older one's if a fix is asked for. A failure that says only that
+    a version lacks what the test uses counts where there is no other and something older passes: the feature was
+    taken away.
     """
-    failing = [one for one in sightings if one.failures]
-    telling = [one for one in failing if any_failure or not one.lacks]
+    failing = [sighting for sighting in sightings if sighting.failures]
+    telling = [sighting for sighting in failing if any_failure or not sighting.lacks_feature]
     if not telling:
-        oldest_pass = min((one.position for one in sightings if _passes(one)), default=None)
+        oldest_pass = min((sighting.position for sighting in sightings if sighting.passes), default=None)
         telling = [
-            one for one in failing if find is Find.FIX or (oldest_pass is not None and one.position > oldest_pass)
+            sighting
+            for sighting in failing
+            if find is Find.FIX or (oldest_pass is not None and sighting.position > oldest_pass)
         ]
     if not telling:
         return None
     preferred = (named_bad, *(bounds if find is Find.FIX else bounds[::-1]))
-    chosen = next((one for bound in preferred for one in telling if one.position == bound), None)
-    if chosen is None:  # the bounds pass, or say nothing: of what passes at the new end, the oldest failure
-        newest_passes = any(_passes(one) for one in sightings if one.position >= max(t.position for t in telling))
-        chosen = (min if newest_passes else max)(telling, key=lambda one: one.position)
+    by_position = {sighting.position: sighting for sighting in telling}
+    chosen = next((by_position[bound] for bound in preferred if bound in by_position), None)
+    if chosen is None:  # the bounds pass, or say nothing: if the newest pass, take the oldest failure
+        newest_passes = any(sighting.passes for sighting in sightings if sighting.position >= max(by_position))
+        chosen = by_position[(min if newest_passes else max)(by_position)]
     outcome, signature = _failure_of(chosen.failures[0])
-    return Failure(outcome=outcome, signature=signature, says=chosen.failures[0].attempt.message)
+    return Failure(outcome=outcome, signature=signature, message=chosen.failures[0].attempt.message)
 
 
 def observations_of(
     sightings: Iterable[Sighting], reference: Failure | None, *, any_failure: bool = False
 ) -> tuple[ProbeRun, ...]:
     """Return what every run says: good, bad, different or nothing."""
-    found: list[ProbeRun] = []
-    for one in sightings:
-        if not one.records or one.cell.is_doubted:  # ended well, but perhaps without what it declares
-            found.append(ProbeRun(position=one.position, verdict=SearchVerdict.UNTESTABLE))
+    observations: list[ProbeRun] = []
+    for sighting in sightings:
+        position = sighting.position
+        if not sighting.records or sighting.cell.is_doubted:  # ended well, but perhaps without what it declares
+            observations.append(ProbeRun(position=position, verdict=SearchVerdict.UNTESTABLE))
             continue
-        found += [
-            ProbeRun(
-                position=one.position,
-                verdict=_verdict(one, record, reference, any_failure=any_failure),
-                provisional=_is_slow(record),
-            )
-            for record in one.telling
-        ]
-    return tuple(found)
+        for record in sighting.telling:
+            verdict = _verdict(sighting, record, reference, any_failure=any_failure)
+            observations.append(ProbeRun(position=position, verdict=verdict, provisional=_is_slow(record)))
+    return tuple(observations)
 
 
-def _verdict(one: Sighting, record: Record, reference: Failure | None, *, any_failure: bool) -> SearchVerdict:
+def _verdict(sighting: Sighting, record: Record, reference: Failure | None, *, any_failure: bool) -> SearchVerdict:
     outcome = record.attempt.outcome
     if outcome is Outcome.PASS:
         return SearchVerdict.GOOD
@@ -124,17 +129,13 @@ def _verdict(one: Sighting, record: Record, reference: Failure | None, *, any_fa
         return SearchVerdict.UNTESTABLE
     if reference is not None and (reference.is_seen_in(record) or any_failure):
         return SearchVerdict.BAD
-    return SearchVerdict.UNTESTABLE if one.lacks else SearchVerdict.DIFFERENT
+    return SearchVerdict.UNTESTABLE if sighting.lacks_feature else SearchVerdict.DIFFERENT
 
 
 def _failure_of(record: Record) -> tuple[Outcome, str | None]:
-    """Return outcome and signature; what was slow is a hang until a longer look says otherwise."""
+    """Return outcome and signature; a slow run is a hang until a longer look says otherwise."""
     return (Outcome.HANG, None) if _is_slow(record) else (record.attempt.outcome, record.signature)
 
 
 def _is_slow(record: Record) -> bool:
     return record.attempt.outcome is Outcome.SLOW
-
-
-def _passes(one: Sighting) -> bool:
-    return any(record.attempt.outcome is Outcome.PASS for record in one.records) and not one.cell.is_doubted

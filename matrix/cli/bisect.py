@@ -3,17 +3,19 @@
 import shlex
 import shutil
 import sys
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from matrix.bisect.axes.locks import PackageSet
-from matrix.bisect.strategy.evidence import Find
-from matrix.cli import options, sources
+from matrix.bisect.axis import AxisName
+from matrix.bisect.request import BUILD_TIMEOUT, Budget, PackageSet, SearchRequest, Source, day_named
+from matrix.bisect.strategy.evidence import Find, SearchOptions
+from matrix.cli import options
 from matrix.cli.session import (
     Exit,
     called,
@@ -28,211 +30,194 @@ from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.environments.index.version_specs import EVERY_RELEASE
 from matrix.errors import UsageError
 from matrix.model import Scenario, variant_suffix
-from matrix.plan import planning
+from matrix.plan.planning import RunOptions
 from matrix.records import store
 from matrix.suite import selection
 
+if TYPE_CHECKING:
+    from matrix.bisect.bisection import Bisection
 
-class AxisOption(StrEnum):
-    """What is searched."""
+NAMED_AXES = {str(axis): axis for axis in AxisName if not axis.row.options}
+_SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
+Text = str | None
+File = Path | None
+# the options of each panel of --help
+_What = partial(typer.Option, rich_help_panel="What is searched")
+_Bound = partial(typer.Option, rich_help_panel="Bounds")
+_Sure = partial(typer.Option, rich_help_panel="How sure")
+_Cost = partial(typer.Option, rich_help_panel="Budget")
+_Git = partial(typer.Option, rich_help_panel="Git history")
+_Packages = partial(typer.Option, rich_help_panel="Packages")
+_Output = partial(typer.Option, rich_help_panel="Output")
 
-    VERSION = "version"
-    DATE = "date"
-    CONFIG = "config"  # this one and the next two are told apart, not bisected
-    PYTHON = "python"
-    BUILD = "build"
 
-    @property
-    def is_unordered(self) -> bool:
-        """True where every value is tried, because none lies between two others."""
-        return self in {AxisOption.CONFIG, AxisOption.PYTHON, AxisOption.BUILD}
+def axis_named(name: str) -> AxisName:
+    """Return the axis that --axis names; other options choose the others."""
+    if name not in NAMED_AXES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, NAMED_AXES))}.")
+    return NAMED_AXES[name]
 
 
 def bisect(  # one parameter per option
     test: options.Test,
+    axis: Annotated[
+        AxisName, _What(metavar=f"[{'|'.join(NAMED_AXES)}]", parser=axis_named, help="The axis.", show_default=True)
+    ] = AxisName.VERSION,
     torch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SPEC[,SPEC]", help="Versions to search. [default: every release with a wheel]"),
+        list[str] | None, _What(metavar="SPEC[,SPEC]", help="The versions. [default: every release with a wheel]")
     ] = None,
-    good: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be good: a bound.")] = None,
-    bad: Annotated[str | None, typer.Option(metavar="VALUE", help="A version known to be bad: a bound.")] = None,
-    find: Annotated[
-        Find, typer.Option(help="What to find; any: whichever the bounds show; all: every change.", show_default=True)
-    ] = Find.ANY,
-    axis: Annotated[AxisOption, typer.Option(help="What is searched.", show_default=True)] = AxisOption.VERSION,
-    since: Annotated[str | None, typer.Option(metavar="DAY", help="First day of --axis date.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="Its last day. [default: yesterday]")] = None,
+    since: Annotated[Text, _What(metavar="DAY", help="With --axis date: the first day.")] = None,
+    until: Annotated[Text, _What(metavar="DAY", help="With --axis date: the last day. [default: yesterday]")] = None,
     extra: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="REQUIREMENT", help="Resolved with torch by --axis date. Repeatable."),
-    ] = None,
-    good_lock: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="pip freeze of where it is good: search the packages.")
-    ] = None,
-    bad_lock: Annotated[Path | None, typer.Option(metavar="FILE", help="pip freeze of where it is bad.")] = None,
-    good_env: Annotated[
-        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment where it is good.")
-    ] = None,
-    bad_env: Annotated[
-        Path | None, typer.Option(metavar="PYTHON", help="Python of an environment where it is bad.")
+        _What("--with", metavar="REQUIREMENT", help="With --axis date: resolved with torch. Repeatable."),
     ] = None,
     matrix_file: options.MatrixPath = None,
     python: options.OnePython = None,
     build: options.OneBuild = None,
     config_name: options.OneConfig = None,
-    git: sources.Git = None,
-    build_command: sources.BuildCommand = None,
-    interpreter: sources.Interpreter = None,
-    install_timeout: sources.InstallTimeout = None,
+    good: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be good.")] = None,
+    bad: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be bad.")] = None,
+    find: Annotated[
+        Find, _Bound(help="Which change; any: whichever the bounds show; all: every change.", show_default=True)
+    ] = Find.ANY,
     any_failure: Annotated[
-        bool, typer.Option("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
+        bool, _Sure("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
     ] = False,
-    flaky: Annotated[
-        bool, typer.Option("--flaky", help="It fails only now and then: start with that in mind.")
-    ] = False,
-    two_sided: Annotated[bool, typer.Option("--two-sided", help="A good version, too, may fail now and then.")] = False,
-    confidence: Annotated[
-        float, typer.Option(metavar="P", min=0.5, max=0.9999, help="Below it no version is blamed.")
-    ] = 0.95,
+    flaky: Annotated[bool, _Sure("--flaky", help="The failure comes and goes: search by probability.")] = False,
+    confidence: Annotated[float, _Sure(metavar="P", min=0.5, max=0.9999, help="Below it nothing is blamed.")] = 0.95,
+    fresh: Annotated[bool, _Sure("--fresh", help="Run again what earlier runs have answered.")] = False,
     timeout: options.Timeout = None,
-    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="Candidates installed and run at once.")] = 1,
-    max_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop after so long, e.g. 90s, 30m, 2h, with what is known.")
+    jobs: Annotated[int, _Cost(metavar="N", min=1, help="Candidates installed and run at once.")] = 1,
+    max_time: Annotated[Text, _Cost(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")] = None,
+    max_installs: Annotated[int | None, _Cost(metavar="N", min=1, help="Install at most so many.")] = None,
+    install_timeout: Annotated[
+        float | None,
+        _Cost(
+            metavar="S",
+            min=1,
+            help=f"Seconds for an install step, or a build. [default: {INSTALL_TIMEOUT:g}; {BUILD_TIMEOUT:g}]",
+        ),
     ] = None,
-    max_installs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Install at most so many.")] = None,
     disk: options.Disk = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what earlier runs have answered.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
+    git: Annotated[File, _Git(metavar="CHECKOUT", help="Search the commits of a git checkout.")] = None,
+    build_command: Annotated[
+        Text, _Git(metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it.")
+    ] = None,
+    interpreter: Annotated[
+        File,
+        _Git(metavar="PATH", help="With --git: the Python that sees the build. [default: CHECKOUT/.venv/bin/python]"),
+    ] = None,
+    good_lock: Annotated[File, _Packages(metavar="FILE", help="Search packages: pip freeze of the good side.")] = None,
+    bad_lock: Annotated[File, _Packages(metavar="FILE", help="The same of the bad side.")] = None,
+    good_env: Annotated[File, _Packages(metavar="PYTHON", help="Instead: the Python of the good side.")] = None,
+    bad_env: Annotated[File, _Packages(metavar="PYTHON", help="Instead: the Python of the bad side.")] = None,
+    json_file: Annotated[File, _Output("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
     report_file: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write a report in Markdown, ready for an issue.")
+        File, _Output("--report", metavar="FILE", help="Write Markdown, ready for an issue.")
     ] = None,
 ) -> None:
-    """Find the version, day or package that fixed or broke a test, or say that none did.
+    """Find the version, day, package or commit that fixed or broke a test, or say that none did.
 
-    Searched are releases of torch; with --axis date the days on which the same requirements were resolved; with
-    --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments differ; with
-    --git the commits of a checkout. --axis config, python or build tells the values apart that --config, --python
-    or --build name. Both bounds are checked first. The same command goes on where it was interrupted, and what
-    `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is in
-    the way; 130 interrupted.
+    By default the releases of torch are searched; with --axis date the days on which the same requirements were
+    resolved; with --good-lock and --bad-lock, or --good-env and --bad-env, the packages in which two environments
+    differ; with --git the commits of a checkout. --axis config, python or build compares the values that --config,
+    --python or --build name. Both bounds are checked first. The same command goes on where it was interrupted, and
+    what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is
+    in the way; 130 interrupted.
     """
-    # here: `matrix` starts without them
-    from matrix.bisect.axes.commits import search_commits
-    from matrix.bisect.axes.days import day_named
-    from matrix.bisect.axes.packages import search_days, search_locks
-    from matrix.bisect.axes.releases_axis import search_versions
-    from matrix.bisect.axes.values import tell_apart
-    from matrix.bisect.bisection import Searched
-    from matrix.bisect.budget import Budget
-    from matrix.bisect.question import SearchQuestion
-    from matrix.bisect.strategy.evidence import SearchOptions
-    from reports.bisection_markdown import bisection_markdown
-    from reports.bisection_text import bisection_lines
-
-    home = store.state_folder()
-    console = Console()
     check_folders_of(json_file, report_file)
-    source = sources.source_of(git, build_command, interpreter, install_timeout)
-    others: dict[str, object] = {
-        "--torch": torch,
-        "--python": python,
-        "--build": build,
-        "--axis": axis is not AxisOption.VERSION,
-    }
-    others |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
-    sources.check_alone(source, others)
-    torch = torch or ["latest" if axis.is_unordered else EVERY_RELEASE]
-    file = options.read_search_matrix(matrix_file, torch, python, build, config_name, several=axis)
-    sides = _sides(good_lock, good_env), _sides(bad_lock, bad_env)
-    _check(axis, since, until, sides, good, bad)
+    values: dict[str, object] = {"--torch": torch, "--python": python, "--build": build}
+    values |= {"--axis": axis is not AxisName.VERSION, "--good": good, "--bad": bad, "--since": since, "--until": until}
+    values |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
+    values |= {"--git": git, "--build-command": build_command, "--interpreter": interpreter}
+    searched = check_options(axis, [option for option, value in values.items() if value])
+    sides = _side(good_lock, good_env), _side(bad_lock, bad_env)
+    source = None
+    if git and build_command:
+        limit = install_timeout or BUILD_TIMEOUT
+        source = Source(checkout=git, command=build_command, interpreter=interpreter, timeout=limit)
+    specs = torch or [EVERY_RELEASE if axis.row.is_ordered else "latest"]
+    file = options.read_search_matrix(matrix_file, specs, python, build, config_name, several=axis)
     scenario, variant = _one_test(test)
-    question = SearchQuestion(
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    home = store.state_folder()
+    request = SearchRequest(
         home=home,
         file=file,
         scenario=scenario,
         variant=variant,
+        axis=searched,
         good=good,
         bad=bad,
-        options=planning.RunOptions(timeout=timeout),
-        asked=SearchOptions(find=find, confidence=confidence, flaky=flaky, two_sided=two_sided),
+        goal=SearchOptions(find=find, confidence=confidence, flaky=flaky),
         any_failure=any_failure,
+        run_options=RunOptions(timeout=timeout),
         budget=Budget(seconds=options.seconds(max_time), installs=max_installs),
         jobs=jobs,
         fresh=fresh,
+        values=options.commas({"--config": config_name, "--python": python, "--build": build}.get(f"--{axis}")),
+        days=(day_named(since), day_named(until) if until else yesterday) if since else None,
+        requirements=tuple(extra or ()),
+        sides=(sides[0], sides[1]) if sides[0] and sides[1] else None,
+        source=source,
     )
-    cache = EnvironmentCache(
-        home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout or INSTALL_TIMEOUT
-    )
-    show = progress_on(console)
+    disk_budget = options.megabytes(disk)
+    cache = EnvironmentCache(home, disk_budget_mb=disk_budget, install_timeout=install_timeout or INSTALL_TIMEOUT)
+    console = Console()
     with going_on_later():
-        if all(sides):
-            found = search_locks(question, *sides, cache, show)  # type: ignore[arg-type]
-        elif source is not None:
-            found = search_commits(question, source, show)
-        elif axis.is_unordered:
-            values = options.commas({"config": config_name, "python": python, "build": build}[axis])
-            found = tell_apart(question, Searched(axis), values, cache, show)
-        elif axis is AxisOption.DATE:
-            yesterday = datetime.now(UTC).date() - timedelta(days=1)
-            days = day_named(str(since)), day_named(until) if until else yesterday
-            found = search_days(question, *days, tuple(extra or ()), cache, show)
-        else:
-            found = search_versions(question, cache, show)
-    found = found.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
-    write_json(home / "runs" / found.run / "bisection.json", found)  # for reports
-    print()
-    print(
-        *bisection_lines(found, console.width if console.is_terminal else shutil.get_terminal_size().columns), sep="\n"
-    )
-    if json_file:
-        write_json(json_file, found)
-    if report_file:
-        write_lines(report_file, bisection_markdown(found, home.joinpath))
-    raise typer.Exit(Exit.UNANSWERED if found.answer == "inconclusive" else Exit.GOOD)
+        bisection = searched.search(request, cache, progress_on(console))
+    _hand_on(bisection, home, console, json_file, report_file)
+    raise typer.Exit(Exit.UNANSWERED if bisection.answer == "inconclusive" else Exit.GOOD)
 
 
-def _sides(lock: Path | None, python: Path | None) -> PackageSet | None:
-    """Return the one side of a comparison that options name, None where they name none."""
-    if lock is not None and python is not None:
-        raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
-    return PackageSet(lock=lock, python=python) if lock or python else None
-
-
-def _check(
-    axis: AxisOption,
-    since: str | None,
-    until: str | None,
-    sides: tuple[PackageSet | None, PackageSet | None],
-    good: str | None,
-    bad: str | None,
-) -> None:
-    """Raise UsageError where options do not go together, naming all that is wrong."""
+def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
+    """Return the axis that options choose, by their names; raise UsageError for all that do not go together."""
+    searched = next((name for name in AxisName if set(name.row.options) & set(given)), axis)
+    if searched is AxisName.COMMIT:
+        others = {"--torch", "--python", "--build", "--axis"}.union(*_SIDES)
+        if foreign := [option for option in given if option in others]:
+            raise UsageError(f"{' and '.join(foreign)} cannot go with --git", hint="leave out one or the other")
+        if "--build-command" not in given:
+            hint = "say how with --build-command, such as 'pip install -e .'"
+            raise UsageError("a commit needs to be built", hint=hint)
+    elif lone := [option for option in given if option in {"--build-command", "--interpreter"}]:
+        raise UsageError(f"{lone[0]} is for a git history", hint="name its checkout with --git")
+    bounds, days = {"--good", "--bad"}.intersection(given), {"--since", "--until"}.intersection(given)
     wrong = []
-    if any(sides) and not all(sides):
+    if searched is AxisName.LOCK and not all(side.intersection(given) for side in _SIDES):
         wrong.append("two sides are compared: give --good-lock or --good-env, and --bad-lock or --bad-env")
-    if any(sides) and (axis is not AxisOption.VERSION or good or bad):
+    if searched is AxisName.LOCK and (bounds or "--axis" in given):
         wrong.append("--axis, --good and --bad say nothing about two lock files or environments")
-    if axis.is_unordered and (good or bad):
+    if bounds and not searched.row.is_ordered:
         wrong.append(f"--good and --bad are the ends of a range, but --axis {axis} has no order")
-    if axis is AxisOption.DATE and since is None:
+    if searched is AxisName.DATE and "--since" not in days:
         wrong.append("--axis date needs --since, the first day to look at")
-    if axis is not AxisOption.DATE and (since or until):
+    if searched is not AxisName.DATE and days:
         wrong.append("--since and --until go with --axis date")
     if wrong:
         raise UsageError("\n".join(wrong))
+    return searched
+
+
+def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
+    """Return the one side of a comparison that options name, None where they name none."""
+    if lock is not None and python is not None:
+        raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
+    path = lock or python
+    return PackageSet(path=path, is_lock=lock is not None) if path else None
 
 
 def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:
     """Return the one scenario and variant that a user names.
 
-    Of a scenario with several variants and none named it is the first that the header expects to go wrong
-    somewhere, else the first.
+    If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
     """
-    found = options.scenarios_of(test)
-    if len(found) > 1:
-        names = ", ".join(one.name for one in found[:4])
-        raise UsageError(f"{test} names {len(found)} tests", hint=f"name one of {names}")
-    (scenario,) = found
+    scenarios = options.scenarios_of(test)
+    if len(scenarios) > 1:
+        names = ", ".join(scenario.name for scenario in scenarios[:4])
+        raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")
+    (scenario,) = scenarios
     variants = selection.variants_of(scenario)
     wrong = [
         variant
@@ -241,6 +226,24 @@ def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:
     ]
     chosen = (wrong or variants)[0]
     if len(variants) > 1:
-        others = ", ".join(variant_suffix(one) for one in variants if one != chosen)
+        others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
         print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
     return scenario, chosen
+
+
+def _hand_on(
+    bisection: "Bisection", home: Path, console: Console, json_file: Path | None, report_file: Path | None
+) -> None:
+    """Print the answer, keep it with the run for later reports, and write the files that options name."""
+    from reports.bisection_markdown import bisection_markdown  # here: other commands start without them
+    from reports.bisection_text import bisection_lines
+
+    bisection = bisection.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
+    write_json(home / "runs" / bisection.run / "bisection.json", bisection)
+    print()
+    columns = console.width if console.is_terminal else shutil.get_terminal_size().columns
+    print(*bisection_lines(bisection, columns), sep="\n")
+    if json_file:
+        write_json(json_file, bisection)
+    if report_file:
+        write_lines(report_file, bisection_markdown(bisection, home.joinpath))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.bisect.bisection import Searched
+from matrix.bisect.axis import AxisName
 from matrix.model import Outcome
 from reports.bisection_text import answer_lines, cost, heading, short, word
 from reports.shown_text import is_link, one_line, plain
@@ -25,7 +25,7 @@ TICKS = 240  # values up to which each has a tick
 NIGHTS = 60  # the latest, which are drawn
 SHORTEST = 0.01  # seconds: shorter times are drawn as this
 LEFT, RIGHT = 300, 920  # x of the first and last value of a version line; words stand before
-_UNORDERED = {Searched.LOCK, Searched.CONFIG, Searched.BUILD}
+_UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matrix.bisect.axes.axis import Versions
+from matrix.bisect.axes.versions import Releases
 from matrix.bisect.bisection import Bisection
 from matrix.bisect.driver import Bisector
+from matrix.bisect.ledger import Ledger, Workbench
 from matrix.bisect.prober import Prober
+from matrix.bisect.request import Budget, SearchRequest
 from matrix.bisect.strategy.evidence import SearchOptions
 from matrix.events import Event, ProbeChosen
 from matrix.model import Build, Config, Request, Scenario
-from matrix.plan import planning
+from matrix.plan import matrix_file
+from matrix.plan.planning import PlannedCell
 from matrix.process.supervision import Ending, Task
-from matrix.records.store import new_run, read_records
-from tests.fakes import PASSED, FakeCache
+from matrix.records.store import Records, RunStore, new_run, read_records
+from tests.fakes import PASSED, FakeCache, FakeExecutor
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
 CRASHED = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)
 NOT_APPLICABLE = Ending(stopped_by="exit", exit_code=125, signal=None, seconds=1.0)
-RAISED = Ending(stopped_by="exit", exit_code=1, signal=None, seconds=1.0)
+FAILED = Ending(stopped_by="exit", exit_code=1, signal=None, seconds=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,8 @@ class Raises:
         return f'Traceback (most recent call last):\n  File "repro.py", line 3, in <module>\n{self.exception}\n'
 
 
-How = Ending | Raises
-Behave = Callable[[str, int, Task], How | None]  # of a version, the number of its run there, and the task
+EndOfRun = Ending | Raises
+Behaviour = Callable[[str, int, Task], EndOfRun | None]  # of a version, the number of its run there, and the task
 
 
 def versions(number: int) -> tuple[str, ...]:
@@ -47,42 +51,42 @@ def versions(number: int) -> tuple[str, ...]:
     return tuple(f"2.{minor}.0" for minor in range(number))
 
 
-def as_listed(endings: Mapping[str, How | Sequence[How]], otherwise: How = PASSED) -> Behave:
+def as_listed(endings: Mapping[str, EndOfRun | Sequence[EndOfRun]], otherwise: EndOfRun = PASSED) -> Behaviour:
     """Return the behaviour by version: one ending, or one for each run, the last one for all further ones."""
 
-    def behave(version: str, run: int, _task: Task) -> How:
-        found = endings.get(version, otherwise)
-        return found[min(run, len(found)) - 1] if isinstance(found, Sequence) else found
+    def behave(version: str, run: int, _task: Task) -> EndOfRun:
+        ending = endings.get(version, otherwise)
+        return ending[min(run, len(ending)) - 1] if isinstance(ending, Sequence) else ending
 
     return behave
 
 
-def failing(bad: Sequence[str], how: How) -> Behave:
+def failing(bad: Sequence[str], ending: EndOfRun) -> Behaviour:
     """Return the behaviour of versions of which some fail, always and alike."""
-    return as_listed(dict.fromkeys(bad, how))
+    return as_listed(dict.fromkeys(bad, ending))
 
 
 @dataclass
 class Executor:
     """What a probe runs its attempts with; an interrupt ends those that wait for it."""
 
-    lab: Laboratory
+    releases: FakeReleases
     interrupted: threading.Event = field(default_factory=threading.Event)
     running: tuple[Any, ...] = ()
 
     def run(self, task: Task) -> Ending | None:
-        return None if self.interrupted.is_set() else self.lab.end(task, self.interrupted)
+        return None if self.interrupted.is_set() else self.releases.end(task, self.interrupted)
 
     def interrupt(self) -> None:
         self.interrupted.set()
 
 
 @dataclass
-class Laboratory:
-    """One state folder, in which searches follow one another."""
+class FakeReleases:
+    """Releases of torch that behave as told, and a state folder in which searches of them follow each other."""
 
     home: Path
-    behave: Behave = lambda _version, _run, _task: PASSED
+    behave: Behaviour = lambda _version, _run, _task: PASSED
     values: tuple[str, ...] = versions(8)
     missing: frozenset[str] = frozenset()
     fields: dict[str, Any] = field(default_factory=dict)  # of the scenario
@@ -98,8 +102,8 @@ class Laboratory:
 
     @property
     def requests(self) -> list[Request]:
-        kept = {"python": "3.11", "build": Build(name="pypi"), "config": Config(name="default")}
-        return [Request(torch=value, **kept) for value in self.values]  # type: ignore[arg-type]
+        build, config = Build(name="pypi"), Config(name="default")
+        return [Request(torch=value, python="3.11", build=build, config=config) for value in self.values]
 
     @property
     def scenario(self) -> Scenario:
@@ -118,16 +122,32 @@ class Laboratory:
                 pass
             if interrupted.is_set():
                 return None
-        how = self.behave(version, run, task)
-        if isinstance(how, Raises):
-            Path(task.stderr).write_text(how.traceback)
-            return RAISED
-        return how
+        ending = self.behave(version, run, task)
+        if isinstance(ending, Raises):
+            Path(task.stderr).write_text(ending.traceback)
+            return FAILED
+        return ending
 
-    def search(self, options: SearchOptions | None = None, **fields: Any) -> Bisection:
+    def search(
+        self,
+        goal: SearchOptions | None = None,
+        *,
+        any_failure: bool = False,
+        budget: Budget | None = None,
+        jobs: int = 1,
+        seconds: Callable[[], float] | None = None,
+    ) -> Bisection:
         """Search as a new process would: what it knows comes from the records."""
-        records = read_records(self.home)
+        records, started = read_records(self.home), time.monotonic()
         before = len(self.cache.installed)
+        request = SearchRequest(
+            home=self.home,
+            file=matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE),
+            scenario=self.scenario,
+            variant={},
+            any_failure=any_failure,
+            budget=budget or Budget(),
+        )
         with new_run(self.home, ()) as store:
             prober = Prober(
                 cache=self.cache,
@@ -136,21 +156,56 @@ class Laboratory:
                 emit=self.events.append,
                 make_executor=lambda: Executor(self),
             )
-            return Bisector(
-                axis=Versions(self.requests),
-                scenario=self.scenario,
-                variant={},
-                options=planning.RunOptions(),
-                asked=options or SearchOptions(),
+            bench = Workbench(
                 cache=self.cache,
                 records=records,
                 prober=prober,
                 emit=self.events.append,
                 installs=lambda: len(self.cache.installed) - before,
-                **fields,
-            ).run()
+                seconds=seconds or (lambda: time.monotonic() - started),
+            )
+            axis = Releases.of(self.requests)
+            ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
+            return Bisector(ledger=ledger, jobs=jobs).run()
 
     @property
     def chosen(self) -> list[ProbeChosen]:
         """What was told of the probes, in order."""
         return [event for event in self.events if isinstance(event, ProbeChosen)]
+
+
+class MadeUpProber(Prober):
+    """Probes of which `behave` says how each run of what was requested ends."""
+
+    def __init__(self, cache: FakeCache, run_store: RunStore, behave: Callable[[Request], Ending]) -> None:
+        self.cache, self.records, self.behave = cache, Records(), behave
+        self.request: Request | None = None  # of the probe that begins
+        super().__init__(
+            cache=cache,
+            records=self.records,
+            store=run_store,
+            emit=lambda _event: None,
+            make_executor=self.executor,
+        )
+
+    def start(self, position: int, planned: PlannedCell) -> None:
+        self.request = planned.request
+        super().start(position, planned)
+
+    def executor(self) -> FakeExecutor:
+        request = self.request
+        assert request is not None
+        return FakeExecutor(lambda _task: self.behave(request))
+
+    @property
+    def bench(self) -> Workbench:
+        """A workbench with it."""
+        started, cache = time.monotonic(), self.cache
+        return Workbench(
+            cache=cache,
+            records=self.records,
+            prober=self,
+            emit=lambda _event: None,
+            installs=lambda: len(cache.acquired),
+            seconds=lambda: time.monotonic() - started,
+        )

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.axes.commit_search import CommitSearch
-from matrix.bisect.axes.commits import Source, search_commits
+from matrix.bisect.axes.commits import CommitSearch, search
 from matrix.bisect.axes.git import Checkout, borrowed
-from matrix.bisect.axes.tried_commits import TriedCommits
+from matrix.bisect.axes.suspects import Suspects
 from matrix.bisect.bisection import Bisection
-from matrix.bisect.budget import Budget
-from matrix.bisect.question import SearchQuestion
+from matrix.bisect.request import Budget, SearchRequest, Source
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchOptions
 from matrix.environments.provider import Stage
 from matrix.errors import UsageError
@@ -27,7 +25,7 @@ from matrix.plan import matrix_file
 from matrix.process.supervision import Ending
 from matrix.records import store
 from reports.bisection_text import bisection_lines
-from tests.bisect.inline import FAILED, InlineProber, bench_of
+from tests.bisect.driving import CRASHED, FAILED, MadeUpProber
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
 
@@ -60,40 +58,40 @@ class World:
     folder: Path
     repository: Repository
     missing: frozenset[str] = frozenset()
-    asked: SearchOptions = field(default_factory=SearchOptions)
+    goal: SearchOptions = field(default_factory=SearchOptions)
     budget: Budget = field(default_factory=Budget)
     builds: FakeBuilds = field(init=False)
 
     def search(self, old: str, new: str, change: Change, behave: Callable[[str], Ending]) -> Bisection:
         scenario = Scenario(name="repro.py", path=self.folder / "repro.py", source_hash="1", in_suite=False)
-        question = SearchQuestion(
+        request = SearchRequest(
             home=self.folder,
             file=matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE),
             scenario=scenario,
             variant={},
-            asked=self.asked,
+            goal=self.goal,
             budget=self.budget,
         )
         self.builds = FakeBuilds(self.folder, self.missing, knows=True)
         checkout = Checkout.at(self.repository.folder)
-        tried = TriedCommits(checkout=checkout, bounds=(old, new), change=change, asked=self.asked)
         with store.new_run(self.folder, ()) as run_store, borrowed(checkout, self.folder):
-            prober = InlineProber(self.builds, run_store, lambda request: behave(request.torch))
-            bench = bench_of(prober)
-            made = CommitSearch(question=question, cache=self.builds, bench=bench, tried=tried)  # type: ignore[arg-type]
-            return made.run()
+            bench = MadeUpProber(self.builds, run_store, lambda commit: behave(commit.torch)).bench
+            known = Suspects.between(
+                (old, new), change, checkout=checkout, make_request=self.builds.request, request=request, bench=bench
+            )
+            return CommitSearch(known=known).run()
 
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     """Return twelve commits in a line."""
-    return made(tmp_path_factory.mktemp("line") / "checkout", 12)
+    return repository_of(tmp_path_factory.mktemp("line") / "checkout", 12)
 
 
 @pytest.fixture(scope="module")
 def branched(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     """Return a line of six; from its second a branch of three, merged before the last."""
-    repository = made(tmp_path_factory.mktemp("branched") / "checkout", 5)
+    repository = repository_of(tmp_path_factory.mktemp("branched") / "checkout", 5)
     repository.branch_off(1, "side")
     for _ in range(3):
         repository.commit("")
@@ -103,7 +101,7 @@ def branched(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return repository
 
 
-def made(folder: Path, commits: int) -> Repository:
+def repository_of(folder: Path, commits: int) -> Repository:
     repository = Repository.at(folder, with_python=False)
     for _ in range(commits):
         repository.commit("")
@@ -124,27 +122,27 @@ def test_culprit_of_a_line_is_found(tmp_path: Path, line: Repository) -> None:
     """Wherever it is, the commit that broke it is named beside its parent, in as few probes as halving takes."""
     commits = line.commits
     for culprit in (1, 11):
-        found = World(tmp_path, line).search(
+        bisection = World(tmp_path, line).search(
             commits[0], commits[-1], Change.REGRESSION, failing(set(commits[culprit:]))
         )
-        (boundary,) = found.boundaries
-        assert (found.answer, boundary.from_, boundary.to) == (
+        (boundary,) = bisection.boundaries
+        assert (bisection.answer, boundary.from_, boundary.to) == (
             AnswerKind.BOUNDARY,
             commits[culprit - 1],
             commits[culprit],
         )
-        assert len(found.probes) <= 2 + 4
-        assert list(found.values) == [one for one in commits if one in found.values]
+        assert len(bisection.probes) <= 2 + 4
+        assert list(bisection.values) == [commit for commit in commits if commit in bisection.values]
 
 
 def test_every_culprit_of_a_merged_history_is_found(tmp_path: Path, branched: Repository) -> None:
     """On either branch, in the merge itself or after it, the commit that first fails is named."""
     commits = branched.commits
     for culprit in (commits[3], commits[6], commits[8]):
-        found = World(tmp_path, branched).search(
+        bisection = World(tmp_path, branched).search(
             commits[0], commits[-1], Change.REGRESSION, failing(since(branched, culprit))
         )
-        (boundary,) = found.boundaries
+        (boundary,) = bisection.boundaries
         parents = branched.git("rev-list", "--parents", "-1", culprit).split()[1:]
         assert boundary.to == culprit
         assert boundary.from_ in parents
@@ -155,13 +153,13 @@ def test_only_untestable_commits_are_left(tmp_path: Path, line: Repository) -> N
     """Where all that is left cannot be built, the boundary is as near as can be, and lists them."""
     commits = line.commits
     world = World(tmp_path, line, missing=frozenset(commits[4:8]))
-    found = world.search(commits[0], commits[-1], Change.FIX, failing(set(commits[:6])))
-    (boundary,) = found.boundaries
+    bisection = world.search(commits[0], commits[-1], Change.FIX, failing(set(commits[:6])))
+    (boundary,) = bisection.boundaries
     assert (boundary.from_, boundary.to) == (commits[3], commits[8])
     assert list(boundary.untestable_between) == commits[4:8]
     few = ", ".join(commit[:10] for commit in commits[4:8])
-    assert f"  between them, could not be tested: {few}" in list(bisection_lines(found, 120))
-    assert found.answer is AnswerKind.BOUNDARY
+    assert f"  between them, could not be tested: {few}" in list(bisection_lines(bisection, 120))
+    assert bisection.answer is AnswerKind.BOUNDARY
 
 
 def test_flaky_commits_do_not_mislead(tmp_path: Path, line: Repository) -> None:
@@ -173,10 +171,10 @@ def test_flaky_commits_do_not_mislead(tmp_path: Path, line: Repository) -> None:
         def behave(commit: str, chance: random.Random = chance) -> Ending:
             return FAILED if commit in commits[7:] and chance.random() < 0.5 else PASSED
 
-        found = World(tmp_path, line, asked=SearchOptions(flaky=True)).search(
+        bisection = World(tmp_path, line, goal=SearchOptions(flaky=True)).search(
             commits[0], commits[-1], Change.REGRESSION, behave
         )
-        blamed = [boundary.to for boundary in found.boundaries if found.answer is AnswerKind.BOUNDARY]
+        blamed = [boundary.to for boundary in bisection.boundaries if bisection.answer is AnswerKind.BOUNDARY]
         assert blamed in ([], [commits[7]])
         right += bool(blamed)
     assert right >= 2
@@ -185,10 +183,10 @@ def test_flaky_commits_do_not_mislead(tmp_path: Path, line: Repository) -> None:
 def test_swapped_bounds_show_the_other_change(tmp_path: Path, line: Repository) -> None:
     """Where the bound that is said to be bad is the good one, the search turns round and says so."""
     commits = line.commits
-    found = World(tmp_path, line).search(commits[0], commits[-1], Change.REGRESSION, failing(set(commits[:5])))
-    (boundary,) = found.boundaries
+    bisection = World(tmp_path, line).search(commits[0], commits[-1], Change.REGRESSION, failing(set(commits[:5])))
+    (boundary,) = bisection.boundaries
     assert (boundary.change, boundary.to) == (Change.FIX, commits[5])
-    assert found.reasons == ("no regression was found; the bounds show a fix instead",)
+    assert bisection.reasons == ("no regression was found; the bounds show a fix instead",)
 
 
 @pytest.mark.parametrize(
@@ -197,21 +195,21 @@ def test_swapped_bounds_show_the_other_change(tmp_path: Path, line: Repository) 
 def test_bounds_that_agree_end_it(tmp_path: Path, line: Repository, bad: slice, words: str) -> None:
     """Both bounds are checked first; where they agree nothing else is built, and each is told."""
     commits = line.commits
-    found = World(tmp_path, line).search(commits[0], commits[-1], Change.FIX, failing(set(commits[bad])))
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert found.values == (commits[0], commits[-1])
-    assert words in found.reasons[0]
-    assert [reason.split(":")[0] for reason in found.reasons[1:]] == [commits[0], commits[-1]]
+    bisection = World(tmp_path, line).search(commits[0], commits[-1], Change.FIX, failing(set(commits[bad])))
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert bisection.values == (commits[0], commits[-1])
+    assert words in bisection.reasons[0]
+    assert [reason.split(":")[0] for reason in bisection.reasons[1:]] == [commits[0], commits[-1]]
 
 
 def test_budget_ends_in_a_bracket(tmp_path: Path, line: Repository) -> None:
     """When no more may be built, what is known is told, and nothing is blamed."""
     commits = line.commits
     world = World(tmp_path, line, budget=Budget(installs=3))
-    found = world.search(commits[0], commits[-1], Change.REGRESSION, failing(set(commits[9:])))
-    (boundary,) = found.boundaries
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert found.reasons == ("the 3 installs that it may make are made",)
+    bisection = world.search(commits[0], commits[-1], Change.REGRESSION, failing(set(commits[9:])))
+    (boundary,) = bisection.boundaries
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert bisection.reasons == ("the 3 installs that it may make are made",)
     first, last = commits.index(boundary.from_), commits.index(boundary.to)
     assert first < 9 <= last
     assert list(boundary.untried_between) == commits[first + 1 : last]
@@ -221,9 +219,9 @@ def test_change_before_the_merge_base_is_told(tmp_path: Path, branched: Reposito
     """Where the newer bound does not descend from the older, and their merge base fails, git's answer is passed on."""
     main, side = branched.commits[4], branched.commits[7]
     base = branched.commits[1]
-    found = World(tmp_path, branched).search(main, side, Change.REGRESSION, failing({base, side}))
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert f"their merge base {base[:10]} is like the newer one: it was fixed" in found.reasons[0]
+    bisection = World(tmp_path, branched).search(main, side, Change.REGRESSION, failing({base, side}))
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert f"their merge base {base[:10]} is like the newer one: it was fixed" in bisection.reasons[0]
 
 
 def test_another_failure_is_skipped(tmp_path: Path, line: Repository) -> None:
@@ -231,11 +229,10 @@ def test_another_failure_is_skipped(tmp_path: Path, line: Repository) -> None:
     commits = line.commits
 
     def behave(commit: str) -> Ending:
-        other = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)
-        return other if commit in commits[5:7] else FAILED if commit in commits[7:] else PASSED
+        return CRASHED if commit in commits[5:7] else FAILED if commit in commits[7:] else PASSED
 
-    found = World(tmp_path, line).search(commits[0], commits[-1], Change.REGRESSION, behave)
-    (boundary,) = found.boundaries
+    bisection = World(tmp_path, line).search(commits[0], commits[-1], Change.REGRESSION, behave)
+    (boundary,) = bisection.boundaries
     assert (boundary.from_, boundary.to) == (commits[4], commits[7])
     assert list(boundary.different_between) == commits[5:7]
 
@@ -246,9 +243,9 @@ def test_another_failure_is_skipped(tmp_path: Path, line: Repository) -> None:
         ({"bad": "main"}, "needs both bounds; missing is good"),
         ({"good": "main", "bad": "main"}, "both mean"),
         ({"good": "main", "bad": "nowhere"}, "'nowhere' is no commit"),
-        ({"good": "main", "bad": "main~3", "asked": SearchOptions(find=Find.ALL)}, "finds one change"),
+        ({"good": "main", "bad": "main~3", "goal": SearchOptions(find=Find.ALL)}, "finds one change"),
         (
-            {"good": "main", "bad": "main~3", "asked": SearchOptions(find=Find.REGRESSION)},
+            {"good": "main", "bad": "main~3", "goal": SearchOptions(find=Find.REGRESSION)},
             "can be no regression between",
         ),
         ({"good": "main", "bad": "main~3"}, r"there is no interpreter .*/\.venv/bin/python"),
@@ -260,7 +257,8 @@ def test_bounds_and_interpreter_are_checked_before_anything_is_run(
     """What is wrong with the options is told without touching the checkout."""
     scenario = Scenario(name="repro.py", path=tmp_path / "repro.py", source_hash="1")
     file = matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE)
-    question = SearchQuestion(home=tmp_path, file=file, scenario=scenario, variant={}, **changes)
+    source = Source(checkout=line.folder, command="true")
+    request = SearchRequest(home=tmp_path, file=file, scenario=scenario, variant={}, source=source, **changes)
     with pytest.raises(UsageError, match=message):
-        search_commits(question, Source(checkout=line.folder, command="true"), lambda _total: nullcontext(print))
+        search(request, FakeBuilds(tmp_path), lambda _total: nullcontext(print))
     assert line.state == ("main", "")

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from matrix.bisect import driver as driver
+from matrix.bisect import ledger
 from matrix.bisect.bisection import Bisection
-from matrix.bisect.budget import Budget
+from matrix.bisect.request import Budget
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchOptions, SearchVerdict
 from matrix.model import Outcome, Record
 from matrix.plan import planning
@@ -23,10 +23,10 @@ from tests.bisect.driving import (
     CRASHED,
     NOT_APPLICABLE,
     STUCK,
-    Behave,
+    Behaviour,
+    EndOfRun,
     Executor,
-    How,
-    Laboratory,
+    FakeReleases,
     Raises,
     as_listed,
     failing,
@@ -39,46 +39,46 @@ AS_IT_WAS = Raises("AssertionError: as it was")
 OTHER = Raises("ValueError: something else")
 ABSENT = Raises("AttributeError: module 'torch' has no attribute 'compile'")
 OLD = versions(8)[:3]  # 2.0.0 to 2.2.0
-FAILS_IN_TWO_WAYS: dict[str, How] = {
+FAILS_IN_TWO_WAYS: dict[str, EndOfRun] = {
     **dict.fromkeys(OLD, STUCK),
     **dict.fromkeys(versions(8)[3:5], OTHER),
 }
 
 
-def boundaries(found: Bisection) -> list[tuple[str, str, Change]]:
-    return [(one.from_, one.to, one.change) for one in found.boundaries]
+def boundaries(bisection: Bisection) -> list[tuple[str, str, Change]]:
+    return [(boundary.from_, boundary.to, boundary.change) for boundary in bisection.boundaries]
 
 
-def verdicts(found: Bisection) -> dict[str, SearchVerdict]:
-    return {probe.value: probe.verdict for probe in found.probes}
+def verdicts(bisection: Bisection) -> dict[str, SearchVerdict]:
+    return {probe.value: probe.verdict for probe in bisection.probes}
 
 
 def test_a_fix_is_found(tmp_path: Path) -> None:
     """The boundary, the failure, and what each probe showed are told, and every record is on disk."""
-    lab = Laboratory(tmp_path, failing(OLD, AS_IT_WAS))
-    found = lab.search()
-    assert found.answer is AnswerKind.BOUNDARY
-    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
-    assert found.reference == (Outcome.FAIL, "AssertionError in <module> (repro.py)")
-    assert [(probe.value, probe.outcome, probe.k, probe.n) for probe in found.probes] == [
+    releases = FakeReleases(tmp_path, failing(OLD, AS_IT_WAS))
+    bisection = releases.search()
+    assert bisection.answer is AnswerKind.BOUNDARY
+    assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert bisection.reference == (Outcome.FAIL, "AssertionError in <module> (repro.py)")
+    assert [(probe.value, probe.outcome, probe.k, probe.n) for probe in bisection.probes] == [
         ("2.0.0", "fail", 3, 3),
         ("2.1.0", "fail", 1, 1),
         ("2.2.0", "fail", 2, 2),
         ("2.3.0", "pass", 2, 2),
         ("2.7.0", "pass", 1, 1),
     ]
-    assert found.runs == sum(lab.runs.values()) == 9
-    assert found.installs == len(found.probes) == 5
-    assert found.order == ("2.0.0", "2.7.0", "2.3.0", "2.1.0", "2.2.0")
+    assert bisection.runs == sum(releases.runs.values()) == 9
+    assert bisection.installs == len(bisection.probes) == 5
+    assert bisection.order == ("2.0.0", "2.7.0", "2.3.0", "2.1.0", "2.2.0")
 
 
 def test_a_second_run_costs_nothing(tmp_path: Path) -> None:
     """The same search again is answered from the records alone."""
-    lab = Laboratory(tmp_path, failing(OLD, STUCK))
-    first = lab.search()
-    before = lab.runs.copy()
-    again = lab.search()
-    assert lab.runs == before
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK))
+    first = releases.search()
+    before = releases.runs.copy()
+    again = releases.search()
+    assert releases.runs == before
     assert (again.runs, again.installs) == (0, 0)
     assert again.boundaries == first.boundaries
     assert [probe.reused for probe in again.probes] == [probe.n for probe in first.probes]
@@ -87,8 +87,8 @@ def test_a_second_run_costs_nothing(tmp_path: Path) -> None:
 
 def test_order_and_origin_of_the_evidence_do_not_matter(tmp_path: Path) -> None:
     """With any part of the records kept, in any order, the answer is the same and the rest is run again."""
-    lab = Laboratory(tmp_path, failing(OLD, AS_IT_WAS))
-    first = lab.search()
+    releases = FakeReleases(tmp_path, failing(OLD, AS_IT_WAS))
+    first = releases.search()
     (file,) = tmp_path.glob("runs/*/records.jsonl")
     lines = file.read_text().splitlines(keepends=True)
     random = Random(4)
@@ -96,71 +96,73 @@ def test_order_and_origin_of_the_evidence_do_not_matter(tmp_path: Path) -> None:
         for later in tmp_path.glob("runs/*/records.jsonl"):
             later.write_text("")
         file.write_text("".join(random.sample(lines, kept)))
-        again = lab.search()
+        again = releases.search()
         assert boundaries(again) == boundaries(first)
         assert sum(probe.n for probe in again.probes) == again.runs + kept
 
 
 def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
     """A search begins from the cells of a matrix, and runs only what they leave open."""
-    lab = Laboratory(tmp_path, failing(OLD, STUCK))
-    planned = planning.plan(lab.requests, [lab.scenario], planning.RunOptions())
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK))
+    planned = planning.plan(releases.requests, [releases.scenario], planning.RunOptions())
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(lab.cache, Executor(lab), read_records(tmp_path), store, lab.events.append)
-        MatrixRun(planned, site, store, lab.events.append).run()
-    found = lab.search()
-    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
-    assert found.runs == 4  # two more of the bad bound, one more of each of the final pair
-    assert [probe.reused for probe in found.probes] == [1] * 8
+        site = LocalSite(releases.cache, Executor(releases), read_records(tmp_path), store, releases.events.append)
+        MatrixRun(planned, site, store, releases.events.append).run()
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert bisection.runs == 4  # two more of the bad bound, one more of each of the final pair
+    assert [probe.reused for probe in bisection.probes] == [1] * 8
 
 
 def test_records_under_other_limits_do_not_count(tmp_path: Path) -> None:
     """Given another timeout, a search begins anew: a pass within 60 s says nothing about 30 s."""
-    lab = Laboratory(tmp_path, failing(OLD, STUCK))
-    lab.search()
-    lab.fields = {"timeout": 30}
-    assert lab.search().runs == 9
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK))
+    releases.search()
+    releases.fields = {"timeout": 30}
+    assert releases.search().runs == 9
 
 
 def test_another_failure_is_neither_good_nor_bad(tmp_path: Path) -> None:
     """What fails in another way than the bad bound is shown as different, and lies inside the bracket."""
-    lab = Laboratory(tmp_path, as_listed(FAILS_IN_TWO_WAYS))
-    found = lab.search()
-    assert boundaries(found) == [("2.2.0", "2.5.0", Change.FIX)]
-    assert found.boundaries[0].different_between == ("2.3.0", "2.4.0")
-    assert verdicts(found)["2.3.0"] is SearchVerdict.DIFFERENT
+    releases = FakeReleases(tmp_path, as_listed(FAILS_IN_TWO_WAYS))
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.2.0", "2.5.0", Change.FIX)]
+    assert bisection.boundaries[0].different_between == ("2.3.0", "2.4.0")
+    assert verdicts(bisection)["2.3.0"] is SearchVerdict.DIFFERENT
 
 
 def test_any_failure_counts_where_that_is_asked_for(tmp_path: Path) -> None:
     """With any failure bad, a change of the failure is no boundary."""
-    lab = Laboratory(tmp_path, as_listed(FAILS_IN_TWO_WAYS))
-    assert boundaries(lab.search(any_failure=True)) == [("2.4.0", "2.5.0", Change.FIX)]
+    releases = FakeReleases(tmp_path, as_listed(FAILS_IN_TWO_WAYS))
+    assert boundaries(releases.search(any_failure=True)) == [("2.4.0", "2.5.0", Change.FIX)]
 
 
 def test_a_release_without_the_feature_is_untestable(tmp_path: Path) -> None:
     """A script's AttributeError on torch in old releases is no failure of theirs: the regression is found."""
-    lab = Laboratory(tmp_path, as_listed({**dict.fromkeys(OLD, ABSENT), **dict.fromkeys(versions(8)[5:], STUCK)}))
-    found = lab.search()
-    assert boundaries(found) == [("2.4.0", "2.5.0", Change.REGRESSION)]
-    assert verdicts(found)["2.0.0"] is SearchVerdict.UNTESTABLE
+    releases = FakeReleases(
+        tmp_path, as_listed({**dict.fromkeys(OLD, ABSENT), **dict.fromkeys(versions(8)[5:], STUCK)})
+    )
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.4.0", "2.5.0", Change.REGRESSION)]
+    assert verdicts(bisection)["2.0.0"] is SearchVerdict.UNTESTABLE
 
 
 def test_a_feature_that_was_taken_away_is_a_regression(tmp_path: Path) -> None:
     """Where something older passes and nothing else fails, the lack is what is searched."""
-    lab = Laboratory(tmp_path, failing(versions(8)[5:], ABSENT))
-    assert boundaries(lab.search()) == [("2.4.0", "2.5.0", Change.REGRESSION)]
+    releases = FakeReleases(tmp_path, failing(versions(8)[5:], ABSENT))
+    assert boundaries(releases.search()) == [("2.4.0", "2.5.0", Change.REGRESSION)]
 
 
 def test_a_feature_that_came_is_found_where_a_fix_is_asked_for(tmp_path: Path) -> None:
     """Asked for the fix of a lack, the release that brought it is named."""
-    lab = Laboratory(tmp_path, failing(OLD, ABSENT))
-    assert boundaries(lab.search(SearchOptions(find=Find.FIX))) == [("2.2.0", "2.3.0", Change.FIX)]
+    releases = FakeReleases(tmp_path, failing(OLD, ABSENT))
+    assert boundaries(releases.search(SearchOptions(find=Find.FIX))) == [("2.2.0", "2.3.0", Change.FIX)]
 
 
-def moving_until_longer(bad: tuple[str, ...], longer: How) -> Behave:
+def moving_until_longer(bad: tuple[str, ...], longer: EndOfRun) -> Behaviour:
     """Return the behaviour of versions that are still moving when the clock ends, but for the longer look."""
 
-    def behave(version: str, _run: int, task: Task) -> How:
+    def behave(version: str, _run: int, task: Task) -> EndOfRun:
         if version not in bad:
             return PASSED
         return MOVING if task.timeout <= 60 else longer
@@ -170,113 +172,115 @@ def moving_until_longer(bad: tuple[str, ...], longer: How) -> Behave:
 
 def test_only_the_final_pair_pays_the_longer_look(tmp_path: Path) -> None:
     """What the clock ended while it moved is taken for a hang, until the boundary stands: there it is settled."""
-    lab = Laboratory(tmp_path, moving_until_longer(OLD, MOVING))
-    found = lab.search()
-    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
-    longer = [task.name.partition("torch-")[2] for task in lab.tasks if task.timeout > 60]
+    releases = FakeReleases(tmp_path, moving_until_longer(OLD, MOVING))
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
+    longer = [task.name.partition("torch-")[2] for task in releases.tasks if task.timeout > 60]
     assert set(longer) == {"2.2.0-pypi"}
-    assert {probe.value: probe.outcome for probe in found.probes}["2.2.0"] == "hang"
+    assert {probe.value: probe.outcome for probe in bisection.probes}["2.2.0"] == "hang"
 
 
 def test_a_search_built_on_a_slow_run_that_passes_goes_back(tmp_path: Path) -> None:
     """What seemed to hang at the edge but ends well, given time, moves the boundary."""
     really = OLD[:2]
 
-    def behave(version: str, run: int, task: Task) -> How | None:
+    def behave(version: str, run: int, task: Task) -> EndOfRun | None:
         if version in really:
             return STUCK
         return moving_until_longer(OLD, PASSED)(version, run, task)
 
-    assert boundaries(Laboratory(tmp_path, behave).search()) == [("2.1.0", "2.2.0", Change.FIX)]
+    assert boundaries(FakeReleases(tmp_path, behave).search()) == [("2.1.0", "2.2.0", Change.FIX)]
 
 
 def test_a_vacuous_pass_is_no_evidence(tmp_path: Path) -> None:
     """A pass whose conditions nobody could observe says nothing: no boundary rests on it."""
     conditions = ({"op": "aten::mm"},)
-    lab = Laboratory(tmp_path, failing(OLD, STUCK), fields={"conditions": conditions})
-    found = lab.search()
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert verdicts(found)["2.7.0"] is SearchVerdict.UNTESTABLE
-    assert verdicts(found)["2.0.0"] is SearchVerdict.BAD
-    assert found.reasons[0] == "2 positions were tested, none of them newer than 2.2.0: all are bad"
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK), fields={"conditions": conditions})
+    bisection = releases.search()
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert verdicts(bisection)["2.7.0"] is SearchVerdict.UNTESTABLE
+    assert verdicts(bisection)["2.0.0"] is SearchVerdict.BAD
+    assert bisection.reasons[0] == "2 positions were tested, none of them newer than 2.2.0: all are bad"
 
 
 def test_what_does_not_apply_is_run_once(tmp_path: Path) -> None:
     """A bound that says that the test does not apply there is not asked three times."""
-    lab = Laboratory(tmp_path, as_listed({"2.0.0": NOT_APPLICABLE, "2.1.0": CRASHED, "2.2.0": CRASHED}))
-    found = lab.search()
-    assert boundaries(found) == [("2.2.0", "2.3.0", Change.FIX)]
-    assert lab.runs["2.0.0"] == 1
+    releases = FakeReleases(tmp_path, as_listed({"2.0.0": NOT_APPLICABLE, "2.1.0": CRASHED, "2.2.0": CRASHED}))
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert releases.runs["2.0.0"] == 1
 
 
 def test_what_cannot_be_installed_is_untestable(tmp_path: Path) -> None:
     """A bound without an environment is replaced, and what lies at the boundary is listed."""
-    lab = Laboratory(tmp_path, failing(OLD, STUCK), missing=frozenset({"2.2.0", "2.3.0", "2.7.0"}))
-    found = lab.search()
-    assert boundaries(found) == [("2.1.0", "2.4.0", Change.FIX)]
-    assert found.boundaries[0].untestable_between == ("2.2.0", "2.3.0")
-    assert {probe.value: probe.message for probe in found.probes}["2.7.0"] == "no wheel"
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK), missing=frozenset({"2.2.0", "2.3.0", "2.7.0"}))
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.1.0", "2.4.0", Change.FIX)]
+    assert bisection.boundaries[0].untestable_between == ("2.2.0", "2.3.0")
+    assert {probe.value: probe.message for probe in bisection.probes}["2.7.0"] == "no wheel"
 
 
 def test_an_index_in_the_way_ends_the_search_and_is_no_evidence(tmp_path: Path) -> None:
     """Installs that fail because the index is gone make no version untestable; later the search goes on."""
-    lab = Laboratory(tmp_path, failing(OLD, STUCK))
-    lab.cache.missing = frozenset({"2.2.0", "2.3.0"})
-    lab.cache.unreachable = "the index http://nowhere cannot be read: the connection is refused"
-    found = lab.search()
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert found.reasons[0] == lab.cache.unreachable
-    assert [(one.from_, one.to, one.untestable_between) for one in found.boundaries] == [("2.0.0", "2.7.0", ())]
-    assert set(verdicts(found)) == {"2.0.0", "2.7.0"}
-    lab.cache.missing, lab.cache.unreachable = frozenset(), None
-    assert boundaries(lab.search()) == [("2.2.0", "2.3.0", Change.FIX)]
-    assert sum(lab.runs.values()) == 9
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK))
+    releases.cache.missing = frozenset({"2.2.0", "2.3.0"})
+    releases.cache.unreachable = "the index http://nowhere cannot be read: the connection is refused"
+    bisection = releases.search()
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert bisection.reasons[0] == releases.cache.unreachable
+    assert [(boundary.from_, boundary.to, boundary.untestable_between) for boundary in bisection.boundaries] == [
+        ("2.0.0", "2.7.0", ())
+    ]
+    assert set(verdicts(bisection)) == {"2.0.0", "2.7.0"}
+    releases.cache.missing, releases.cache.unreachable = frozenset(), None
+    assert boundaries(releases.search()) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert sum(releases.runs.values()) == 9
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 @pytest.mark.parametrize("installs", [1, 2, 3])
 def test_no_more_installs_than_allowed(tmp_path: Path, jobs: int, installs: int) -> None:
     """With the installs used up the search says so with its bracket, whatever runs at once; with more it goes on."""
-    lab = Laboratory(tmp_path, failing(versions(64)[:20], STUCK), values=versions(64))
-    found = lab.search(budget=Budget(installs=installs), jobs=jobs)
-    assert len(lab.cache.installed) == found.installs == installs
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert found.reasons[0] == f"the {installs} installs that it may make are made"
-    for one in found.boundaries:
-        assert int(one.from_.split(".")[1]) < 20 <= int(one.to.split(".")[1])
-    assert boundaries(lab.search()) == [("2.19.0", "2.20.0", Change.FIX)]
+    releases = FakeReleases(tmp_path, failing(versions(64)[:20], STUCK), values=versions(64))
+    bisection = releases.search(budget=Budget(installs=installs), jobs=jobs)
+    assert len(releases.cache.installed) == bisection.installs == installs
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert bisection.reasons[0] == f"the {installs} installs that it may make are made"
+    for boundary in bisection.boundaries:
+        assert int(boundary.from_.split(".")[1]) < 20 <= int(boundary.to.split(".")[1])
+    assert boundaries(releases.search()) == [("2.19.0", "2.20.0", Change.FIX)]
 
 
 def test_what_is_installed_may_run_when_the_installs_are_used_up(tmp_path: Path) -> None:
     """The budget of installs stops installs alone: confirming needs none."""
-    lab = Laboratory(tmp_path, failing(OLD, STUCK))
-    found = lab.search(budget=Budget(installs=5))
-    assert found.answer is AnswerKind.BOUNDARY
-    assert found.installs == 5
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK))
+    bisection = releases.search(budget=Budget(installs=5))
+    assert bisection.answer is AnswerKind.BOUNDARY
+    assert bisection.installs == 5
 
 
 def test_the_time_is_bounded(tmp_path: Path) -> None:
     """When the time is over the search ends with what it knows, and says so."""
-    lab = Laboratory(tmp_path, failing(versions(64)[:20], STUCK), values=versions(64))
+    releases = FakeReleases(tmp_path, failing(versions(64)[:20], STUCK), values=versions(64))
     ticks = count(0, 10)
-    found = lab.search(budget=Budget(seconds=100), clock=lambda: float(next(ticks)))
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert found.reasons[0] == "the 100 s that it may take are over"
-    (one,) = found.boundaries
-    assert int(one.from_.split(".")[1]) < 20 <= int(one.to.split(".")[1])
+    bisection = releases.search(budget=Budget(seconds=100), seconds=lambda: float(next(ticks)))
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert bisection.reasons[0] == "the 100 s that it may take are over"
+    (boundary,) = bisection.boundaries
+    assert int(boundary.from_.split(".")[1]) < 20 <= int(boundary.to.split(".")[1])
 
 
 def test_time_ends_a_probe_that_is_running(tmp_path: Path) -> None:
     """A probe that would take longer than the time that is left is cancelled, and is no evidence."""
-    lab = Laboratory(tmp_path, waits={"2.7.0": threading.Event()})
-    found = lab.search(budget=Budget(seconds=0.5))
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert set(verdicts(found)) == {"2.0.0"}
-    assert [record.attempt.outcome for record in all_records(lab)] == ["pass"]
+    releases = FakeReleases(tmp_path, waits={"2.7.0": threading.Event()})
+    bisection = releases.search(budget=Budget(seconds=0.5))
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert set(verdicts(bisection)) == {"2.0.0"}
+    assert [record.attempt.outcome for record in all_records(releases)] == ["pass"]
 
 
-def all_records(lab: Laboratory) -> list[Record]:
-    return read_records(lab.home).of_test("hash", {})
+def all_records(releases: FakeReleases) -> list[Record]:
+    return read_records(releases.home).of_test("hash", {})
 
 
 def test_a_probe_that_is_not_needed_any_more_is_cancelled(tmp_path: Path) -> None:
@@ -284,26 +288,26 @@ def test_a_probe_that_is_not_needed_any_more_is_cancelled(tmp_path: Path) -> Non
     values = versions(64)
     middle, beside = "2.31.0", "2.47.0"
 
-    def behave(version: str, _run: int, _task: Task) -> How:
+    def behave(version: str, _run: int, _task: Task) -> EndOfRun:
         if version == middle:
-            wait_for(lambda: lab.runs[beside] == 1)
+            wait_for(lambda: releases.runs[beside] == 1)
         return STUCK if version in values[:10] else PASSED
 
-    lab = Laboratory(tmp_path, behave, values=values, waits={beside: threading.Event()})
-    found = lab.search(jobs=2)
-    assert boundaries(found) == [("2.9.0", "2.10.0", Change.FIX)]
-    assert lab.runs[beside] == 1
-    assert beside not in verdicts(found)
+    releases = FakeReleases(tmp_path, behave, values=values, waits={beside: threading.Event()})
+    bisection = releases.search(jobs=2)
+    assert boundaries(bisection) == [("2.9.0", "2.10.0", Change.FIX)]
+    assert releases.runs[beside] == 1
+    assert beside not in verdicts(bisection)
 
 
 def test_a_probe_that_shows_nothing_new_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for the same again and again, without anything to show for it, the search ends and says so."""
-    lab = Laboratory(tmp_path, failing(OLD, STUCK))
-    monkeypatch.setattr(driver, "observations_of", lambda *_, **__: ())
-    found = lab.search()
-    assert found.answer is AnswerKind.INCONCLUSIVE
-    assert found.reasons[0] == "2.0.0 was run again and showed nothing that counts"
-    assert lab.runs == {"2.0.0": 3}
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK))
+    monkeypatch.setattr(ledger, "observations_of", lambda *_, **__: ())
+    bisection = releases.search()
+    assert bisection.answer is AnswerKind.INCONCLUSIVE
+    assert bisection.reasons[0] == "2.0.0 was run again and showed nothing that counts"
+    assert releases.runs == {"2.0.0": 3}
 
 
 @pytest.mark.parametrize("jobs", [2, 3, 5])
@@ -311,8 +315,8 @@ def test_a_probe_that_shows_nothing_new_ends_the_search(tmp_path: Path, monkeypa
 def test_the_answer_is_the_same_with_several_at_once(tmp_path: Path, jobs: int, culprit: int) -> None:
     """What runs beside the next probe speeds a search up and never turns it."""
     values = versions(64)
-    lab = Laboratory(tmp_path, failing(values[culprit:], AS_IT_WAS), values=values)
-    assert boundaries(lab.search(jobs=jobs)) == [(values[culprit - 1], values[culprit], Change.REGRESSION)]
+    releases = FakeReleases(tmp_path, failing(values[culprit:], AS_IT_WAS), values=values)
+    assert boundaries(releases.search(jobs=jobs)) == [(values[culprit - 1], values[culprit], Change.REGRESSION)]
 
 
 def test_a_flaky_failure_is_found(tmp_path: Path) -> None:
@@ -320,13 +324,13 @@ def test_a_flaky_failure_is_found(tmp_path: Path) -> None:
     random = Random(1)
     bad = versions(16)[:9]
 
-    def behave(version: str, _run: int, _task: Task) -> How:
+    def behave(version: str, _run: int, _task: Task) -> EndOfRun:
         return STUCK if version in bad and random.random() < 0.5 else PASSED
 
-    found = Laboratory(tmp_path, behave, values=versions(16)).search()
-    assert boundaries(found) == [("2.8.0", "2.9.0", Change.FIX)]
-    assert found.boundaries[0].confidence >= 0.95
-    assert any(0 < probe.k < probe.n for probe in found.probes)
+    bisection = FakeReleases(tmp_path, behave, values=versions(16)).search()
+    assert boundaries(bisection) == [("2.8.0", "2.9.0", Change.FIX)]
+    assert bisection.boundaries[0].confidence >= 0.95
+    assert any(0 < probe.k < probe.n for probe in bisection.probes)
 
 
 def test_a_defect_of_the_harness_is_raised(tmp_path: Path) -> None:
@@ -336,15 +340,15 @@ def test_a_defect_of_the_harness_is_raised(tmp_path: Path) -> None:
         raise RuntimeError("a defect")
 
     with pytest.raises(RuntimeError, match="a defect"):
-        Laboratory(tmp_path, explode).search()
+        FakeReleases(tmp_path, explode).search()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("probe ")]
 
 
 def test_every_probe_is_told_before_it_runs(tmp_path: Path) -> None:
     """Number, value, reason and what is known around it are told of each."""
-    lab = Laboratory(tmp_path, failing(OLD, AS_IT_WAS))
-    lab.search()
-    assert [(event.number, event.value, event.purpose, event.left) for event in lab.chosen] == [
+    releases = FakeReleases(tmp_path, failing(OLD, AS_IT_WAS))
+    releases.search()
+    assert [(event.number, event.value, event.purpose, event.left) for event in releases.chosen] == [
         (1, "2.0.0", Purpose.BOUND, 8),
         (2, "2.7.0", Purpose.BOUND, 8),
         (3, "2.3.0", Purpose.NARROW, 6),
@@ -353,12 +357,12 @@ def test_every_probe_is_told_before_it_runs(tmp_path: Path) -> None:
         (5, "2.2.0", Purpose.CONFIRM, 1),
         (5, "2.3.0", Purpose.CONFIRM, 4),
     ]
-    assert lab.chosen[2].between == ("2.0.0 (fail)", "2.7.0 (pass)")
+    assert releases.chosen[2].between == ("2.0.0 (fail)", "2.7.0 (pass)")
 
 
 def test_bounds_that_do_not_differ_are_named(tmp_path: Path) -> None:
     """Without a change each bound is told with what it showed."""
-    found = Laboratory(tmp_path, as_listed({}, STUCK)).search()
-    assert found.answer is AnswerKind.NONE
-    assert "2.0.0: hang, 3 of 3 runs: idle" in found.reasons
-    assert "2.7.0: hang, 3 of 3 runs: idle" in found.reasons
+    bisection = FakeReleases(tmp_path, as_listed({}, STUCK)).search()
+    assert bisection.answer is AnswerKind.NONE
+    assert "2.0.0: hang, 3 of 3 runs: idle" in bisection.reasons
+    assert "2.7.0: hang, 3 of 3 runs: idle" in bisection.reasons

@@ -13,7 +13,6 @@ from matrix.bisect.strategy.evidence import (
     AnswerKind,
     Change,
     Costs,
-    Find,
     NextProbe,
     ProbeRun,
     Search,
@@ -60,7 +59,6 @@ def test_no_culprit_is_named_where_there_is_none(rate: float, flaky: bool) -> No
     false_rate=st.sampled_from([0.0, 0.0, 0.05]),
     confidence=st.sampled_from([0.8, 0.95, 0.99]),
     flaky=st.booleans(),
-    two_sided=st.booleans(),
     seed=st.integers(0, 1000),
     untestable=st.sets(st.integers(1, 14), max_size=6),
 )
@@ -70,13 +68,12 @@ def test_nothing_is_blamed_below_the_confidence(
     false_rate: float,
     confidence: float,
     flaky: bool,
-    two_sided: bool,
     seed: int,
     untestable: set[int],
 ) -> None:
     """However the runs fall, the search ends within its runs, and what it blames it is sure of."""
     history = History(size=16, bad=range(culprit, 16), untestable=untestable, rate=rate, false_rate=false_rate)
-    options = SearchOptions(flaky=flaky, two_sided=two_sided, confidence=confidence, max_runs=300)
+    options = SearchOptions(flaky=flaky, confidence=confidence, max_runs=300)
     trace = follow(history, options, random=Random(seed))
     assert trace.runs <= 300 + 21 + len(untestable)
     for found in trace.answer.boundaries:
@@ -105,21 +102,6 @@ def test_a_fix_is_searched_as_a_regression_is() -> None:
         assert fix.kind is AnswerKind.BOUNDARY
         assert fix.boundaries[0].change is Change.FIX
         assert abs(fix.boundaries[0].after - 20) <= 1
-
-
-def test_two_sided_survives_a_failure_of_a_good_version() -> None:
-    """With --two-sided, one failure far on the good side does not move the culprit there."""
-    runs = [ProbeRun(position=0, verdict=SearchVerdict.GOOD)] * 12 + [
-        ProbeRun(position=31, verdict=SearchVerdict.BAD)
-    ] * 4
-    runs += [ProbeRun(position=3, verdict=SearchVerdict.BAD)] + [ProbeRun(position=3, verdict=SearchVerdict.GOOD)] * 15
-    runs += [ProbeRun(position=19, verdict=SearchVerdict.GOOD)] * 15 + [
-        ProbeRun(position=20, verdict=SearchVerdict.BAD)
-    ] * 5
-    options = SearchOptions(flaky=True, two_sided=True, find=Find.REGRESSION)
-    answer = decide(Search(size=SIZE, observations=tuple(runs), options=options))
-    assert not isinstance(answer, NextProbe)
-    assert [b.after for b in answer.boundaries] == [20]
 
 
 def test_the_budget_gives_the_best_bracket_with_its_probability() -> None:

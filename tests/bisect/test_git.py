@@ -17,10 +17,10 @@ from tests.repository import Repository
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     """Return three commits."""
-    made = Repository.at(tmp_path / "checkout", with_python=False)
+    three_commits = Repository.at(tmp_path / "checkout", with_python=False)
     for _ in range(3):
-        made.commit("")
-    return made
+        three_commits.commit("")
+    return three_commits
 
 
 def test_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
@@ -57,10 +57,10 @@ def test_another_search_is_refused(repository: Repository, tmp_path: Path) -> No
         refuse(checkout)
 
 
-@pytest.mark.parametrize("place", ["main", "detached"])
-def test_checkout_is_given_back_as_it_was(repository: Repository, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("head", ["main", "detached"])
+def test_checkout_is_given_back_as_it_was(repository: Repository, tmp_path: Path, head: str) -> None:
     """Whatever went wrong meanwhile, the branch or commit is checked out again, without what builds changed."""
-    if place == "detached":
+    if head == "detached":
         repository.git("checkout", "--quiet", "--detach", repository.commits[1])
     before = (repository.git("rev-parse", "HEAD"), *repository.state)
     checkout = Checkout.at(repository.folder)

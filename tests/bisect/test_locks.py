@@ -67,7 +67,7 @@ BAD = {"numpy": "==2.3.0", "sympy": "==1.13", "torch": "==2.12.0", "cublas": "==
 
 def test_differences_leave_out_what_installs_packages() -> None:
     """Other versions, additions and losses count; pip does not, and torch comes last."""
-    assert [str(one) for one in differences(GOOD, BAD)] == [
+    assert [str(change) for change in differences(GOOD, BAD)] == [
         "cublas 12.1 -> 13.1",
         "numpy 2.2.6 -> 2.3.0",
         "triton none -> 3.7",
@@ -78,7 +78,7 @@ def test_differences_leave_out_what_installs_packages() -> None:
 
 def test_combined_lock_takes_some_differences_from_the_bad_one() -> None:
     """A change replaces, adds or removes a pin; a URL is written as one."""
-    changes = {one.name: one for one in differences(GOOD, BAD)}
+    changes = {change.name: change for change in differences(GOOD, BAD)}
     assert combined(GOOD, [changes["numpy"], changes["triton"]]) == (
         "cublas==12.1",
         "numpy==2.3.0",
@@ -115,7 +115,7 @@ def test_what_is_needed_is_followed_to_its_end() -> None:
     """A package that needs a newer one that needs a third takes both along; a marker that does not hold, nothing."""
     changes = [PackageChange(name=name, good="==1", bad="==2") for name in ("a", "b", "c", "d")]
     requires = {"a": ["b>=2"], "b": ["c>1", "d>1; extra == 'more'"]}
-    needs = together(changes, {}, requires, lambda one: one.marker is None)
+    needs = together(changes, {}, requires, lambda requirement: requirement.marker is None)
     assert needs["a"] == {"a", "b", "c"}
     assert needs["b"] == {"b", "c"}
     assert needs["c"] == {"c"}

@@ -67,9 +67,9 @@ def test_the_failure_that_a_search_is_about(
     sightings: list[Sighting], find: Find, expected: tuple[str, str] | None
 ) -> None:
     """It is the one at the bad bound, or nearest to it; a version's lack of what the test uses only for want of it."""
-    found = reference_of(sightings, BOUNDS, find)
-    wanted = expected and Failure(outcome=Outcome.FAIL, signature=expected[0], says=expected[1])
-    assert found == wanted
+    reference = reference_of(sightings, BOUNDS, find)
+    wanted = expected and Failure(outcome=Outcome.FAIL, signature=expected[0], message=expected[1])
+    assert reference == wanted
     assert reference_of(sightings[::-1], BOUNDS, find) == wanted
 
 
@@ -77,22 +77,22 @@ def test_the_failure_at_the_named_bound_is_meant() -> None:
     """Of two failures the one that the user calls bad is searched, whichever is newer."""
     both = [failing(0, OTHER), failing(9)]
     for named, (signature, says) in ((0, OTHER), (9, RAISED), (5, RAISED)):
-        found = reference_of(both, BOUNDS, Find.ANY, named_bad=named)
-        assert found == Failure(outcome=Outcome.FAIL, signature=signature, says=says)
+        reference = reference_of(both, BOUNDS, Find.ANY, named_bad=named)
+        assert reference == Failure(outcome=Outcome.FAIL, signature=signature, message=says)
 
 
 def test_any_failure_takes_a_lack_for_one() -> None:
     """Where any failure counts, the lack at a bound does, too."""
-    found = reference_of([failing(0, ABSENT), passing(9)], BOUNDS, Find.ANY, any_failure=True)
-    assert found == Failure(outcome=Outcome.FAIL, signature=ABSENT[0], says=ABSENT[1])
+    reference = reference_of([failing(0, ABSENT), passing(9)], BOUNDS, Find.ANY, any_failure=True)
+    assert reference == Failure(outcome=Outcome.FAIL, signature=ABSENT[0], message=ABSENT[1])
 
 
-REFERENCE = Failure(outcome=Outcome.FAIL, signature=RAISED[0], says=RAISED[1])
+REFERENCE = Failure(outcome=Outcome.FAIL, signature=RAISED[0], message=RAISED[1])
 HANG = Failure(outcome=Outcome.HANG, signature="stuck in f (repro.py)")
 
 
 @pytest.mark.parametrize(
-    ("one", "reference", "any_failure", "expected"),
+    ("seen", "reference", "any_failure", "expected"),
     [
         (passing(3), REFERENCE, False, SearchVerdict.GOOD),
         (failing(3), REFERENCE, False, SearchVerdict.BAD),
@@ -113,10 +113,10 @@ HANG = Failure(outcome=Outcome.HANG, signature="stuck in f (repro.py)")
         ),
     ],
 )
-def test_what_a_run_says(one: Sighting, reference: Failure | None, any_failure: bool, expected: SearchVerdict) -> None:
+def test_what_a_run_says(seen: Sighting, reference: Failure | None, any_failure: bool, expected: SearchVerdict) -> None:
     """Only the failure that is searched is bad, only a pass is good, and what was prevented is no evidence."""
-    found = observations_of([one], reference, any_failure=any_failure)
-    assert found == (ProbeRun(position=3, verdict=expected),)
+    observations = observations_of([seen], reference, any_failure=any_failure)
+    assert observations == (ProbeRun(position=3, verdict=expected),)
 
 
 SLOW = record(Outcome.SLOW, limit=60)
@@ -140,5 +140,5 @@ def test_what_was_still_moving_counts_until_a_longer_look(
     records: list[Record], reference: Failure, any_failure: bool, expected: list[tuple[SearchVerdict, bool]]
 ) -> None:
     """A run that the clock ended while it moved is provisional; a longer look stands for it and for later ones."""
-    found = observations_of([sighting(3, *records)], reference, any_failure=any_failure)
-    assert [(one.verdict, one.provisional) for one in found] == expected
+    observations = observations_of([sighting(3, *records)], reference, any_failure=any_failure)
+    assert [(run.verdict, run.provisional) for run in observations] == expected

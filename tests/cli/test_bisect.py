@@ -53,19 +53,19 @@ def bisect(user: User, *arguments: str, code: int = 0, build: str = "pypi") -> d
     ended = user.run(*command(*arguments, build=build))
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stdout + ended.stderr
-    return answer(user) | {"said": ended.stdout}
+    return written(user) | {"said": ended.stdout}
 
 
-def answer(user: User) -> dict[str, Any]:
+def written(user: User) -> dict[str, Any]:
     return json.loads((user.folder / "answer.json").read_text())  # type: ignore[no-any-return]
 
 
-def boundaries(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [(one["from"], one["to"], one["change"]) for one in found["boundaries"]]
+def boundaries(answer: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(boundary["from"], boundary["to"], boundary["change"]) for boundary in answer["boundaries"]]
 
 
-def outcomes(found: dict[str, Any]) -> dict[str, str]:
-    return {probe["value"]: probe["outcome"] for probe in found["probes"]}
+def outcomes(answer: dict[str, Any]) -> dict[str, str]:
+    return {probe["value"]: probe["outcome"] for probe in answer["probes"]}
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def nightlies(tmp_path: Path, user: User) -> Iterator[tuple[Index, list[str]]]:
     """Serve 60 nightlies of 70 days, an old and a new kind, as the build `nights` of a matrix file."""
     days = [date(2026, 8, 1) + timedelta(days=day) for day in range(70) if day % 7 != 3]
     versions = [f"2.16.0.dev{day:%Y%m%d}+cpu" for day in days]
-    for place, version in enumerate(versions):
-        build_wheel(tmp_path / "nights", version, behaviour="old" if place < 37 else "new")
+    for number, version in enumerate(versions):
+        build_wheel(tmp_path / "nights", version, behaviour="old" if number < 37 else "new")
     with serve(tmp_path / "nights") as index:
         text = f'[axes]\ntorch = [">=0"]\n[build.nights]\nindex-url = "{index.url}"\nnightly = true\n'
         (user.folder / "matrix.toml").write_text(text)
@@ -85,20 +85,20 @@ def test_sixty_nightlies_with_holes(user: User, nightlies: tuple[Index, list[str
     """The boundary is found in at most eight installs; asked again nothing runs; what vanished can still be had."""
     index, versions = nightlies
     user.script("repro.py", FAILS_IN_OLD)
-    found = bisect(user, "--matrix", "matrix.toml", build="nights")
-    assert len(versions) == len(found["values"]) == 60
-    assert boundaries(found) == [(versions[36], versions[37], "fix")]
-    assert found["installs"] <= 8
-    assert found["runs"] == user.runs("repro.py") == len(user.records())
-    assert f"fixed in {versions[37]}: last that fails {versions[36]}" in found["said"]
+    answer = bisect(user, "--matrix", "matrix.toml", build="nights")
+    assert len(versions) == len(answer["values"]) == 60
+    assert boundaries(answer) == [(versions[36], versions[37], "fix")]
+    assert answer["installs"] <= 8
+    assert answer["runs"] == user.runs("repro.py") == len(user.records())
+    assert f"fixed in {versions[37]}: last that fails {versions[36]}" in answer["said"]
 
     for wheel in list(index.folder.glob("*.whl"))[10:]:
         wheel.unlink()
     shutil.rmtree(user.folder / ".whichtorch" / "cache")
     again = bisect(user, "--matrix", "matrix.toml", build="nights")
-    assert (again["installs"], again["runs"], user.runs("repro.py")) == (0, 0, found["runs"])
-    assert boundaries(again) == boundaries(found)
-    assert set(again["values"]) >= set(outcomes(found))
+    assert (again["installs"], again["runs"], user.runs("repro.py")) == (0, 0, answer["runs"])
+    assert boundaries(again) == boundaries(answer)
+    assert set(again["values"]) >= set(outcomes(answer))
 
     for complete in (user.folder / ".whichtorch" / "envs").glob("*/complete"):  # evicted
         complete.unlink()
@@ -106,7 +106,7 @@ def test_sixty_nightlies_with_holes(user: User, nightlies: tuple[Index, list[str
     user.script("repro.py", FAILS_IN_OLD + "# another test\n")
     bounds = ("--bad", versions[36], "--good", versions[37])
     anew = bisect(user, "--matrix", "matrix.toml", *bounds, build="nights")
-    assert boundaries(anew) == boundaries(found)
+    assert boundaries(anew) == boundaries(answer)
     assert anew["installs"] == 2
 
 
@@ -114,25 +114,26 @@ def test_json_has_the_promised_form(user: User, wheels: Path) -> None:
     """What --json writes has the names and the kinds of values that other programs rely on."""
     releases(wheels, "on")
     user.script("repro.py", FAILS_IN_OLD)
-    found = bisect(user)
-    assert list(found)[:5] == ["schema", "scenario", "question", "axis", "values"]
-    assert {name: found[name] for name in ("schema", "scenario", "question", "axis", "answer")} == {
+    answer = bisect(user)
+    assert list(answer)[:5] == ["schema", "scenario", "question", "axis", "values"]
+    assert {name: answer[name] for name in ("schema", "scenario", "question", "axis", "answer")} == {
         "schema": 1,
         "scenario": "repro.py",
         "question": "any",
         "axis": "version",
         "answer": "boundary",
     }
-    (one,) = found["boundaries"]
-    assert one["confidence"] > 0.95
-    assert (one["from"], one["to"], one["change"], one["untestable_between"]) == ("9.0.0", "9.1.0", "fix", [])
+    (boundary,) = answer["boundaries"]
+    assert boundary["confidence"] > 0.95
+    assert boundaries(answer) == [("9.0.0", "9.1.0", "fix")]
+    assert boundary["untestable_between"] == []
     wanted = ("value", "outcome", "signature", "k", "n", "reused")
-    assert [[probe[name] for name in wanted] for probe in found["probes"]] == [
+    assert [[probe[name] for name in wanted] for probe in answer["probes"]] == [
         ["9.0.0", "fail", "AssertionError in <module> (repro.py)", 3, 3, 0],
         ["9.1.0", "pass", None, 2, 2, 0],
     ]
-    assert (found["installs"], found["runs"]) == (2, 5)
-    assert found["seconds"] > 0
+    assert (answer["installs"], answer["runs"]) == (2, 5)
+    assert answer["seconds"] > 0
 
 
 def test_an_index_that_dies_half_way(user: User, wheels: Path, index: Index) -> None:
@@ -147,16 +148,16 @@ def test_an_index_that_dies_half_way(user: User, wheels: Path, index: Index) -> 
     said = (user.folder / "output.txt").read_text()
     assert f"the index {index.url} cannot be read: it answers 503" in said
     assert "Traceback" not in said
-    found = answer(user)
-    assert found["answer"] == "inconclusive"
-    (bracket,) = found["boundaries"]
+    answer = written(user)
+    assert answer["answer"] == "inconclusive"
+    (bracket,) = answer["boundaries"]
     assert bracket["untestable_between"] == []
     assert versions.index(bracket["from"]) <= 4 < versions.index(bracket["to"])
     before = user.runs("repro.py")
     index.failing = 0
-    found = bisect(user)
-    assert boundaries(found) == [("9.4.0", "9.5.0", "fix")]
-    assert found["runs"] == user.runs("repro.py") - before
+    answer = bisect(user)
+    assert boundaries(answer) == [("9.4.0", "9.5.0", "fix")]
+    assert answer["runs"] == user.runs("repro.py") - before
 
 
 def test_a_dead_index_at_the_start(user: User) -> None:
@@ -175,11 +176,11 @@ def test_an_untestable_block(user: User, wheels: Path, index: Index) -> None:
     build_wheel(wheels, "9.3.0", behaviour="new")
     index.held, index.at = threading.Event(), "torch-9.3.0"
     user.script("repro.py", FAILS_IN_OLD)
-    found = bisect(user, "--install-timeout", "6")
+    answer = bisect(user, "--install-timeout", "6")
     index.held.set()
-    assert boundaries(found) == [("9.1.0", "9.4.0", "fix")]
-    assert found["boundaries"][0]["untestable_between"] == ["9.2.0", "9.3.0"]
-    assert outcomes(found) == {
+    assert boundaries(answer) == [("9.1.0", "9.4.0", "fix")]
+    assert answer["boundaries"][0]["untestable_between"] == ["9.2.0", "9.3.0"]
+    assert outcomes(answer) == {
         "9.0.0": "fail",
         "9.1.0": "fail",
         "9.2.0": "broken",
@@ -187,38 +188,38 @@ def test_an_untestable_block(user: User, wheels: Path, index: Index) -> None:
         "9.4.0": "pass",
         "9.5.0": "pass",
     }
-    assert "9.3.0-pypi: unbuildable: resolving took longer than 6 s" in found["said"]
-    assert "fixed after 9.1.0 and not after 9.4.0" in found["said"]
+    assert "9.3.0-pypi: unbuildable: resolving took longer than 6 s" in answer["said"]
+    assert "fixed after 9.1.0 and not after 9.4.0" in answer["said"]
 
 
 def test_two_boundaries_are_found_by_default(user: User, wheels: Path) -> None:
     """Good at both bounds, bad between: both changes are told."""
     releases(wheels, "nnoonn")
     user.script("repro.py", FAILS_IN_OLD)
-    found = bisect(user, "--jobs", "2")
-    assert boundaries(found) == [("9.1.0", "9.2.0", "regression"), ("9.3.0", "9.4.0", "fix")]
-    assert "broken in 9.2.0" in found["said"]
-    assert "fixed in 9.4.0" in found["said"]
+    answer = bisect(user, "--jobs", "2")
+    assert boundaries(answer) == [("9.1.0", "9.2.0", "regression"), ("9.3.0", "9.4.0", "fix")]
+    assert "broken in 9.2.0" in answer["said"]
+    assert "fixed in 9.4.0" in answer["said"]
 
 
 def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -> None:
     """Wrong, swapped, missing and single bounds lead to the boundary, and what was done about them is said."""
     releases(wheels, "oobnn")
     user.script("repro.py", FAILS_IN_TWO_WAYS)
-    found = bisect(user)
-    assert boundaries(found) == [("9.1.0", "9.3.0", "fix")]
-    assert found["boundaries"][0]["different_between"] == ["9.2.0"]
-    assert "fails in another way: 9.2.0" in found["said"]
+    answer = bisect(user)
+    assert boundaries(answer) == [("9.1.0", "9.3.0", "fix")]
+    assert answer["boundaries"][0]["different_between"] == ["9.2.0"]
+    assert "fails in another way: 9.2.0" in answer["said"]
     assert boundaries(bisect(user, "--any-failure")) == [("9.2.0", "9.3.0", "fix")]
     swapped = bisect(user, "--good", "9.0", "--bad", "9.4")
-    assert boundaries(swapped) == boundaries(found)
+    assert boundaries(swapped) == boundaries(answer)
     assert "no regression was found; the bounds show a fix instead" in swapped["reasons"]
     assert "not good: 9.0.0: fail, 3 of 3 runs: AssertionError in <module> (repro.py)" in swapped["reasons"]
     missing = bisect(user, "--bad", "9.0.0", "--good", "9.0.5")  # and wrong
-    assert boundaries(missing) == boundaries(found)
+    assert boundaries(missing) == boundaries(answer)
     assert "there is no 9.0.5: 9.1.0 is taken for it" in missing["reasons"]
     assert "note: not good: 9.1.0: fail" in missing["said"]
-    assert boundaries(bisect(user, "--bad", "9.1.0")) == boundaries(found)
+    assert boundaries(bisect(user, "--bad", "9.1.0")) == boundaries(answer)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -228,11 +229,11 @@ def test_a_flaky_hang(user: User, wheels: Path) -> None:
     hangs = "NOTE\nimport time, torch\nruns = len(open(__file__ + '.runs').readlines())\n"
     hangs += "if torch.behaviour == 'old' and runs % 3:\n    time.sleep(3600)\n"
     user.script("repro.py", hangs)
-    found = bisect(user, "--timeout", "2")
-    assert boundaries(found) == [("9.1.0", "9.2.0", "fix")]
-    assert found["boundaries"][0]["confidence"] >= 0.95
-    assert outcomes(found) == {"9.0.0": "hang", "9.1.0": "hang", "9.2.0": "pass"}
-    assert any(0 < probe["k"] < probe["n"] for probe in found["probes"])
+    answer = bisect(user, "--timeout", "2")
+    assert boundaries(answer) == [("9.1.0", "9.2.0", "fix")]
+    assert answer["boundaries"][0]["confidence"] >= 0.95
+    assert outcomes(answer) == {"9.0.0": "hang", "9.1.0": "hang", "9.2.0": "pass"}
+    assert any(0 < probe["k"] < probe["n"] for probe in answer["probes"])
 
 
 def test_an_interrupt_keeps_what_is_done(user: User, wheels: Path) -> None:
@@ -253,8 +254,8 @@ def test_an_interrupt_keeps_what_is_done(user: User, wheels: Path) -> None:
     wait_for(lambda: not alive_in(user.folder))
     assert len(user.records()) == 3
     endless.unlink()
-    found = bisect(user, "--jobs", "2")
-    assert boundaries(found) == [("9.1.0", "9.2.0", "fix")]
+    answer = bisect(user, "--jobs", "2")
+    assert boundaries(answer) == [("9.1.0", "9.2.0", "fix")]
     assert user.runs(script) - len(user.records()) in {
         1,
         2,
@@ -278,10 +279,10 @@ def test_kill_nine_at_ten_moments(user: User, wheels: Path, tmp_path: Path) -> N
         kills += process.poll() is None
         process.kill()
         process.wait(PATIENCE)
-    found = bisect(user)
+    answer = bisect(user)
     assert kills == len(MOMENTS) == 10
-    assert boundaries(found) == boundaries(expected) == [("9.2.0", "9.3.0", "fix")]
-    assert outcomes(found) == outcomes(expected)
+    assert boundaries(answer) == boundaries(expected) == [("9.2.0", "9.3.0", "fix")]
+    assert outcomes(answer) == outcomes(expected)
     assert len(user.records()) == len(undisturbed.records())
     assert user.runs(script) <= undisturbed.runs("repro.py") + kills
     wait_for(lambda: not alive_in(user.folder))

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from matrix.cli import options, sources
+from matrix.bisect.axis import AxisName
+from matrix.cli import options
+from matrix.cli.bisect import check_options
 from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import UsageError
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
@@ -19,10 +21,10 @@ from tests.wheels import build_wheel
 
 def history(folder: Path, commits: int, fixed: int, builds: dict[int, str]) -> Repository:
     """Return a history in which one commit fixes torch, and some cannot be built."""
-    made = Repository.at(folder)
+    repository = Repository.at(folder)
     for number in range(commits):
-        made.commit("old" if number < fixed else "new", builds.get(number, BUILDS))
-    return made
+        repository.commit("old" if number < fixed else "new", builds.get(number, BUILDS))
+    return repository
 
 
 @pytest.fixture
@@ -33,13 +35,13 @@ def little(tmp_path: Path) -> Repository:
 
 def bisect_git(repository: Repository, script: str, first: str = "true") -> list[str]:
     """Return the command that finds what fixed a script."""
-    options = ["--git", str(repository.folder), "--build-command", repository.command(first), "--json", "found.json"]
+    options = ["--git", str(repository.folder), "--build-command", repository.command(first), "--json", "answer.json"]
     bounds = ["--bad", repository.commits[0], "--good", "main"]
     return ["bisect", script, *options, *bounds]
 
 
-def found(user: User) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads((user.folder / "found.json").read_text())
+def written(user: User) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads((user.folder / "answer.json").read_text())
     return answer
 
 
@@ -55,7 +57,7 @@ def test_commit_that_fixed_it_is_named(user: User, tmp_path: Path) -> None:
     ended = user.run(*bisect_git(repository, script))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     before, after = repository.commits[11:13]
-    answer = found(user)
+    answer = written(user)
     (boundary,) = answer["boundaries"]
     assert (answer["axis"], answer["answer"]) == ("commit", "boundary")
     assert (boundary["from"], boundary["to"], boundary["change"]) == (before, after, "fix")
@@ -65,9 +67,9 @@ def test_commit_that_fixed_it_is_named(user: User, tmp_path: Path) -> None:
     assert repository.state == ("main", "")
     builds, runs = repository.built, user.runs("repro.py")
     again = user.run(*bisect_git(repository, script))
-    assert found(user)["boundaries"] == answer["boundaries"]
+    assert written(user)["boundaries"] == answer["boundaries"]
     assert (repository.built, user.runs("repro.py")) == (builds, runs), again.stdout
-    assert (found(user)["installs"], found(user)["runs"]) == (0, 0)
+    assert (written(user)["installs"], written(user)["runs"]) == (0, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -87,7 +89,7 @@ def test_stopped_during_a_build_it_goes_on_later(user: User, little: Repository,
     gate.touch()
     ended = user.run(*command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert found(user)["boundaries"][0]["to"] == little.commits[5]
+    assert written(user)["boundaries"][0]["to"] == little.commits[5]
     assert little.state == ("main", "")
     first, second, stopped = little.built[:3]
     assert (first in little.built[3:], second in little.built[3:]) == (False, False)
@@ -98,9 +100,9 @@ def test_configs_are_told_apart(user: User) -> None:
     """Each config is tried once, the failing ones again, and what they have in common is said."""
     script = user.script("repro.py", "NOTE\nimport os\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'threads'\n")
     options = ["--axis", "config", "--config", "default,single-thread", "--config", "no-compile-threads"]
-    ended = user.run("bisect", script, *options, "--json", "found.json", "--jobs", "2", "--report", "found.md")
+    ended = user.run("bisect", script, *options, "--json", "answer.json", "--jobs", "2", "--report", "report.md")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    answer = found(user)
+    answer = written(user)
     assert answer["groups"] == {
         "good": ["single-thread"],
         "bad": ["default", "no-compile-threads"],
@@ -110,7 +112,7 @@ def test_configs_are_told_apart(user: User) -> None:
     assert (answer["answer"], answer["installs"]) == ("boundary", 1)
     assert answer["common"] == {"torch": "9.2.0", "build": "pypi", "python": answer["common"]["python"]}
     assert "fails with default, no-compile-threads; passes with single-thread" in ended.stdout
-    report = (user.folder / "found.md").read_text()
+    report = (user.folder / "report.md").read_text()
     assert report.startswith("## `repro.py` fails with default, no-compile-threads\n")
     assert user.runs("repro.py") == 7
 
@@ -123,9 +125,9 @@ def test_builds_are_told_apart(user: User, tmp_path: Path) -> None:
     (user.folder / "matrix.toml").write_text(f'[axes]\ntorch = ["latest"]\n{tables}')
     script = user.script("repro.py", FAILS_IN_OLD)
     options = ["--matrix", "matrix.toml", "--axis", "build", "--build", "one,two,three"]
-    ended = user.run("bisect", script, *options, "--json", "found.json")
+    ended = user.run("bisect", script, *options, "--json", "answer.json")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert found(user)["groups"] == {"good": ["two"], "bad": ["one"], "different": [], "untestable": ["three"]}
+    assert written(user)["groups"] == {"good": ["two"], "bad": ["one"], "different": [], "untestable": ["three"]}
     assert "fails with one; passes with two; could not be tested with three" in ended.stdout
 
 
@@ -133,9 +135,9 @@ def test_one_python_alone_can_be_compared_with_nothing(user: User) -> None:
     """Where all but one value cannot be tested the answer is inconclusive, and says why."""
     script = user.script("repro.py", FAILS_IN_OLD)
     own = DEFAULT_PYTHON
-    ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "found.json")
+    ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "answer.json")
     assert ended.returncode == 4, ended.stdout + ended.stderr
-    assert found(user)["groups"]["untestable"] == ["3.99"]
+    assert written(user)["groups"]["untestable"] == ["3.99"]
     assert "Python 3.99" in ended.stdout
 
 
@@ -165,20 +167,28 @@ def test_only_the_searched_axis_may_have_several_values(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((None, "make", None, None), "--build-command is for a git history"),
-        ((None, None, Path("python"), None), "--interpreter is for a git history"),
-        ((Path(), None, None, None), "a commit needs to be built"),
+        (["--build-command"], "--build-command is for a git history"),
+        (["--interpreter"], "--interpreter is for a git history"),
+        (["--git"], "a commit needs to be built"),
+        (["--torch", "--axis", "--git", "--build-command"], "--torch and --axis cannot go with --git"),
     ],
 )
-def test_history_and_how_to_build_it_belong_together(given: tuple[Any, ...], message: str) -> None:
+def test_history_and_how_to_build_it_belong_together(given: list[str], message: str) -> None:
     """One without the other is a mistake, and so are other axes beside it."""
     with pytest.raises(UsageError, match=message):
-        sources.source_of(*given)
+        check_options(AxisName.VERSION, given)
 
 
-def test_other_axes_cannot_go_with_a_history() -> None:
-    """What a search of commits would not look at is refused instead of passed over."""
-    source = sources.source_of(Path(), "make", None, None)
-    sources.check_alone(source, {"--torch": None, "--axis": False})
-    with pytest.raises(UsageError, match="--torch and --axis cannot go with --git"):
-        sources.check_alone(source, {"--torch": ["2.11.0"], "--axis": True})
+@pytest.mark.parametrize(
+    ("axis", "given", "searched"),
+    [
+        (AxisName.VERSION, [], AxisName.VERSION),
+        (AxisName.CONFIG, ["--axis"], AxisName.CONFIG),
+        (AxisName.VERSION, ["--good-lock", "--bad-env"], AxisName.LOCK),
+        (AxisName.VERSION, ["--git", "--build-command", "--good", "--bad"], AxisName.COMMIT),
+    ],
+)
+def test_options_choose_the_axis(axis: AxisName, given: list[str], searched: AxisName) -> None:
+    """Each axis is named by --axis, or chosen by options of its own; each can be searched."""
+    assert check_options(axis, given) is searched
+    assert callable(searched.search)

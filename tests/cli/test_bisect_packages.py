@@ -60,26 +60,26 @@ def test_the_day_and_the_package_that_broke_it_are_found(user: User, index: Inde
         day = DAYS.get("-".join(wheel.name.split("-")[:2]), "2026-03-01")
         index.uploaded[wheel.name] = f"{day}T12:00:00Z"
     user.script("repro.py", SCRIPT)
-    asked = ("--axis", "date", "--since", "2026-03-02", "--until", "2026-03-25", "--torch", "9.1.0")
-    found = bisect(user, *asked)
-    assert [(one["from"], one["to"], one["change"]) for one in found["boundaries"]] == [
+    arguments = ("--axis", "date", "--since", "2026-03-02", "--until", "2026-03-25", "--torch", "9.1.0")
+    answer = bisect(user, *arguments)
+    assert [(boundary["from"], boundary["to"], boundary["change"]) for boundary in answer["boundaries"]] == [
         ("2026-03-11", "2026-03-12", "regression")
     ]
-    assert found["changes"] == ["numpy 2.2.6 -> 2.3.0"]
-    assert found["differing"] == 2
+    assert answer["changes"] == ["numpy 2.2.6 -> 2.3.0"]
+    assert answer["differing"] == 2
     said = (user.folder / "said.txt").read_text()
     assert "it takes numpy 2.2.6 -> 2.3.0; one other change does not matter" in said
     runs = user.runs("repro.py")
-    again = bisect(user, *asked)
+    again = bisect(user, *arguments)
     assert (again["installs"], again["runs"], user.runs("repro.py")) == (0, 0, runs)
-    assert again["changes"] == found["changes"]
+    assert again["changes"] == answer["changes"]
 
 
 def test_an_index_that_tells_no_days_is_named_as_the_reason(user: User) -> None:
     """Where the index publishes no upload times the answer is inconclusive, and says why."""
     user.script("repro.py", SCRIPT)
-    asked = ("--axis", "date", "--since", "2026-03-02", "--until", "2026-03-25", "--torch", "9.1.0")
-    ended = user.run("bisect", "repro.py", "--build", "pypi", *asked)
+    arguments = ("--axis", "date", "--since", "2026-03-02", "--until", "2026-03-25", "--torch", "9.1.0")
+    ended = user.run("bisect", "repro.py", "--build", "pypi", *arguments)
     assert ended.returncode == 4, ended.stdout + ended.stderr
     assert "inconclusive" in ended.stdout
     assert "as of 2026-03-02, resolving failed" in ended.stdout
@@ -98,9 +98,9 @@ def locks(user: User) -> tuple[str, ...]:
 def test_the_one_package_of_many_that_matters_is_found(user: User) -> None:
     """Six packages differ, one decides; a second time nothing is installed and nothing runs."""
     user.script("repro.py", SCRIPT)
-    found = bisect(user, *locks(user))
-    assert (found["answer"], found["changes"], found["along"]) == ("boundary", ["numpy 2.2.6 -> 2.3.0"], [])
-    assert found["differing"] == 6
+    answer = bisect(user, *locks(user))
+    assert (answer["answer"], answer["changes"], answer["along"]) == ("boundary", ["numpy 2.2.6 -> 2.3.0"], [])
+    assert answer["differing"] == 6
     runs = user.runs("repro.py")
     again = bisect(user, *locks(user))
     assert (again["installs"], again["runs"], user.runs("repro.py")) == (0, 0, runs)
@@ -109,8 +109,8 @@ def test_the_one_package_of_many_that_matters_is_found(user: User) -> None:
 def test_packages_that_pin_each_other_are_changed_together(user: User) -> None:
     """Torch decides, and takes along the library that it pins."""
     user.script("repro.py", "NOTE\nimport torch\nassert torch.__version__ == '9.1.0'\n")
-    found = bisect(user, *locks(user))
-    assert (found["changes"], found["along"]) == (["torch 9.1.0 -> 9.2.0"], ["cublas 12.1 -> 13.1"])
+    answer = bisect(user, *locks(user))
+    assert (answer["changes"], answer["along"]) == (["torch 9.1.0 -> 9.2.0"], ["cublas 12.1 -> 13.1"])
     assert "which cannot be had without cublas 12.1 -> 13.1" in (user.folder / "said.txt").read_text()
 
 
@@ -120,15 +120,15 @@ def test_two_packages_that_only_break_it_together_are_both_told(user: User) -> N
         "repro.py",
         "NOTE\nimport numpy, idna\nassert not (numpy.__version__ == '2.3.0' and idna.__version__ == '3.7')\n",
     )
-    found = bisect(user, *locks(user))
-    assert found["changes"] == ["idna 3.6 -> 3.7", "numpy 2.2.6 -> 2.3.0"]
+    answer = bisect(user, *locks(user))
+    assert answer["changes"] == ["idna 3.6 -> 3.7", "numpy 2.2.6 -> 2.3.0"]
 
 
 def test_locks_that_do_not_differ_in_outcome_have_no_culprit(user: User) -> None:
     """Where both pass, the packages are not it, and only the two locks were tried."""
     user.script("repro.py", "NOTE\n")
-    found = bisect(user, *locks(user))
-    assert (found["answer"], found["changes"], len(found["probes"])) == ("none", [], 2)
+    answer = bisect(user, *locks(user))
+    assert (answer["answer"], answer["changes"], len(answer["probes"])) == ("none", [], 2)
 
 
 def test_the_environment_of_a_python_is_one_side(user: User, tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_the_environment_of_a_python_is_one_side(user: User, tmp_path: Path) -> 
     sides = ("--good-env", str(good), "--bad-lock", "bad.txt")
     if any(name.startswith("2.3") for name in versions):
         sides = ("--good-lock", "good.txt", "--bad-env", str(good))
-    found = bisect(user, *sides)
-    assert found["changes"] == ["numpy 2.2.6 -> 2.3.0"]
+    answer = bisect(user, *sides)
+    assert answer["changes"] == ["numpy 2.2.6 -> 2.3.0"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from matrix.bisect.bisection import Bisection, Boundary, Probe, Searched
+from matrix.bisect.axis import AxisName
+from matrix.bisect.bisection import Bisection, Boundary, Probe
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Night
@@ -274,7 +275,7 @@ def bisection() -> Bisection:
     return Bisection(
         scenario=name,
         question=Find.ANY,
-        axis=Searched.VERSION,
+        axis=AxisName.VERSION,
         values=values,
         common={"build": "cpu", "python": "3.11", "config": "default"},
         reference=(Outcome.FAIL, "RuntimeError in merge_devices (fake_tensor.py)"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.bisection import Bisection, Boundary, Probe, Searched
+from matrix.bisect.axis import AxisName
+from matrix.bisect.bisection import Bisection, Boundary, Probe
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchVerdict
 from matrix.model import Cell, Environment, Outcome
 from reports.bisection_text import bisection_lines, cost
@@ -41,7 +42,7 @@ def bisection(letters: str, kind: AnswerKind = AnswerKind.BOUNDARY, **fields: An
     given: dict[str, Any] = {
         "scenario": "repro.py",
         "question": Find.ANY,
-        "axis": Searched.VERSION,
+        "axis": AxisName.VERSION,
         "values": VALUES,
         "common": {"build": "cpu", "python": "3.11", "config": "default"},
         "reference": (Outcome.HANG, "stuck in take (repro.py)"),

@@ -1,59 +1,59 @@
-"""Days as an axis: the same requirements, resolved as of each of them."""
+"""Days as an axis: the same requirements, resolved as of each day; then the package whose release mattered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from matrix.bisect.axes.locks import pins_in
+from matrix.bisect.axes.packages import Isolator, Lock, base_request, locked_request
+from matrix.bisect.axes.versions import common
+from matrix.bisect.axis import Axis, AxisName
+from matrix.bisect.driver import search_between
+from matrix.bisect.ledger import workbench
+from matrix.bisect.request import day_named
+from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.environments.commander import InstallError
-from matrix.environments.resolution import locked_versions
+from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
 from matrix.errors import UsageError
-from matrix.model import Build, Config, Request
 
 if TYPE_CHECKING:
-    import threading
+    from matrix.bisect.bisection import Bisection
+    from matrix.bisect.request import SearchRequest
+    from matrix.environments.provider import Resolver, ResolvingEnvironments
+    from matrix.events import Show
+    from matrix.model import Request
 
-    from matrix.environments.provider import Resolver
+# installed with torch: it uses both if they are there, and not every release declares them
+COMPANIONS = ("numpy", "setuptools")
 
 
-@dataclass(slots=True, kw_only=True)
-class Days:
-    """The days from one to another, both included; what a day means is resolved when it is first asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Days(Axis):
+    """Days in a row; what a day means is resolved when it is first needed."""
 
-    since: date
-    until: date
     requirements: tuple[str, ...]  # as a user would give them to pip
-    python: str
-    build: Build
-    config: Config
-    cache: Resolver
+    base: Request  # its Python, build and config
+    resolver: Resolver
     _resolved: dict[int, Request] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        """What is searched."""
-        return "date"
+    def request(self, position: int) -> Request:
+        """Return the request for what the index had at the end of a day (UTC).
 
-    @property
-    def values(self) -> tuple[str, ...]:
-        """The days, "2026-11-01" and so on."""
-        return tuple(
-            (self.since + timedelta(days=after)).isoformat() for after in range((self.until - self.since).days + 1)
-        )
-
-    def request(self, position: int, cancelled: threading.Event | None = None) -> Request:
-        """Return the request for what could be had by the end of a day (UTC).
-
-        Two days with the same lock ask for the same environment, so that it is installed and run once.
+        Two days with the same lock mean the same environment, which is installed and run once.
         """
         if position not in self._resolved:
-            before = f"{self.since + timedelta(days=position + 1)}T00:00:00Z"
+            build, python = self.base.build, self.base.python
+            before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
             try:
-                lock = self.cache.locked(self.requirements, self.build, self.python, before=before, cancelled=cancelled)
+                lock = self.resolver.locked(self.requirements, build, python, before=before)
             except InstallError as error:
-                return self._request(problem=f"as of {self.values[position]}, {error.reason}")
-            self._resolved[position] = self._request(lock)
+                return locked_request((), self.base, problem=f"as of {self.values[position]}, {error.reason}")
+            self._resolved[position] = locked_request(lock, self.base)
         return self._resolved[position]
 
     def known_request(self, position: int) -> Request | None:
@@ -61,27 +61,60 @@ class Days:
         return self._resolved.get(position)
 
     def nearest(self, value: str) -> int:
-        """Return the position of a day, of the nearest bound for one outside."""
-        day = day_named(value)
-        return min(max((day - self.since).days, 0), (self.until - self.since).days)
-
-    def _request(self, lock: tuple[str, ...] = (), problem: str | None = None) -> Request:
-        return locked_request(lock, self.python, self.build, self.config, problem=problem)
+        """Return the position of a day; of the first or last one for a day outside."""
+        days = (day_named(value) - date.fromisoformat(self.values[0])).days
+        return min(max(days, 0), len(self.values) - 1)
 
 
-def locked_request(
-    lock: tuple[str, ...], python: str, build: Build, config: Config, *, problem: str | None = None
-) -> Request:
-    """Return the request for exactly what a lock pins. One without torch is a problem told there."""
-    torch = locked_versions("\n".join(lock)).get("torch", "")
-    if not torch and problem is None:
-        problem = "torch is not among the packages"
-    return Request(torch=torch, python=python, build=build, config=config, lock=lock, problem=problem)
+def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> Bisection:
+    """Find the day whose releases changed the outcome, then the package among them."""
+    assert request.days is not None
+    since, until = request.days
+    if until > datetime.now(UTC).date():
+        raise UsageError(f"{until} is yet to come")
+    if since >= until:
+        raise UsageError(f"--since {since} is not before --until {until}")
+    base = base_request(request)
+    requirements = _requirements(request)
+    values = tuple((since + timedelta(days=after)).isoformat() for after in range((until - since).days + 1))
+    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, resolver=cache)
+    with workbench(request, cache, show) as bench:
+        days = search_between(request, axis, bench)
+        days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})
+        boundary = days.boundaries[-1] if days.boundaries else None
+        if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact:
+            return days
+        before, after = (
+            Lock(label=day, pins=pins_in(axis.request(axis.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
+        )
+        isolator = Isolator(request=request, bench=bench, resolver=cache, start=before, end=after, base=base)
+        packages = isolator.run()
+    is_answered = packages.answer is AnswerKind.BOUNDARY
+    return days.model_copy(
+        update={
+            "changes": packages.changes if is_answered else (),
+            "along": packages.along if is_answered else (),
+            "differing": packages.differing,
+            "reasons": (*days.reasons, *packages.reasons),
+            "installs": packages.installs,
+            "runs": days.runs + packages.runs,
+            "seconds": packages.seconds,
+        }
+    )
 
 
-def day_named(text: str) -> date:
-    """Return the day that "2026-11-01" means; raises UsageError."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
+def _requirements(request: SearchRequest) -> tuple[str, ...]:
+    """Return what a user would give pip: torch within its specifier, the file's and their own requirements."""
+    specs = request.file.axes.torch
+    (spec,) = specs if len(specs) == 1 else ("",)
+    if spec == EVERY_RELEASE:
+        torch = "torch"
+    elif is_exact_version(spec):
+        torch = f"torch=={spec}"
+    elif spec[:1] in set("<>=!~"):
+        torch = f"torch{spec}"
+    else:
+        raise UsageError(f"--torch {' '.join(specs)} is no requirement", hint="write a version, or '>=2.9,<2.13'")
+    requirements = (torch, *request.file.requirements, *request.requirements)
+    names = {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
+    return (*requirements, *(name for name in COMPANIONS if name not in names))

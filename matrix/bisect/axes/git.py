@@ -1,4 +1,4 @@
-"""A git checkout that a search borrows: `git bisect` chooses and checks out, and it is given back as it was."""
+"""A git checkout that a search borrows: `git bisect` chooses and checks out commits; at the end all is as it was."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from matrix.errors import PreventedError, UsageError
 from matrix.process.marks import mark_for, owner_is_dead
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GIT_TIMEOUT = 900.0  # seconds: to check out 20,000 files on a network drive
 MARKER = "WHICHTORCH_BISECT"  # in the git folder, while a search of ours uses the checkout
+ONLY_SKIPPED_LEFT = 2  # exit code of `git bisect`: every commit that it could ask for is skipped
 BAD_MERGE_BASE = 3  # exit code of `git bisect`: the change was undone on the line of the older bound
 _GITHUB = re.compile(r"github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
 _LINE = "--format=%H%x09%P%x09%s"
@@ -29,8 +30,8 @@ _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set w
 class GitError(PreventedError):
     """A git command failed."""
 
-    def __init__(self, command: str, folder: Path, code: int, said: str) -> None:
-        super().__init__(f"`git {command}` failed in {folder}: {said or f'exit code {code}'}")
+    def __init__(self, command: str, folder: Path, code: int, explanation: str) -> None:
+        super().__init__(f"`git {command}` failed in {folder}: {explanation or f'exit code {code}'}")
         self.code = code
 
 
@@ -44,7 +45,7 @@ class Commit:
 
     @classmethod
     def read(cls, line: str) -> Commit:
-        """Return what a line of `git log` in our format says."""
+        """Read a line of `git log` in our format."""
         commit, parents, subject = line.split("\t", 2)
         return cls(hash=commit, parents=tuple(parents.split()), subject=subject)
 
@@ -57,7 +58,7 @@ class Checkout:
 
     @classmethod
     def at(cls, folder: Path) -> Checkout:
-        """Return the checkout that holds a folder; raises UsageError where none does."""
+        """Return the checkout that holds a folder; raises UsageError if there is none."""
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder}", hint="name a git checkout with --git")
         try:
@@ -69,7 +70,7 @@ class Checkout:
     def git(self, *arguments: str) -> str:
         """Return what a git command prints; raises GitError with its explanation where it fails."""
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        # to files: a hook's grandchild may hold a pipe open
+        # it writes to files, because a hook's grandchild may hold a pipe open
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
                 started = subprocess.Popen(
@@ -79,21 +80,21 @@ class Checkout:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,
-                    start_new_session=True,  # Ctrl-C must not stop a checkout half-way
+                    start_new_session=True,  # Ctrl-C must not interrupt a checkout
                 )
             except OSError as error:
                 raise PreventedError(f"git cannot be run: {error.strerror}", hint="install it") from None
-            code = _ended(started)
-            printed, said = (_text(file) for file in (output, errors))
+            code = _exit_code(started)
+            printed, explained = (_text(file) for file in (output, errors))
         if code:
-            words = " ".join((said or printed).split())
+            words = " ".join((explained or printed).split())
             raise GitError(" ".join(arguments[:2]), self.folder, code, words[:400])
         return printed
 
     # history
 
     def commit(self, revision: str) -> str:
-        """Return the full hash of a revision; raises UsageError for what is none."""
+        """Return the full hash of a revision; raises UsageError for an unknown one."""
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         except GitError:
@@ -106,9 +107,9 @@ class Checkout:
         return self.git("rev-list", "-1", older, f"^{newer}") == ""
 
     def between(self, old: str, new: str) -> list[Commit]:
-        """Return both bounds and all that the newer has and the older lacks, parents before children.
+        """Return both bounds and all commits that only the newer one has, parents before children.
 
-        Where the newer does not descend from the older, the merge bases come first: git tests these, too.
+        If the newer bound does not descend from the older, the merge bases come first, because git tests them, too.
         """
         bases = [base for base in self.git("merge-base", "--all", old, new).split() if base != old]
         ends = self.git("log", "--no-walk=unsorted", _LINE, *bases, old)
@@ -116,16 +117,14 @@ class Checkout:
         return [Commit.read(line) for line in f"{ends}\n{rest}".splitlines()]
 
     def descendants(self, commit: str, newest: str) -> frozenset[str]:
-        """Return what lies on a way from one commit to another, without the first one."""
+        """Return the commits on any path from one commit to another, without the first one."""
         return frozenset(self.git("rev-list", "--ancestry-path", f"{commit}..{newest}").split())
 
     def compare_link(self, first: str, last: str) -> str | None:
-        """Return where the commits between two can be read, None where the history is not GitHub's."""
-        for line in self.git("remote", "-v").splitlines():
-            found = _GITHUB.search(line.split()[1])
-            if found:
-                return f"https://github.com/{found['owner']}/{found['name']}/compare/{first}...{last}"
-        return None
+        """Return a link to the commits between two, None if no remote is on GitHub."""
+        remotes = (_GITHUB.search(line.split()[1]) for line in self.git("remote", "-v").splitlines())
+        remote = next(filter(None, remotes), None)
+        return remote and f"https://github.com/{remote['owner']}/{remote['name']}/compare/{first}...{last}"
 
     # the work tree
 
@@ -136,66 +135,66 @@ class Checkout:
 
     @property
     def changed(self) -> list[str]:
-        """Tracked files with changes that are not committed; submodules are the build command's business."""
+        """Tracked files with uncommitted changes; submodules are left to the build command."""
         return self.git("diff", "HEAD", "--name-only", "--ignore-submodules=all").splitlines()
 
     def go_to(self, commit: str) -> None:
-        """Check a commit out, unless it is."""
+        """Check a commit out, unless it is checked out already."""
         if self.head != commit:
             self.discard()
             self.git("checkout", "--quiet", "--detach", commit)
 
     def discard(self) -> None:
-        """Undo what a build changed in tracked files: it would keep git from going on.
+        """Undo changes to tracked files, by a build: git would not check out another commit over them.
 
-        A patch stays in the git folder, because it may have been the user who changed them meanwhile.
+        They are kept as a patch in the git folder, because it may have been the user who made them.
         """
         if self.changed:
-            patch = self._git_path(f"whichtorch-discarded-{self.head[:10]}.patch")
+            patch = self.git_path(f"whichtorch-discarded-{self.head[:10]}.patch")
             self.git("diff", "HEAD", "--binary", f"--output={patch}")
             self.git("reset", "--quiet", "--hard")
 
     # git bisect
 
     def restart(self, old: str, new: str) -> None:
-        """Begin a bisection, or begin it again with what was said of its commits forgotten."""
+        """Begin a bisection, or begin it again without the marks of its commits."""
         self.discard()
         self.git("bisect", "start")
-        self.say("new", new)
-        self.say("old", old)
+        self.mark("new", new)
+        self.mark("old", old)
 
-    def say(self, term: str, commit: str) -> None:
-        """Tell git what a commit is: "old", "new" or "skip". It checks out the next one; GitError has its code."""
+    def mark(self, term: str, commit: str) -> None:
+        """Mark a commit as "old", "new" or "skip"; git checks out the next one. Raises GitError."""
         self.discard()
         try:
             self.git("bisect", term, commit)
         except GitError as error:
-            only_skipped = error.code == 2
-            if not only_skipped:
+            if error.code != ONLY_SKIPPED_LEFT:
                 raise
 
     @property
     def suspects(self) -> list[str]:
-        """The commits that may be the first new one, oldest first; one of them once it is found."""
+        """The commits that may be the first new one, oldest first; a single one once it is found."""
         known_old = "--glob=refs/bisect/old-*"
         return self.git("rev-list", "--topo-order", "--reverse", "refs/bisect/new", "--not", known_old).split()
 
     @property
     def newest(self) -> str:
-        """The oldest commit so far that is new."""
+        """The oldest commit that is known to be new."""
         return self.git("rev-parse", "refs/bisect/new")
 
-    def _git_path(self, name: str) -> Path:
+    def git_path(self, name: str) -> Path:
+        """Return the path of a file in the git folder."""
         return self.folder / self.git("rev-parse", "--git-path", name)
 
 
 @contextmanager
 def borrowed(checkout: Checkout, home: Path) -> Iterator[None]:
-    """Have a checkout for a search, and give it back on the branch or commit it was on.
+    """Use a checkout for a search, and end on the branch or commit that was checked out.
 
-    Raises UsageError where it is the user's own at the moment. What a killed search left is put right first.
+    Raises UsageError if the user is at work in it. What a killed search left is cleaned up first.
     """
-    marker = checkout._git_path(MARKER)
+    marker = checkout.git_path(MARKER)
     refuse(checkout)
     if marker.exists():
         _give_back(checkout, marker)
@@ -208,33 +207,33 @@ def borrowed(checkout: Checkout, home: Path) -> Iterator[None]:
 
 
 def refuse(checkout: Checkout) -> None:
-    """Raise UsageError where a checkout has changes or a bisection that are not ours."""
-    marker = checkout._git_path(MARKER)
+    """Raise UsageError if a checkout has changes or a bisection of the user's, or another search uses it."""
+    marker = checkout.git_path(MARKER)
     if marker.exists():
         if owner_is_dead(marker.read_text(encoding="utf-8")):
             return
         raise UsageError(f"another search uses {checkout.folder}", hint="wait for its end, or use `git worktree add`")
-    if checkout._git_path("BISECT_START").exists():
+    if checkout.git_path("BISECT_START").exists():
         hint = "end it with `git bisect reset`, or use another checkout, as by `git worktree add`"
         raise UsageError(f"a git bisect is in progress in {checkout.folder}", hint=hint)
     changed = checkout.changed
     if changed:
-        few = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
+        first = ", ".join(changed[:3]) + (", ..." if len(changed) > 3 else "")
         hint = "commit or stash them, or use another checkout, as by `git worktree add`"
-        raise UsageError(f"{checkout.folder} has changes that are not committed: {few}", hint=hint)
+        raise UsageError(f"{checkout.folder} has changes that are not committed: {first}", hint=hint)
 
 
 def _give_back(checkout: Checkout, marker: Path) -> None:
-    """End our bisection; until that is done the marker stays, so that the next search does it."""
-    if checkout._git_path("BISECT_START").exists():
+    """End our bisection. The marker goes last, so that after a kill the next search does the rest."""
+    if checkout.git_path("BISECT_START").exists():
         checkout.discard()
         checkout.git("bisect", "reset")
     marker.unlink(missing_ok=True)
 
 
-def _ended(started: subprocess.Popen[bytes]) -> int:
-    """Return the exit code of a git command, killed where it takes too long, but not by an interrupt."""
-    # waiting with a timeout would poll, for up to 50 ms longer than it takes
+def _exit_code(started: subprocess.Popen[bytes]) -> int:
+    """Wait for a git command, also when interrupted; kill it after GIT_TIMEOUT."""
+    # Popen.wait with a timeout would poll, and so take up to 50 ms longer
     timer = threading.Timer(GIT_TIMEOUT, started.kill)
     timer.start()
     try:
@@ -246,6 +245,6 @@ def _ended(started: subprocess.Popen[bytes]) -> int:
         timer.cancel()
 
 
-def _text(file: object) -> str:
-    file.seek(0)  # type: ignore[attr-defined]
-    return str(file.read().decode(errors="replace")).strip()  # type: ignore[attr-defined]
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace").strip()

@@ -12,25 +12,12 @@ from packaging.version import InvalidVersion, Version
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     Pins = Mapping[str, str]  # name -> "==2.3.0" or "@ https://…/x.whl"
 
 INSTALLERS = frozenset({"pip", "uv", "whichtorch"})  # say nothing about a script
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackageSet:
-    """One of two sets of packages: a lock file, or the environment of a Python."""
-
-    lock: Path | None = None
-    python: Path | None = None
-
-    @property
-    def label(self) -> str:
-        """What a user calls it."""
-        return str(self.lock if self.lock is not None else self.python)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +29,15 @@ class PackageChange:
     bad: str | None
 
     def __str__(self) -> str:
-        return f"{self.name} {_shown(self.good)} -> {_shown(self.bad)}"
+        good, bad = ("none" if pin is None else pin.removeprefix("==") for pin in (self.good, self.bad))
+        return f"{self.name} {good} -> {bad}"
 
 
-def read_lock(path: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+def read_lock(path: Path) -> dict[str, str]:
     """Return the pins of a file in pip freeze or requirements format, by normalised name.
 
-    Lines whose marker does not hold in `environment` are left out, options and hashes passed over. Raises
-    UsageError that names every line that pins nothing.
+    Lines whose marker does not hold here are left out; options and hashes are ignored. Raises UsageError that names
+    every line that pins nothing.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -65,7 +53,7 @@ def read_lock(path: Path, environment: Mapping[str, str] | None = None) -> dict[
         except InvalidRequirement:
             mistakes.append(f"{path}:{number}: {line!r} is no requirement that another environment could be given")
             continue
-        if requirement.marker is not None and not requirement.marker.evaluate(dict(environment or {})):
+        if requirement.marker is not None and not requirement.marker.evaluate():
             continue
         pin = _pin_of(requirement)
         if pin is None:
@@ -79,19 +67,19 @@ def read_lock(path: Path, environment: Mapping[str, str] | None = None) -> dict[
     return pins
 
 
-def _lines(text: str) -> Iterable[tuple[int, str]]:
-    """Yield the lines that say something, with their numbers; continued ones as one, without hashes."""
-    held, first = "", 0
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that say something, with their numbers; continued lines are joined, without hashes."""
+    joined, first = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split(" #")[0].strip()
         if line.startswith("#"):
             continue
-        first = first if held else number
-        held += line.removesuffix("\\").strip() + " "
+        first = first if joined else number
+        joined += line.removesuffix("\\").strip() + " "
         if line.endswith("\\"):
             continue
-        kept = held.split(" --hash")[0].strip()
-        held = ""
+        kept = joined.split(" --hash")[0].strip()
+        joined = ""
         if kept:
             yield first, kept
 
@@ -107,7 +95,7 @@ def _pin_of(requirement: Requirement) -> str | None:
 def pins_in(lock: Iterable[str]) -> dict[str, str]:
     """Return the pins of exact lines, "name==version" or "name @ url", by normalised name."""
     requirements = map(Requirement, lock)
-    pins = ((canonicalize_name(one.name), _pin_of(one)) for one in requirements)
+    pins = ((canonicalize_name(requirement.name), _pin_of(requirement)) for requirement in requirements)
     return {name: pin for name, pin in pins if pin is not None}
 
 
@@ -117,59 +105,53 @@ def pins_of(packages: Mapping[str, str]) -> dict[str, str]:
 
 
 def differences(good: Pins, bad: Pins) -> tuple[PackageChange, ...]:
-    """Return what two locks differ in: torch last, since it is dear to change, and what installs packages not."""
+    """Return what two locks differ in, without installers; torch comes last, because changing it takes longest."""
     names = sorted((good.keys() | bad.keys()) - INSTALLERS, key=lambda name: (name == "torch", name))
-    found = (PackageChange(name=name, good=good.get(name), bad=bad.get(name)) for name in names)
-    return tuple(one for one in found if one.good != one.bad)
+    changes = (PackageChange(name=name, good=good.get(name), bad=bad.get(name)) for name in names)
+    return tuple(change for change in changes if change.good != change.bad)
 
 
 def combined(good: Pins, changed: Iterable[PackageChange]) -> tuple[str, ...]:
     """Return the lines of the good lock with some differences taken from the bad one."""
-    pins = {name: pin for name, pin in good.items() if name not in INSTALLERS}
-    for one in changed:
-        pins.pop(one.name, None)
-        if one.bad is not None:
-            pins[one.name] = one.bad
-    return tuple(f"{name} {pin}" if pin.startswith("@") else f"{name}{pin}" for name, pin in sorted(pins.items()))
+    pins: dict[str, str | None] = {name: pin for name, pin in good.items() if name not in INSTALLERS}
+    pins |= {change.name: change.bad for change in changed}
+    kept = [(name, pin) for name in sorted(pins) if (pin := pins[name]) is not None]
+    return tuple(f"{name} {pin}" if pin.startswith("@") else f"{name}{pin}" for name, pin in kept)
 
 
 def together(
-    found: Iterable[PackageChange],
+    changes: Iterable[PackageChange],
     good_requires: Mapping[str, Iterable[str]],
     bad_requires: Mapping[str, Iterable[str]],
     is_active: Callable[[Requirement], bool],
 ) -> dict[str, frozenset[str]]:
     """Return for each difference the others that it cannot be had without, by names, itself included.
 
-    `good_requires` and `bad_requires` say by package what its metadata requires. A package in its bad version
-    that refuses the good version of another takes that one's difference along; and so does one whose good
-    version refuses the bad version of another, the other way round.
+    `good_requires` and `bad_requires` say by package what its metadata requires. If a package in its bad version
+    refuses the good version of another, its change needs the other's change. If a package in its good version
+    refuses the bad version of another, the other's change needs its change.
     """
-    by_name = {one.name: one for one in found}
+    by_name = {change.name: change for change in changes}
     needs: dict[str, set[str]] = {name: {name} for name in by_name}
-    for name, one in by_name.items():
-        if one.bad is not None:
-            for requirement in _active(bad_requires.get(name, ()), is_active):
+    for name, change in by_name.items():
+        if change.bad is not None:
+            for requirement in filter(is_active, map(Requirement, bad_requires.get(name, ()))):
                 other = by_name.get(canonicalize_name(requirement.name))
                 if other is not None and not _accepts(requirement, other.good):
                     needs[name].add(other.name)
-        if one.good is not None:
-            for requirement in _active(good_requires.get(name, ()), is_active):
+        if change.good is not None:
+            for requirement in filter(is_active, map(Requirement, good_requires.get(name, ()))):
                 other = by_name.get(canonicalize_name(requirement.name))
                 if other is not None and not _accepts(requirement, other.bad):
                     needs[other.name].add(name)
     return {name: _reachable(name, needs) for name in needs}
 
 
-def _active(lines: Iterable[str], is_active: Callable[[Requirement], bool]) -> Iterable[Requirement]:
-    return (requirement for requirement in map(Requirement, lines) if is_active(requirement))
-
-
 def _accepts(requirement: Requirement, pin: str | None) -> bool:
     if pin is None:
         return False
     if pin.startswith("@"):
-        return True  # what a URL holds is not known without asking for it
+        return True  # what a URL holds is not known without a download
     try:
         return requirement.specifier.contains(Version(pin.removeprefix("==")), prereleases=True)
     except InvalidVersion:
@@ -177,13 +159,9 @@ def _accepts(requirement: Requirement, pin: str | None) -> bool:
 
 
 def _reachable(name: str, needs: Mapping[str, set[str]]) -> frozenset[str]:
-    found, ahead = {name}, [name]
+    reached, ahead = {name}, [name]
     while ahead:
-        for other in needs[ahead.pop()] - found:
-            found.add(other)
-            ahead.append(other)
-    return frozenset(found)
-
-
-def _shown(pin: str | None) -> str:
-    return "none" if pin is None else pin.removeprefix("==")
+        new = needs[ahead.pop()] - reached
+        reached |= new
+        ahead += new
+    return frozenset(reached)

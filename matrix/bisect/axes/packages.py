@@ -1,163 +1,218 @@
-"""Searches over what is installed with torch: days of the index, and two lock files or environments."""
+"""The packages of two environments as an axis: which of their differences matter, by delta debugging."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from matrix.bisect.axes.days import Days
-from matrix.bisect.axes.isolation import Isolator, Lock
-from matrix.bisect.axes.locks import pins_in, pins_of, read_lock
-from matrix.bisect.axes.releases_axis import bisector, common
-from matrix.bisect.question import workbench
-from matrix.bisect.strategy.evidence import AnswerKind
+from matrix.bisect.axes.locks import PackageChange, combined, differences, pins_of, read_lock, together
+from matrix.bisect.axes.versions import common
+from matrix.bisect.axis import Axis, AxisName
+from matrix.bisect.driver import Bisector
+from matrix.bisect.ledger import Ledger, workbench
+from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
+from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.configs import config_named
-from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
+from matrix.environments.resolution import locked_versions
 from matrix.errors import PreventedError, UsageError
+from matrix.explain.rules import minimal_set
 from matrix.model import Build, Request
-from matrix.plan import matrix_file
 from matrix.plan.planning import EXISTING, expand
 
 if TYPE_CHECKING:
-    from datetime import date
+    from collections.abc import Sequence
 
-    from matrix.bisect.axes.locks import PackageSet, Pins
-    from matrix.bisect.bisection import Bisection
-    from matrix.bisect.question import SearchQuestion
-    from matrix.environments.provider import Environments, ResolvingEnvironments
+    from packaging.requirements import Requirement
+
+    from matrix.bisect.axes.locks import Pins
+    from matrix.bisect.bisection import Bisection, Probe
+    from matrix.bisect.ledger import Workbench
+    from matrix.bisect.request import PackageSet, SearchRequest
+    from matrix.environments.provider import Environments, Resolver, ResolvingEnvironments
     from matrix.events import Show
 
-# with torch in every environment: it uses both where they are there, and declares neither everywhere
-COMPANIONS = ("numpy", "setuptools")
 
-
-def search_days(
-    question: SearchQuestion, since: date, until: date, extra: tuple[str, ...], cache: ResolvingEnvironments, show: Show
-) -> Bisection:
-    """Find the day whose releases, of anything, changed the outcome; then which package's it was."""
-    if until > datetime.now(UTC).date():
-        raise UsageError(f"{until} is yet to come")
-    if since >= until:
-        raise UsageError(f"--since {since} is not before --until {until}")
-    base = _any_request(question)
-    requirements = _requirements(question, extra)
-    days = Days(
-        since=since,
-        until=until,
-        requirements=requirements,
-        python=base.python,
-        build=base.build,
-        config=base.config,
-        cache=cache,
-    )
-    with workbench(question, cache, show) as bench:
-        found = bisector(question, days, bench).run()
-        shared = common(base) | {"requirements": " ".join(requirements)}
-        found = found.model_copy(update={"common": shared})
-        boundary = found.boundaries[-1] if found.boundaries else None
-        if found.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact:
-            return found
-        locks = [
-            Lock(label=day, pins=pins_in(days.request(days.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
-        ]
-        isolated = Isolator(
-            question=question,
-            bench=bench,
-            resolver=cache,
-            start=locks[0],
-            end=locks[1],
-            python=base.python,
-            build=base.build,
-            config=base.config,
-        ).run()
-    told = isolated.answer is AnswerKind.BOUNDARY
-    return found.model_copy(
-        update={
-            "changes": isolated.changes if told else (),
-            "along": isolated.along if told else (),
-            "differing": isolated.differing,
-            "reasons": (*found.reasons, *isolated.reasons),
-            "installs": bench.installs(),
-            "runs": found.runs + isolated.runs,
-            "seconds": round(found.seconds + isolated.seconds, 1),
-        }
-    )
-
-
-def search_locks(
-    question: SearchQuestion, good: PackageSet, bad: PackageSet, cache: ResolvingEnvironments, show: Show
-) -> Bisection:
-    """Find the smallest set of package changes that turns the outcome with one lock into that with another.
+def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> Bisection:
+    """Find the smallest set of package changes that turns the outcome at one lock into that at the other.
 
     Raises UsageError with all that is wrong with both files.
     """
-    base = _any_request(question)
+    assert request.sides is not None
+    base = base_request(request)
     pythons: list[str] = []
-    pins, mistakes = [], []
-    for side in (good, bad):
+    locks: list[Lock] = []
+    mistakes: list[str] = []
+    for side in request.sides:
         try:
-            pins.append(_pins_of_side(side, question, cache, pythons))
+            locks.append(Lock(label=str(side.path), pins=_pins_of_side(side, request, cache, pythons)))
         except UsageError as error:
             mistakes.append(str(error))
     if mistakes:
         raise UsageError("\n".join(mistakes))
-    python = pythons[0] if pythons else base.python
-    with workbench(question, cache, show) as bench:
-        found = Isolator(
-            question=question,
-            bench=bench,
-            resolver=cache,
-            start=Lock(label=good.label, pins=pins[0]),
-            end=Lock(label=bad.label, pins=pins[1]),
-            python=python,
-            build=base.build,
-            config=base.config,
-        ).run()
-    notes = found.reasons
-    if len(set(pythons)) > 1:
-        notes = (f"the two have Python {' and '.join(pythons)}; their packages were compared under {python}", *notes)
-    return found.model_copy(update={"common": common(base) | {"python": python}, "reasons": notes})
+    start, end = locks
+    base = base.model_copy(update={"python": pythons[0]}) if pythons else base
+    with workbench(request, cache, show) as bench:
+        isolator = Isolator(request=request, bench=bench, resolver=cache, start=start, end=end, base=base)
+        bisection = isolator.run()
+    note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
+    notes = (note,) if len(set(pythons)) > 1 else ()
+    return bisection.model_copy(update={"common": common(base), "reasons": (*notes, *bisection.reasons)})
 
 
-def _any_request(question: SearchQuestion) -> Request:
-    """Return a request with the build, Python and config that a question names."""
-    table = question.file.model_dump(by_alias=True)
-    table["axes"] |= {"torch": ["latest"]}
-    request = expand(matrix_file.checked(table, "the options"), cache=question.home / "cache").requests[0]
-    if request.problem is not None:
-        raise PreventedError(request.problem)
-    return request
+def base_request(request: SearchRequest) -> Request:
+    """Return a request for the build, Python and config that a search names, whatever its torch."""
+    file = request.file.with_axes(torch=("latest",), keep_rows=True)
+    base = expand(file, cache=request.home / "cache").requests[0]
+    if base.problem is not None:
+        raise PreventedError(base.problem)
+    return base
 
 
-def _requirements(question: SearchQuestion, extra: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a user would give pip: torch within its specifier, the file's and their own requirements."""
-    specs = question.file.axes.torch
-    (spec,) = specs if len(specs) == 1 else ("",)
-    if spec == EVERY_RELEASE:
-        torch = "torch"
-    elif is_exact_version(spec):
-        torch = f"torch=={spec}"
-    elif spec[:1] in set("<>=!~"):
-        torch = f"torch{spec}"
-    else:
-        raise UsageError(f"--torch {' '.join(specs)} is no requirement", hint="write a version, or '>=2.9,<2.13'")
-    given = (torch, *question.file.requirements, *extra)
-    named = {canonicalize_name(Requirement(one).name) for one in given}
-    return (*given, *(name for name in COMPANIONS if name not in named))
+def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None = None) -> Request:
+    """Return the request for exactly what a lock pins, with the Python, build and config of another request.
+
+    A lock without torch gives a request with a problem.
+    """
+    torch = locked_versions("\n".join(lock)).get("torch", "")
+    if not torch and problem is None:
+        problem = "torch is not among the packages"
+    return Request(torch=torch, python=base.python, build=base.build, config=base.config, lock=lock, problem=problem)
 
 
-def _pins_of_side(side: PackageSet, question: SearchQuestion, cache: Environments, pythons: list[str]) -> Pins:
-    if side.lock is not None:
-        return read_lock(side.lock)
-    assert side.python is not None
-    chosen = config_named("default", question.file.configs)
-    interpreter = side.python.absolute()
-    request = Request(torch="", python="", build=Build(name=EXISTING), config=chosen, interpreter=interpreter)
-    environment = cache.acquire(request)
+def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:
+    """Return what a side pins; add the Python of an environment to `pythons`."""
+    if side.is_lock:
+        return read_lock(side.path)
+    config = config_named("default", request.file.configs)
+    interpreter = side.path.absolute()
+    existing = Request(torch="", python="", build=Build(name=EXISTING), config=config, interpreter=interpreter)
+    environment = cache.acquire(existing)
     if not environment.packages:
-        raise UsageError(f"{side.python}: {environment.reason}")
+        raise UsageError(f"{side.path}: {environment.reason}")
     pythons.append(".".join(environment.python.split(".")[:2]))
     return pins_of(environment.packages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """One side of a comparison."""
+
+    label: str
+    pins: Pins
+
+
+@dataclass(slots=True, kw_only=True)
+class Isolator:
+    """Finds the fewest package changes that turn the outcome at one lock into that at another. Call `run` once."""
+
+    request: SearchRequest
+    bench: Workbench
+    resolver: Resolver
+    start: Lock
+    end: Lock
+    base: Request  # its Python, build and config
+    _turns: dict[frozenset[str], bool] = field(default_factory=dict)  # whether a set of changes turns the outcome
+    _probes: dict[str, Probe] = field(default_factory=dict)
+    _runs: int = 0
+    _notes: list[str] = field(default_factory=list)
+
+    def run(self) -> Bisection:
+        """Check both locks, find the changes that matter, confirm them."""
+        changes = differences(self.start.pins, self.end.pins)
+        first, last = self._locked(()), self._locked(changes)
+        goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
+        ends = self._compared({self.start.label: first, self.end.label: last}, goal)
+        if ends.answer is not AnswerKind.BOUNDARY:
+            if not changes:
+                self._notes.append("the two locks pin the same: the difference is not in the packages")
+            return self._completed(ends, len(changes), (), ())
+        needs = self._needs(changes, first, last, ends.probes[0].environment.python)
+
+        def turns(names: frozenset[str]) -> bool:
+            needed = frozenset[str]().union(*(needs[name] for name in names))
+            if needed not in self._turns:
+                chosen = [change for change in changes if change.name in needed]
+                self._turns[needed] = self._turned_by(chosen, first, last)
+            return self._turns[needed]
+
+        self._turns[frozenset(needs)] = True
+        names = minimal_set([change.name for change in changes], turns)
+        needed = frozenset[str]().union(*(needs[name] for name in names))
+        # a change that needs all the others stands for them: torch, if there are several such
+        leaders = sorted((name for name in needed if needs[name] == needed), key=lambda name: (name != "torch", name))
+        names = frozenset(leaders[:1]) or names
+        chosen = [change for change in changes if change.name in needed]
+        leading = [change for change in chosen if change.name in names]
+        label = f"{self.start.label} with {', '.join(map(str, leading))}"
+        final = self._compared({self.start.label: first, label: self._locked(chosen)}, goal)
+        along = [change for change in chosen if change not in leading]
+        return self._completed(final, len(changes), leading, along)
+
+    def _completed(
+        self, final: Bisection, differing: int, leading: Sequence[PackageChange], along: Sequence[PackageChange]
+    ) -> Bisection:
+        """Return the last comparison as the answer to the whole question."""
+        return final.model_copy(
+            update={
+                "values": tuple(self._probes),
+                "order": tuple(self._probes),
+                "probes": tuple(self._probes.values()),
+                "changes": tuple(map(str, leading)),
+                "along": tuple(map(str, along)),
+                "differing": differing,
+                "reasons": (*self._notes, *final.reasons),
+                "runs": self._runs,
+            }
+        )
+
+    def _compared(self, requests: dict[str, Request], goal: SearchOptions) -> Bisection:
+        """Search a row of environments, by their labels, like any other axis."""
+        axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=tuple(requests.values()))
+        ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal)
+        bisection = Bisector(ledger=ledger).run()
+        self._runs += bisection.runs
+        for probe in bisection.probes:
+            before = self._probes.get(probe.value)
+            self._probes[probe.value] = probe.model_copy(update={"reused": before.reused}) if before else probe
+        return bisection
+
+    def _locked(self, changed: Sequence[PackageChange]) -> Request:
+        """Return the request for the first lock with some changes; it has a problem if they are incompatible."""
+        lock = combined(self.start.pins, changed)
+        fixed = {*self.start.pins, *(change.name for change in changed)}
+        others = {name: pin for name, pin in self.end.pins.items() if name not in fixed}
+        limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
+        problem = None
+        try:
+            lock = self.resolver.locked(lock, self.base.build, self.base.python, constraints=limits)
+        except (InstallError, CancelledError) as error:
+            problem = str(error)
+        return locked_request(lock, self.base, problem=problem)
+
+    def _needs(
+        self, changes: Sequence[PackageChange], first: Request, last: Request, version: str
+    ) -> dict[str, frozenset[str]]:
+        """Return the changes that each change needs, by what the packages of both sides require."""
+        markers = {"python_full_version": version, "python_version": self.base.python, "extra": ""}
+
+        def is_active(requirement: Requirement) -> bool:
+            return requirement.marker is None or requirement.marker.evaluate(markers)
+
+        required = self.resolver.requirements_of
+        return together(changes, required(first), required(last), is_active)
+
+    def _turned_by(self, changed: Sequence[PackageChange], first: Request, last: Request) -> bool:
+        """Return whether some changes alone turn the outcome; False if that is not known."""
+        label = f"{self.start.label} with {', '.join(map(str, changed))}"
+        request = self._locked(changed)
+        if request.problem is not None:
+            self._notes.append(f"{label}: {request.problem}")
+            return False
+        goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
+        # one run is enough for a step of the search: its end is confirmed
+        if not (goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
+            goal = replace(goal, confirm_runs=1, confidence=0.0)
+        bisection = self._compared({self.start.label: first, label: request, self.end.label: last}, goal)
+        if bisection.answer is AnswerKind.INCONCLUSIVE:
+            self._notes += [note for note in bisection.reasons if note not in self._notes]
+        return any(boundary.to == label for boundary in bisection.boundaries)

@@ -83,7 +83,6 @@ class SearchOptions:
     high: int | None = None  # default: the last position
     confidence: float = 0.95
     flaky: bool = False  # use the flaky model from the start
-    two_sided: bool = False  # a good version may fail, rarely
     bound_runs: int = 3  # of a bad bound: a flake shows here first
     confirm_runs: int = 2  # of each of the final pair
     samples: int | None = None  # positions tried where the bounds agree, or for `all`; default ceil(log2 n)

@@ -1,9 +1,9 @@
 """The flaky model: where the first bad version is, given runs that may have hidden the failure; and what to run next.
 
-A bad version fails with probability q, the same for all of them and unknown; a good one never does, or with a
-small rate f where `two_sided`. Hypothesis k says that positions from k on are bad. The two outermost hypotheses say
-that nothing changes within the window: all of it is bad and merely flaky (k = low), or none of it is (k = high + 1).
-Both unknown rates are summed over a grid. Positions here are oriented: bad is to the right.
+A bad version fails with probability q, the same for all of them and unknown; a good one never does. Hypothesis k
+says that positions from k on are bad. The two outermost hypotheses say that nothing changes within the window: all of
+it is bad and merely flaky (k = low), or none of it is (k = high + 1). The unknown rate is summed over a grid.
+Positions here are oriented: bad is to the right.
 
 Sources: one-sided evidence and "no culprit, it was a flake" from FACF (ICST 2023), which found no culprit in about
 40 % of its ranges; the unknown rates from git_bayesect.
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 NO_CHANGE = 0.2  # prior of each "nothing changes" hypothesis; together FACF's 40 %
 ALWAYS = 0.9  # prior that a failure is certain, until something shows otherwise
 FAILURE_RATES = (0.02, *(step / 20 for step in range(1, 20)), 0.99)
-FALSE_RATES = (0.002, 0.01, 0.03, 0.08)  # of a good version, two-sided only
 RUN_COUNTS = (1, 2, 3, 5, 8, 13, 21)  # lengths of a batch that are weighed against each other
 
 _NEVER = -1e300  # stands for the logarithm of 0, but can be multiplied by 0
@@ -110,14 +109,12 @@ class _Rates:
 class Posterior:
     """The probability of each hypothesis about the window of positions `low` to `high`."""
 
-    def __init__(
-        self, low: int, high: int, runs: Mapping[int, RunCounts], *, two_sided: bool = False, flaky: bool = True
-    ) -> None:
+    def __init__(self, low: int, high: int, runs: Mapping[int, RunCounts], *, flaky: bool = True) -> None:
         self.low, self.high = low, high
         always = 0.0 if flaky else ALWAYS
         share = (1 - always) / len(FAILURE_RATES)
         of_bad = _Rates((*FAILURE_RATES, 1.0), [*[share] * len(FAILURE_RATES), always])
-        of_good = _Rates(FALSE_RATES, [1 / len(FALSE_RATES)] * len(FALSE_RATES)) if two_sided else _Rates((0.0,), [1.0])
+        of_good = _Rates((0.0,), [1.0])
         inside = {position: runs[position] for position in sorted(runs) if low <= position <= high}
         rows = []
         for first, last in _pieces(low, high, inside):

@@ -124,7 +124,7 @@ class View:
             if low <= position <= high and counts.decisive
         }
         ends = sorted((self.mirror(low, change), self.mirror(high, change)))
-        return Posterior(ends[0], ends[1], runs, two_sided=self.search.options.two_sided, flaky=flaky)
+        return Posterior(ends[0], ends[1], runs, flaky=flaky)
 
     def confidence(self, step: Transition, posterior: Posterior) -> float:
         """Return the probability that the culprit is after `before` and not after `after`."""

@@ -1,0 +1,68 @@
+"""The releases or nightlies of torch as an axis: one build, Python and config."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+
+from matrix.bisect.axis import Axis, AxisName
+from matrix.bisect.driver import search_between
+from matrix.bisect.ledger import workbench
+from matrix.errors import PreventedError, UsageError
+from matrix.plan.planning import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matrix.bisect.bisection import Bisection
+    from matrix.bisect.request import SearchRequest
+    from matrix.environments.provider import Environments
+    from matrix.events import Show
+    from matrix.model import Request
+
+
+class Releases(Axis):
+    """Versions of torch, oldest first."""
+
+    @classmethod
+    def of(cls, requests: Sequence[Request]) -> Releases:
+        """Return the axis of some requests."""
+        versions = tuple(request.torch for request in requests)
+        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests))
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a version; of one that does not exist, that of the next newer one."""
+        try:
+            wanted = Version(value)
+        except InvalidVersion:
+            raise UsageError(f"{value!r} is no version", hint=f"write it as {self.values[0]}") from None
+        versions = [Version(version) for version in self.values]
+        for position, version in enumerate(versions):
+            if version == wanted or version.public == value:
+                return position
+        return min(bisect_left(versions, wanted), len(versions) - 1)
+
+
+def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection:
+    """Search the versions that the request's matrix file names.
+
+    Raises UsageError or PreventedError where there is nothing to search; KeyboardInterrupt passes through.
+    """
+    expansion = expand(request.file, cache=request.home / "cache")
+    usable = [each for each in expansion.requests if each.problem is None]
+    if len(usable) < 2 and (problems := [each.problem for each in expansion.requests if each.problem]):
+        raise PreventedError(problems[0])
+    if len(usable) < 2:
+        named = f"only {usable[0].torch}" if usable else "nothing"
+        raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")
+    with workbench(request, cache, show) as bench:
+        bisection = search_between(request, Releases.of(usable), bench)
+    reasons = (*expansion.notes, *bisection.reasons)  # which build `auto` is, and what was yanked
+    return bisection.model_copy(update={"common": common(usable[0]), "reasons": reasons})
+
+
+def common(request: Request) -> dict[str, str]:
+    """Return what all the environments of a search share."""
+    return {"build": request.build.name, "python": request.python, "config": request.config.name}

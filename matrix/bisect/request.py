@@ -1,0 +1,79 @@
+"""What a user wants searched: the options of the command line, parsed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING
+
+from matrix.bisect.axis import AxisName
+from matrix.bisect.strategy.evidence import SearchOptions
+from matrix.errors import UsageError
+from matrix.plan.planning import RunOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matrix.model import Scenario
+    from matrix.plan.matrix_file import MatrixFile
+
+BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a search may use; None for no limit."""
+
+    seconds: float | None = None
+    installs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageSet:
+    """One of two sets of packages: a lock file, or the environment of a Python."""
+
+    path: Path  # of the file, or of the Python
+    is_lock: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A git history, and how a commit of it becomes something to run."""
+
+    checkout: Path
+    command: str  # for the shell, in the checkout's top folder
+    interpreter: Path | None = None  # the Python that sees the build; None: the checkout's own .venv
+    timeout: float = BUILD_TIMEOUT  # seconds, of one build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What is searched, for what, and what it may cost."""
+
+    home: Path
+    file: MatrixFile  # its axes name one build, Python and config, and the versions to search
+    scenario: Scenario
+    variant: dict[str, str]
+    axis: AxisName = AxisName.VERSION
+    good: str | None = None  # bounds: values of the axis
+    bad: str | None = None
+    goal: SearchOptions = field(default_factory=SearchOptions)
+    any_failure: bool = False
+    run_options: RunOptions = field(default_factory=RunOptions)  # of each attempt
+    budget: Budget = field(default_factory=Budget)
+    jobs: int = 1
+    fresh: bool = False
+    # of one axis each
+    values: tuple[str, ...] = ()  # an axis without order; () for the usual values
+    days: tuple[date, date] | None = None
+    requirements: tuple[str, ...] = ()  # days: resolved with torch
+    sides: tuple[PackageSet, PackageSet] | None = None  # packages: good and bad
+    source: Source | None = None  # commits
+
+
+def day_named(text: str) -> date:
+    """Return the day that "2026-11-01" means; raises UsageError."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
