@@ -13,11 +13,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from matrix.cli.bisect import bisect
+from matrix.cli.command import Exit, called
 from matrix.cli.explain import explain
 from matrix.cli.inspect import dispatch, doctor, stacks
 from matrix.cli.matrix import matrix
 from matrix.cli.runs import compare, history, list_runs, merge, report, runs
-from matrix.cli.session import Exit, called
 from matrix.errors import WhichtorchError
 
 if TYPE_CHECKING:

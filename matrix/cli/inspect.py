@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix.cli import options
-from matrix.cli.options import EnvironmentOption, OutputOption, RunningOption
-from matrix.cli.session import Exit, progress_on, terminating_like_interrupt, write_json
+from matrix.cli import command
+from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption
 from matrix.environments.cache import EnvironmentCache
 from matrix.plan.planning import environment_named
 from matrix.process.executor import LocalExecutor, default_jobs
@@ -38,7 +37,7 @@ def dispatch(
     environments: Annotated[
         list[str], typer.Argument(metavar="ENV [ENV]", help="Label or id of a known environment, or a Python's path.")
     ],
-    matrix_file: options.MatrixPath = None,
+    matrix_file: command.MatrixPath = None,
     json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the tables as JSON.")] = None,
 ) -> None:
     """Compare by which kernels two environments dispatch an operator, or show those of one.
@@ -47,12 +46,12 @@ def dispatch(
     """
     from matrix.inspect import dispatch_tables  # here: `matrix` starts without it
 
-    file = options.read_matrix(matrix_file)
+    file = command.read_matrix(matrix_file)
     cache = EnvironmentCache(store.state_folder())
     comparison = dispatch_tables.compare_operator(operator, environments, file, cache, LocalExecutor())
     print(*dispatch_tables.comparison_lines(comparison), sep="\n")
     if json_file:
-        write_json(json_file, comparison)
+        command.write_json(json_file, comparison)
 
 
 def doctor(
@@ -78,8 +77,8 @@ def doctor(
         if check.remedy:
             print(f"{'':<8} remedy: {check.remedy}")
     print()
-    with terminating_like_interrupt():
-        results = list(controls.run_controls(home, python, jobs or default_jobs(), progress_on(Console())))
+    with command.terminating_like_interrupt():
+        results = list(controls.run_controls(home, python, jobs or default_jobs(), command.progress_on(Console())))
     print()
     print(*controls.control_lines(results), sep="\n")
     problems += sum(result.problem is not None for result in results)

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from matrix.cli.options import JsonOption
-from matrix.cli.session import Exit, called, check_folders_of, write_json, write_lines
+from matrix.cli.command import Exit, JsonOption, called, check_folders_of, write_json, write_lines
 from matrix.errors import UsageError
 from matrix.model import Model
 from matrix.privacy.redaction import Redactor

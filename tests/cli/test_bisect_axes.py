@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from matrix.bisect.axis import AxisName
-from matrix.cli import options
+from matrix.cli import command
 from matrix.cli.bisect import check_options
 from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import UsageError
@@ -161,7 +161,7 @@ def test_only_the_searched_axis_may_have_several_values(
     """All else is equal, or what differs could not be told."""
     given: dict[str, list[str] | None] = {"python": None, "build": None, "config": None}
     with pytest.raises(UsageError, match=message):
-        options.read_search_matrix(None, ["latest"], **given | named, several=several)
+        command.read_search_matrix(None, ["latest"], **given | named, several=several)
 
 
 @pytest.mark.parametrize(
