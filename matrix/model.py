@@ -25,6 +25,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 
 from matrix.privacy.redaction import restored
@@ -559,6 +560,13 @@ def variant_suffix(variant: dict[str, str]) -> str:
     return "[" + ",".join(f"{name}={value}" for name, value in variant.items()) + "]" if variant else ""
 
 
+class Doubt(StrEnum):
+    """Why a pass may mean nothing."""
+
+    UNMET = "unmet"  # its conditions were not met
+    UNOBSERVED = "unobserved"  # nobody could observe them
+
+
 class Cell(Model):
     """An environment, a scenario and a variant, with what came of them."""
 
@@ -575,7 +583,19 @@ class Cell(Model):
     conditions: tuple[ConditionResult, ...] = ()  # of a pass or a hang whose scenario declares some
     reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
     reason: str | None = None  # of an outcome that no attempt explains
+    doubt: Doubt | None = None  # why its pass may mean nothing; of a vacuous cell, too
     conflict: str = ""  # of a merged cell: which part saw what, where they disagree
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_doubt(cls, fields: Any) -> Any:
+        """Give a cell its doubt where it is not told: records of before have it in their outcome and reason only."""
+        if isinstance(fields, dict) and fields.get("doubt") is None:
+            if fields.get("outcome") == Outcome.VACUOUS:
+                return fields | {"doubt": Doubt.UNMET}
+            if fields.get("outcome") == Outcome.PASS and str(fields.get("reason") or "").startswith(UNOBSERVED):
+                return fields | {"doubt": Doubt.UNOBSERVED}
+        return fields
 
     @property
     def name(self) -> str:
@@ -597,13 +617,13 @@ class Cell(Model):
     @property
     def message(self) -> str:
         """What the exception says of the attempt that speaks for it."""
-        return next((one.message for one in reversed(self.attempts) if one.outcome is self.outcome), "")
+        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome is self.outcome)
+        return next((attempt.message for attempt in attempts), "")
 
     @property
     def is_doubted(self) -> bool:
         """True for a pass whose conditions were not met, or that nobody could observe."""
-        unobserved = self.outcome is Outcome.PASS and (self.reason or "").startswith(UNOBSERVED)
-        return self.outcome is Outcome.VACUOUS or unobserved
+        return self.doubt is not None
 
     @property
     def agreement(self) -> tuple[int, int]:

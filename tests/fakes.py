@@ -79,7 +79,7 @@ class FakeExecutor:
         self.tasks: list[Task] = []
         self._lock = threading.Lock()
 
-    def run(self, task: Task) -> Ending | None:
+    def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
         with self._lock:
             self.tasks.append(task)
         return self.behave(task)

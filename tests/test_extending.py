@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def test_an_executor(tmp_path: Path) -> None:
 
         running: tuple[Supervised, ...] = ()
 
-        def run(self, task: Task) -> Ending | None:
+        def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
             return Ending(stopped_by="exit", exit_code=3, signal=None, seconds=0.1)
 
         def interrupt(self) -> None:

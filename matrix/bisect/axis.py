@@ -7,28 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from matrix.bisect.bisection import Bisection
-    from matrix.bisect.request import SearchRequest
-    from matrix.environments.provider import ResolvingEnvironments
-    from matrix.events import Show
     from matrix.model import Request
-
-    SearchFunction = Callable[[SearchRequest, ResolvingEnvironments, Show], Bisection]
 
 
 @dataclass(frozen=True, slots=True)
 class AxisRow:
     """How an axis is chosen and searched."""
 
-    module: str  # in matrix.bisect.axes; its function `search` is a SearchFunction
+    module: str  # in matrix.bisect.axes; its function `search` takes what `request.search` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
     options: tuple[str, ...] = ()  # any of these chooses the axis; () for one that `--axis` names
 
@@ -52,12 +43,6 @@ class AxisName(StrEnum):
         member._value_ = name
         member.row = row
         return member
-
-    @property
-    def search(self) -> SearchFunction:
-        """The function that searches it; its module is imported here, because other commands start without it."""
-        function: SearchFunction = import_module(f"matrix.bisect.axes.{self.row.module}").search
-        return function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

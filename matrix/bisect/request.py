@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from matrix.bisect.axis import AxisName
@@ -14,6 +15,9 @@ from matrix.plan.planning import RunOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from matrix.bisect.bisection import Bisection
+    from matrix.environments.provider import ResolvingEnvironments
+    from matrix.events import Show
     from matrix.model import Scenario
     from matrix.plan.matrix_file import MatrixFile
 
@@ -77,3 +81,11 @@ def day_named(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError:
         raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
+
+
+def search(request: SearchRequest, environments: ResolvingEnvironments, show: Show) -> Bisection:
+    """Search the axis that is asked for; its module is imported here, because other commands start without it."""
+    bisection: Bisection = import_module(f"matrix.bisect.axes.{request.axis.row.module}").search(
+        request, environments, show
+    )
+    return bisection

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from matrix.bisect.axis import AxisName
-from matrix.bisect.request import BUILD_TIMEOUT, Budget, PackageSet, SearchRequest, Source, day_named
+from matrix.bisect.request import BUILD_TIMEOUT, Budget, PackageSet, SearchRequest, Source, day_named, search
 from matrix.bisect.strategy.evidence import Find, SearchOptions
 from matrix.cli import command
 from matrix.cli.command import Exit, called, check_folders_of, going_on_later, progress_on, write_json, write_lines
@@ -158,7 +158,7 @@ def bisect(  # one parameter per option
     cache = EnvironmentCache(home, disk_budget_mb=disk_budget, install_timeout=install_timeout or INSTALL_TIMEOUT)
     console = Console()
     with going_on_later():
-        bisection = searched.search(request, cache, progress_on(console))
+        bisection = search(request, cache, progress_on(console))
     _hand_on(bisection, home, console, json_file, report_file)
     raise typer.Exit(Exit.UNANSWERED if bisection.answer == "inconclusive" else Exit.GOOD)
 

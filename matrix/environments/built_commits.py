@@ -12,9 +12,7 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from matrix.environments.canary import inspect
+from matrix.environments.canary import inspect, side_packages
 from matrix.environments.commander import (
     INSTALL_TIMEOUT,
     CancelledError,
@@ -24,16 +22,14 @@ from matrix.environments.commander import (
     condensed,
 )
 from matrix.environments.disk import Disk
-from matrix.environments.installation import side_packages
-from matrix.environments.provider import silent
-from matrix.environments.whole_files import write_whole
+from matrix.environments.provider import Stage, silent
+from matrix.environments.whole_files import read_whole, write_whole
 from matrix.model import Build, Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.environments.provider import Stage
     from matrix.process.supervision import Ending
 
 BUILD = "git"  # the name of the build that such an environment has
@@ -61,8 +57,6 @@ class BuiltCommits:
         self.home = home.absolute()
         self.config = config
         self._build, self._go_to, self._fresh = build, go_to, fresh
-        self._settings = InstallSettings(home=self.home, timeout=build.timeout)
-        self._disk = Disk(self.home)
         self._building = threading.Lock()
         self._present: str | None = None  # the commit that is built now
         self._built: set[str] = set()  # identities of what this run has built, or could not build
@@ -73,7 +67,7 @@ class BuiltCommits:
         return Request(torch=commit, python="", build=build, config=self.config, interpreter=self._build.interpreter)
 
     def known(self, request: Request) -> Environment | None:
-        """Return what a commit was when it was built, None where it never was or could not be."""
+        """Return what a commit was when it was built; None where it never was, or could not be."""
         kept = self._kept(request)
         return kept if kept is not None and kept.is_usable else None
 
@@ -93,12 +87,12 @@ class BuiltCommits:
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
         """Return a commit, built and probed; an unbuildable one is not built again, unless all is to be fresh."""
-        folder = self._kept_folder(request)
-        commander = Commander(settings=self._settings, logs=folder, cancelled=cancelled, stage=stage or silent)
+        settings = InstallSettings(home=self.home, timeout=self._build.timeout)
+        logs = self._kept_file(request).parent
+        commander = Commander(settings=settings, logs=logs, cancelled=cancelled, stage=stage or silent)
         with self._building:
             environment = self._kept(request)
-            is_ready = environment is not None and self._present == request.torch
-            if not is_ready and (environment is None or environment.is_usable):
+            if environment is None or (environment.is_usable and self._present != request.torch):
                 # an interrupt, or out of time: nothing is kept, the next run may have more luck
                 try:
                     environment = self._made(request, commander)
@@ -106,7 +100,6 @@ class BuiltCommits:
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=str(error))
                 except InstallError as error:
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=error.reason, log=error.log)
-            assert environment is not None
             commander.stage("ready" if environment.is_usable else str(environment.outcome))
             return environment
 
@@ -118,7 +111,6 @@ class BuiltCommits:
     def _made(self, request: Request, commander: Commander) -> Environment:
         """Check a commit out, build and probe it, and keep what it is."""
         commit, interpreter = request.torch, self._build.interpreter
-        commander.logs.mkdir(parents=True, exist_ok=True)
         self._present = None
         self._go_to(commit)
         commander.stage("building")
@@ -126,25 +118,23 @@ class BuiltCommits:
         builder = replace(commander, cwd=self._build.folder, processes=PROCESSES)
         argv = ("/bin/sh", "-c", self._build.command)
         ending = builder.run(argv, env=self._environ(), log=log, what="the build")
-        if ending.exit_code != 0:
-            reason = _reason(ending, log)
-            return self._keep(request, self._environment(request, outcome=Outcome.UNBUILDABLE, reason=reason, log=log))
-        self._present = commit
-        findings = inspect(request, interpreter, commander)
-        if findings.python:
-            side_packages(request.config, findings.python, interpreter, self._disk, commander)
-        fields: dict[str, object] = {
-            "torch": findings.torch or commit,
-            "python": findings.python,
-            "packages": findings.packages,
-            "fingerprint": findings.fingerprint,
-        }
-        if findings.problem is not None:
-            fields |= {"outcome": Outcome.BROKEN, "reason": findings.problem, "log": findings.log}
-        return self._keep(request, self._environment(request, **fields))
+        fields: dict[str, object]
+        if ending.exit_code == 0:
+            self._present = commit
+            findings = inspect(request, interpreter, commander)
+            if findings.python:
+                side_packages(request.config, findings.python, interpreter, Disk(self.home), commander)
+            fields = {"torch": findings.torch or commit, "python": findings.python, "packages": findings.packages}
+            fields |= {"fingerprint": findings.fingerprint} | findings.verdict
+        else:
+            fields = {"outcome": Outcome.UNBUILDABLE, "reason": _reason(ending, log), "log": log}
+        environment = self._environment(request, **fields)
+        write_whole(self._kept_file(request), environment.model_dump_json())
+        self._built.add(environment.id)
+        return environment
 
     def _environ(self) -> dict[str, str]:
-        """Return the user's environment with the interpreter's folder first on PATH, as in an activated venv."""
+        """Return the user's environment, with the interpreter's folder first on PATH as in an activated venv."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
         binaries = self._build.interpreter.parent
         env["PATH"] = os.pathsep.join([str(binaries), env.get("PATH", os.defpath)])
@@ -158,34 +148,23 @@ class BuiltCommits:
         known: dict[str, object] = {
             "id": self._identity(request),
             "label": "-".join(parts),
-            "torch": request.torch,
-            "python": "",
             "build": BUILD,
             "config": config,
-            "interpreter": self._build.interpreter,
         }
+        known |= {"torch": request.torch, "python": "", "interpreter": self._build.interpreter}
         return Environment.model_validate(known | fields)
 
     def _identity(self, request: Request) -> str:
         config = request.config.model_dump(mode="json", exclude={"summary"})
         return digest(["commit", request.torch, str(self._build.interpreter), self._build.command, config])
 
-    def _kept_folder(self, request: Request) -> Path:
-        return self.home / "commits" / self._identity(request)
+    def _kept_file(self, request: Request) -> Path:
+        return self.home / "commits" / self._identity(request) / "environment.json"
 
     def _kept(self, request: Request) -> Environment | None:
         if self._fresh and self._identity(request) not in self._built:
             return None
-        try:
-            text = (self._kept_folder(request) / "environment.json").read_text(encoding="utf-8")
-            return Environment.model_validate_json(text)
-        except (OSError, ValidationError):
-            return None
-
-    def _keep(self, request: Request, environment: Environment) -> Environment:
-        write_whole(self._kept_folder(request) / "environment.json", environment.model_dump_json())
-        self._built.add(environment.id)
-        return environment
+        return read_whole(self._kept_file(request), Environment)
 
 
 def _reason(ending: Ending, log: Path) -> str:

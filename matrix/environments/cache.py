@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import threading
-import time
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,30 +15,16 @@ from matrix.environments.commander import INSTALL_TIMEOUT, CancelledError, Comma
 from matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
-from matrix.environments.installation import (
-    Installation,
-    check_installed,
-    config_key,
-    create,
-    installed_packages,
-    is_unchanged,
-    python_version_of,
-    stamps_of,
-)
+from matrix.environments.installation import InstallFolder, config_key, install, is_unchanged
 from matrix.environments.interpreters import find_interpreter
-from matrix.environments.kept_wheels import keep
-from matrix.environments.provider import silent
-from matrix.environments.resolution import compile_lock, resolve
+from matrix.environments.provider import Stage, silent
+from matrix.environments.resolution import compile_lock, keep, resolve
 from matrix.environments.whole_files import remove_tree, write_whole
 from matrix.errors import PreventedError
-from matrix.model import Environment, Outcome, Request, digest
+from matrix.model import Build, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from matrix.environments.installation import InstallFolder
-    from matrix.environments.provider import Stage
-    from matrix.model import Build
 
 CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
@@ -62,30 +47,24 @@ class EnvironmentCache:
             home=self.home, timeout=install_timeout, sources=sources or configured_sources()
         )
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
-        self._guard = threading.Lock()  # of all below
         self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()  # of all below
         self._held: Counter[tuple[str, str]] = Counter()
         self._failed: dict[tuple[str, str], Environment] = {}
         self._interpreters: dict[str, Path] = {}
 
     def known(self, request: Request) -> Environment | None:
-        """Return what an earlier install of a request was, evicted or not: no network, no process.
-
-        None where it was never usable, or where its wheel or interpreter has changed since.
-        """
-        if request.problem is not None:
-            return None
-        return known_environment(request, self._folder(request))
+        """Return what an earlier install made, without network or process; None where files have changed since."""
+        return known_environment(request, self._folder(request)) if request.problem is None else None
 
     def is_installed(self, request: Request) -> bool:
         """Return whether using it needs no install."""
-        return request.interpreter is not None or self._disk.is_complete(request.install_key)
+        return request.interpreter is not None or self._folder(request).complete.exists()
 
     def typical_install(self) -> float:
         """Return the median of the seconds that installs took here; a guess where there was none."""
-        installations = self._disk.installations().values()
-        seconds = [installation.seconds for installation in installations if installation.seconds is not None]
-        return statistics.median(seconds) if seconds else UNMEASURED_INSTALL
+        seconds = [installation.seconds for installation in self._disk.installations().values()]
+        return statistics.median([second for second in seconds if second is not None] or [UNMEASURED_INSTALL])
 
     def expected_size(self, requests: Sequence[Request]) -> int:
         """Return about how many bytes installing these takes, by earlier installs of the same or of its build."""
@@ -108,11 +87,7 @@ class EnvironmentCache:
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
-        """Return the environment, installed, probed and kept from eviction until `release`.
-
-        Waits for disk, and for another thread or process that is making the same environment. A failed install
-        is never raised: it is an unusable Environment.
-        """
+        """Return the environment, installed and probed, once there is disk and nobody else is making the same one."""
         failure = (request.install_key, config_key(request.config))
         logs = self._folder(request).logs
         commander = Commander(settings=self._settings, logs=logs, cancelled=cancelled, stage=stage or silent)
@@ -120,7 +95,7 @@ class EnvironmentCache:
             if request.problem is not None:
                 raise InstallError(request.problem)  # noqa: TRY301
             self.home.mkdir(parents=True, exist_ok=True)
-            with self._lock_of(request.install_key):
+            with self._locks.setdefault(request.install_key, threading.Lock()):
                 environment = self._failed.get(failure) or self._acquire(request, commander)
         except CancelledError as error:
             return _unbuildable(request, str(error))
@@ -138,7 +113,7 @@ class EnvironmentCache:
         return environment
 
     def in_the_way(self, request: Request) -> str | None:
-        """Return the unreachable index this request needs, if any; such a failure says nothing about the version."""
+        """Return the unreachable index this request needs, if any."""
         return unreadable_index(request.build, self._settings.sources)
 
     def release(self, request: Request) -> None:
@@ -162,10 +137,7 @@ class EnvironmentCache:
         before: str | None = None,
         cancelled: threading.Event | None = None,
     ) -> tuple[str, ...]:
-        """Return the exact pins that requirements mean, installing nothing; see `resolution.compile_lock`.
-
-        An answer is kept and given again, unless `before` is yet to come. Raises InstallError.
-        """
+        """Return the pins of `compile_lock`. An answer is kept and given again, unless `before` is yet to come."""
         key = digest([list(requirements), list(constraints), build.model_dump(mode="json"), python, before], 16)
         folder = self.home / "cache" / "locks" / key
         kept = folder / "lock.txt"
@@ -227,30 +199,16 @@ class EnvironmentCache:
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(pinned, request.build.name, size)
         self._disk.reserve(key, need, commander.cancelled, commander.stage)
-        started = time.monotonic()
         try:
             commander.stage("installing")
-            create(folder, interpreter, request.build, commander)
-            packages = installed_packages(folder.venv)
-            check_installed(request, packages, pinned, commander.logs / "install.log")
-            folder.keep_installation(
-                Installation(
-                    label=request.label,
-                    build=request.build.name,
-                    python=python_version_of(folder.venv),
-                    packages=tuple(packages),
-                    notes=notes,
-                    watched=stamps_of(wheels),
-                    requires={package.name: package.requires for package in packages if package.requires},
-                    seconds=round(time.monotonic() - started, 1),
-                )
-            )
+            install(request, folder, interpreter, notes, wheels, commander)
             folder.complete.touch()
             self._disk.mark(key)  # what was reserved is now counted as used
         except BaseException:
             remove_tree(folder.venv)
             self._disk.unmark(key)
-            self._disk.clear_left_over()
+            with self._disk.locked():
+                self._disk.discard_left_over()
             raise
 
     def _interpreter(self, python: str) -> Path:
@@ -259,23 +217,14 @@ class EnvironmentCache:
                 self._interpreters[python] = find_interpreter(python, self.home)
             return self._interpreters[python]
 
-    def _lock_of(self, key: str) -> threading.Lock:
-        with self._guard:
-            return self._locks.setdefault(key, threading.Lock())
-
     def _folder(self, request: Request) -> InstallFolder:
         return self._disk.install_folder(request.install_key)
 
 
 def _unbuildable(request: Request, reason: str, log: Path | None = None) -> Environment:
-    fields = {
-        "id": digest(["not installed", request.install_key, config_key(request.config)]),
-        "torch": request.torch,
-        "python": request.python,
-        "interpreter": request.interpreter,
-        "outcome": Outcome.UNBUILDABLE,
-    }
-    return environment_of(request, fields | {"reason": reason, "log": log})
+    identity = digest(["not installed", request.install_key, config_key(request.config)])
+    fields = {"id": identity, "torch": request.torch, "python": request.python, "interpreter": request.interpreter}
+    return environment_of(request, fields | {"outcome": Outcome.UNBUILDABLE, "reason": reason, "log": log})
 
 
 def _local_wheels(request: Request) -> list[Path]:

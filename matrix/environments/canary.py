@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.environments.commander import Commander, InstallError
-from matrix.environments.environ import beside_folder, cell_environ_of
+from matrix.environments.configs import beside_folder, cell_environ_of
 from matrix.environments.installation import (
+    InstallFolder,
     Package,
     ProbedEnvironment,
+    Stamp,
     environment_id,
+    installed_packages,
     is_unchanged,
-    side_packages,
     stamps_of,
 )
-from matrix.model import Environment, Fingerprint, Outcome, digest
+from matrix.environments.whole_files import read_whole, remove_tree, write_whole
+from matrix.model import Config, Environment, Fingerprint, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from matrix.environments.disk import Disk
-    from matrix.environments.installation import InstallFolder, Stamp
-    from matrix.model import Request
 
 PROBE = Path(__file__).parent / "inside" / "probe.py"
 QUESTIONS = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
@@ -43,6 +45,11 @@ class Findings:
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     watched: tuple[Path, ...] = ()  # files that say whether an environment of the user's has changed
 
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """The fields of an Environment that say that it is broken; none where the canary passed."""
+        return {"outcome": Outcome.BROKEN, "reason": self.problem, "log": self.log} if self.problem else {}
+
 
 def inspect(request: Request, interpreter: Path, commander: Commander) -> Findings:
     """Probe an environment under the request's config.
@@ -53,21 +60,18 @@ def inspect(request: Request, interpreter: Path, commander: Commander) -> Findin
     config, logs = request.config, commander.logs
     beside = beside_folder(config, request.python or "existing", commander.settings.home)
     env = cell_environ_of(config, interpreter, beside)
-    safe = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in config.name)
+    safe = re.sub(r"[^\w-]", "_", config.name)
     log, answer_file = logs / f"probe-{safe}.log", logs / f"probe-{safe}.json"
     logs.mkdir(parents=True, exist_ok=True)
     answer_file.unlink(missing_ok=True)
     # a copy of its own: neither the tool's folder nor its bytecode is part of the environment
     script = logs / "probe.py"
     shutil.copyfile(PROBE, script)
-    how = ""
+    argv = (str(interpreter), str(script), str(answer_file))
     try:
-        argv = (str(interpreter), str(script), str(answer_file))
         ending = commander.run(argv, env=env, log=log, what="the canary", timeout=PROBE_TIMEOUT)
-        if ending.signal:
-            how = f"it died with {ending.signal}"
-        elif ending.exit_code != 0:
-            how = f"exit code {ending.exit_code}"
+        died = f"it died with {ending.signal}" if ending.signal else f"exit code {ending.exit_code}"
+        how = "" if ending.exit_code == 0 and not ending.signal else died
     except InstallError as error:
         how = error.reason
     try:
@@ -91,7 +95,7 @@ def inspect(request: Request, interpreter: Path, commander: Commander) -> Findin
 
 def known_environment(request: Request, folder: InstallFolder) -> Environment | None:
     """Return what an earlier probe found, None where there was none or files have changed since."""
-    probed = folder.probed(request.config)
+    probed = read_whole(folder.probed_file(request.config), ProbedEnvironment)
     # an environment of the user's must still be there; ours can be made again
     is_users = request.interpreter is not None
     if probed is None or not is_unchanged(probed.watched, missing_is_changed=is_users):
@@ -104,20 +108,15 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
     installation = folder.installation()
     assert installation is not None
     python, packages = installation.python, installation.packages
+    versions = {package.name: package.version for package in packages}
     beside = side_packages(request.config, python, folder.python, disk, commander)
     identity = environment_id(request, python, packages, beside)
-    probed = folder.probed(request.config)
+    probed = read_whole(folder.probed_file(request.config), ProbedEnvironment)
     # A newer probe asks more: what is installed is probed again, while an evicted environment stays as it is known.
     if probed is not None and probed.environment["id"] == identity and probed.asked == QUESTIONS:
         return environment_of(request, probed.environment)
-    fields = {
-        "id": identity,
-        "torch": next(package.version for package in packages if package.name == "torch"),
-        "python": python,
-        "interpreter": folder.python,
-        "packages": {package.name: package.version for package in packages},
-        "notes": installation.notes,
-    }
+    fields = {"id": identity, "torch": versions["torch"], "python": python, "interpreter": folder.python}
+    fields |= {"packages": versions, "notes": installation.notes}
     return _settled(request, fields, inspect(request, folder.python, commander), folder, installation.watched)
 
 
@@ -131,19 +130,15 @@ def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, comm
         raise InstallError(f"there is no interpreter {interpreter}")
     findings = inspect(request, interpreter, commander)
     python = findings.python
-    git_version = str(findings.fingerprint.git_version)
+    commits = {"torch": str(findings.fingerprint.git_version)}
     packages = [
-        Package(name=name, version=version, size=0, inode=0, digest=git_version if name == "torch" else "")
+        Package(name=name, version=version, size=0, inode=0, digest=commits.get(name, ""))
         for name, version in findings.packages.items()
     ]
     beside = side_packages(request.config, python, interpreter, disk, commander) if python else []
-    fields = {
-        "id": environment_id(request, python, packages, beside),
-        "torch": findings.torch,
-        "python": python,
-        "interpreter": interpreter,
-        "packages": findings.packages,
-    }
+    identity = environment_id(request, python, packages, beside)
+    fields = {"id": identity, "torch": findings.torch, "python": python, "interpreter": interpreter}
+    fields |= {"packages": findings.packages}
     return _settled(request, fields, findings, folder, stamps_of(findings.watched))
 
 
@@ -152,11 +147,11 @@ def _settled(
 ) -> Environment:
     """Keep a usable environment and return it; a broken one is returned only, and probed again by the next run."""
     if findings.problem is not None:
-        broken = {"outcome": Outcome.BROKEN, "reason": findings.problem, "log": findings.log}
-        return environment_of(request, fields | broken)
+        return environment_of(request, fields | findings.verdict)
     environment = environment_of(request, fields | {"fingerprint": findings.fingerprint})
     kept = environment.model_dump(mode="json", exclude={"label", "options"})
-    folder.keep_probed(request.config, ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS))
+    probed = ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS)
+    write_whole(folder.probed_file(request.config), probed.model_dump_json())
     return environment
 
 
@@ -164,3 +159,28 @@ def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
     """Return an Environment with the names that this request gives it."""
     names = {"label": request.label, "build": request.build.name, "config": request.config.name}
     return Environment(**fields | names | {"options": request.options})
+
+
+def side_packages(config: Config, python: str, interpreter: Path, disk: Disk, commander: Commander) -> list[Package]:
+    """Return a config's side packages, installing them into their own folder if they are not there."""
+    folder = beside_folder(config, python, commander.settings.home)
+    if folder is None:
+        return []
+    complete = folder / "complete"
+    with disk.locked(f"beside-{folder.name}", commander.cancelled):
+        if not complete.exists():
+            remove_tree(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            mark = f"beside_{folder.name}"
+            disk.mark(mark, reserved=1)  # what uv unpacks for it is not left over
+            try:
+                commander.uv(
+                    *("pip", "install", "--prefix", str(folder), "--python", str(interpreter), "--quiet"),
+                    *config.beside,
+                    log=commander.logs / "beside.log",
+                    what=f"installing {' '.join(config.beside)} beside it",
+                )
+                complete.touch()
+            finally:
+                disk.unmark(mark)
+    return installed_packages(folder)

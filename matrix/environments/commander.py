@@ -5,28 +5,24 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.sources import Sources, configured_sources, without_credentials
-from matrix.environments.provider import silent
+from matrix.environments.provider import Stage, silent
+from matrix.model import Build
 from matrix.privacy.redaction import Redactor
-from matrix.process import supervision
-from matrix.process.marks import mark_for
-from matrix.process.supervision import Ending, Supervised, Task
-from matrix.process.tools import find_tool
+from matrix.process.evidence.capture import find_tool
+from matrix.process.executor import Executor, LocalExecutor
+from matrix.process.supervision import Ending, Task, mark_for
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
     from pathlib import Path
 
-    from matrix.environments.provider import Stage
-    from matrix.model import Build
-
 INSTALL_TIMEOUT: float = 1800  # seconds for one step of an install: 3 GB over a slow line
-INTERRUPT_CHECK = 0.1  # seconds between looks at whether the user has interrupted
 REASON_LENGTH = 400  # characters of uv's own explanation that a table can show
 LOG_READ = 64 * 2**10  # bytes of the end of a log in which an explanation is looked for
 # uv's variables that say how to reach an index, not what to install from it
@@ -49,8 +45,8 @@ class InstallError(Exception):
 class CancelledError(Exception):
     """The user interrupted."""
 
-    def __init__(self) -> None:
-        super().__init__("interrupted")
+    def __str__(self) -> str:
+        return "interrupted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +57,7 @@ class InstallSettings:
     timeout: float = INSTALL_TIMEOUT  # seconds, for one command
     sources: Sources = field(default_factory=configured_sources)
     redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # of the logs
-
-    @property
-    def uv_cache(self) -> Path:
-        """The folder that uv unpacks wheels into."""
-        return self.home / "cache" / "uv"
+    executor: Executor = field(default_factory=LocalExecutor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +94,10 @@ class Commander:
             mark=mark_for(home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
         )
         try:
-            ending = _wait(supervision.start(task), self.cancelled)
+            ending = self.settings.executor.run(task, self.cancelled)
         finally:
             self.settings.redactor.file(log)
-        if ending.stopped_by == "interrupt":
+        if ending is None or ending.stopped_by == "interrupt":
             raise CancelledError
         if ending.problem:
             raise InstallError(f"{what} could not be run: {ending.problem}", log)
@@ -125,25 +117,6 @@ class Commander:
             raise InstallError(f"{what} failed: {condensed(log, ending)}", log)
 
 
-def _wait(running: Supervised, cancelled: threading.Event | None) -> Ending:
-    """Wait for a task, and pass on an interrupt within INTERRUPT_CHECK seconds."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        while cancelled is not None and not ended.wait(INTERRUPT_CHECK):
-            if cancelled.is_set():
-                running.interrupt()
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        return running.wait()
-    finally:
-        ended.set()
-        watcher.join()
-
-
 def uv_path() -> str:
     """Return where uv is: the wheel that whichtorch depends on, else beside the interpreter or on PATH."""
     try:
@@ -151,11 +124,9 @@ def uv_path() -> str:
 
         return str(find_uv_bin())
     except (ImportError, FileNotFoundError):
-        pass
-    path = find_tool("uv")
-    if path is None:
-        raise InstallError(f"uv is neither beside {sys.executable} nor on PATH")
-    return path
+        if (path := find_tool("uv")) is None:
+            raise InstallError(f"uv is neither beside {sys.executable} nor on PATH") from None
+        return path
 
 
 def uv_environ(
@@ -166,10 +137,11 @@ def uv_environ(
     Indexes are passed in variables, not arguments, because their URLs may hold credentials. Kept wheels of
     nightlies can be found, whatever their index still has.
     """
-    kept = kept_folder(home, build) if build is not None else None
+    build = build or Build(name="none")
+    kept = kept_folder(home, build)
     env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
-    own_index = (build.index_url,) if build is not None and build.index_url else ()
-    own_links = [build.find_links] if build is not None and build.find_links else []
+    own_index = (build.index_url,) if build.index_url else ()
+    own_links = [build.find_links] if build.find_links else []
     own_links += [str(kept)] if kept is not None and kept.is_dir() else []
     env |= {
         "UV_NO_CONFIG": "1",

@@ -11,24 +11,22 @@ import os
 import shutil
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
 from matrix.environments.commander import CancelledError, InstallError
-from matrix.environments.installation import InstallFolder
+from matrix.environments.installation import Installation, InstallFolder
 from matrix.environments.resolution import locked_versions
-from matrix.environments.uv_cache import UnpackedWheel, forget, partial_downloads, unpacked
-from matrix.environments.whole_files import Trash, write_whole
-from matrix.process.marks import mark_for, owner_is_dead
+from matrix.environments.whole_files import UnpackedWheel, forget, unpacked, write_whole
+from matrix.process.supervision import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
-    from matrix.environments.installation import Installation
     from matrix.environments.provider import Stage
 
 MEGABYTE = 10**6
@@ -46,22 +44,13 @@ class NoRoomError(InstallError):
     """Nothing is in use that could make room, and it still does not fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskUsage:
+class DiskUsage(NamedTuple):
     """Bytes taken and left."""
 
     used: int  # by the environments that are there
     reserved: int  # by installs in progress
     budget: int
     free: int  # on the disk
-
-    def fits(self, need: int) -> bool:
-        """Return whether `need` more bytes are within budget and disk."""
-        return self.within_budget(need) and self.reserved + need <= self.free
-
-    def within_budget(self, need: int) -> bool:
-        """Return whether `need` more bytes are within budget, whatever is still being freed."""
-        return self.used + self.reserved + need <= self.budget
 
 
 class Disk:
@@ -72,7 +61,7 @@ class Disk:
         self.folder = home / "envs"
         self._marks = self.folder / ".marks"
         self._uv_cache = home / "cache" / "uv"
-        self._trash = Trash(self.folder / ".trash")
+        self._trash = self.folder / ".trash"  # out of use, freed in the background: gigabytes take many seconds
         self._budget_mb = budget_mb
         self._unknown_size = int(unknown_size_mb * MEGABYTE)
 
@@ -88,21 +77,17 @@ class Disk:
         lock = FileLock(file, timeout=0, thread_local=False)
         while True:
             try:
-                lock.acquire()
+                held = lock.acquire()
                 break
             except Timeout:
                 _pause(LOCK_CHECK, cancelled)
-        try:
+        with held:
             yield
-        finally:
-            lock.release()
-
-    # marks: who uses what
 
     def mark(self, key: str, reserved: int = 0) -> None:
         """Note that this process uses an environment, or installs it with so many bytes set aside."""
-        owner = mark_for(self._home, key)
-        write_whole(self._marks / f"{key}.{os.getpid()}", json.dumps({"owner": owner, "reserved": reserved}))
+        mark = {"owner": mark_for(self._home, key), "reserved": reserved}
+        write_whole(self._marks / f"{key}.{os.getpid()}", json.dumps(mark))
 
     def unmark(self, key: str) -> None:
         """Note that this process uses an environment no more."""
@@ -110,34 +95,27 @@ class Disk:
 
     def marks(self) -> dict[str, int]:
         """Return the environments in use by living processes, with the bytes reserved for each."""
-        reserved: dict[str, int] = {}
+        reserved: Counter[str] = Counter()
         for file in self._marks.glob("[!.]*.[0-9]*"):
             with suppress(OSError, ValueError, KeyError):
                 mark = json.loads(file.read_text(encoding="utf-8"))
                 if owner_is_dead(mark["owner"]):
                     file.unlink(missing_ok=True)
                 else:
-                    key = file.name.rpartition(".")[0]
-                    reserved[key] = reserved.get(key, 0) + int(mark["reserved"])
+                    reserved[file.name.rpartition(".")[0]] += int(mark["reserved"])
         return reserved
-
-    # usage
 
     def installations(self) -> dict[str, Installation]:
         """Return what is known of each environment that was ever finished, evicted ones included."""
-        keys = [file.parent.name for file in self.folder.glob("*/installation.json")]
-        read = ((key, self.install_folder(key).installation()) for key in keys)
+        folders = [InstallFolder(file.parent) for file in self.folder.glob("*/installation.json")]
+        read = ((folder.path.name, folder.installation()) for folder in folders)
         return {key: installation for key, installation in read if installation is not None}
-
-    def is_complete(self, key: str) -> bool:
-        """Return whether the environment is there, whole."""
-        return self.install_folder(key).complete.exists()
 
     def usage(self) -> DiskUsage:
         """Return what is taken and left."""
         sizes: dict[object, int] = {}  # of each different package, however many environments share it
         for key, installation in self.installations().items():
-            if self.is_complete(key):
+            if self.install_folder(key).complete.exists():
                 for package in installation.packages:
                     sizes[package.inode or (key, package.name)] = int(package.size * BYTECODE_SHARE)
         used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over())
@@ -152,15 +130,15 @@ class Disk:
         of this version, or else of this name; for torch, of the same build.
         """
         by_pin: dict[tuple[str, str], int] = {}
-        by_name: dict[str, int] = {}
+        by_name: Counter[str] = Counter()
         present: set[tuple[str, str]] = set()
         for key, installation in self.installations().items():
-            is_complete = self.is_complete(key)
+            is_complete = self.install_folder(key).complete.exists()
             for package in installation.packages:
                 pin = (package.name, package.version)
                 by_pin[pin] = package.size
                 if package.name != "torch" or installation.build == build:
-                    by_name[package.name] = max(package.size, by_name.get(package.name, 0))
+                    by_name[package.name] = max(package.size, by_name[package.name])
                 if is_complete:
                     present.add(pin)
         need = 0
@@ -177,28 +155,27 @@ class Disk:
                 need += self._unknown_size // CUDA_LIBRARIES
         return int(need * BYTECODE_SHARE)
 
-    # making room
-
     def reserve(self, key: str, need: int, cancelled: threading.Event | None, stage: Stage) -> None:
         """Set disk aside for an environment and mark it in use, evicting and waiting as needed.
 
         First come, first served. Raises NoRoomError with the figures, CancelledError on an interrupt.
         """
         is_announced = False
-        freed: set[str] = set()
+        freed: set[Path] = set()
         with self.locked("room", cancelled):
             while True:
                 with self.locked():
                     usage = self.usage()
-                    if usage.fits(need):
+                    is_within_budget = usage.used + usage.reserved + need <= usage.budget
+                    if is_within_budget and usage.reserved + need <= usage.free:
                         self.mark(key, reserved=need)
                         return
                     in_use = self.marks().keys() - {key}
-                    if self._discard_left_over():
+                    if self.discard_left_over():
                         continue
                     # a share of what is free is only known when all is freed
-                    unfreed = self._trash.names() - freed
-                    is_freeing = unfreed and (self._budget_mb is None or usage.within_budget(need))
+                    unfreed = set(self._trash.glob("*")) - freed
+                    is_freeing = unfreed and (self._budget_mb is None or is_within_budget)
                     if not is_freeing:
                         if need > usage.budget:
                             raise NoRoomError(self._figures(need, usage))  # evicting all would not help
@@ -208,7 +185,7 @@ class Disk:
                             self._evict(victim)
                             continue
                 if is_freeing:
-                    self._trash.empty()
+                    self._empty_trash()
                     freed |= unfreed  # what could not be removed is not waited for again
                     continue
                 if not in_use:
@@ -238,29 +215,36 @@ class Disk:
                 raise InstallError("its wheel has changed, but another run still uses the earlier one")
             self._evict(key)
 
-    def clear_left_over(self) -> None:
-        """Remove what a failed install has left in uv's cache."""
-        with self.locked():
-            self._discard_left_over()
-
     def _evict(self, key: str) -> None:
         """Move an environment's files aside; its lock and metadata stay, and with them its identity."""
         folder = self.install_folder(key)
         folder.complete.unlink(missing_ok=True)  # first: from here on it is half-made
         metadata = folder.venv.glob("lib*/python*/site-packages/*.dist-info/METADATA")
         inodes = {file.stat().st_ino for file in metadata}
-        self._trash.add([folder.venv])
-        self._discard_left_over(inodes)
+        self._discard_paths([folder.venv])
+        self.discard_left_over(inodes)
 
-    def _discard_left_over(self, evicted: Container[int] = ()) -> bool:
-        """Move aside what only uv's cache holds; return whether there was any."""
+    def discard_left_over(self, evicted: Container[int] = ()) -> bool:
+        """Move aside what only uv's cache holds; return whether there was any. Call it with the lock held."""
         left_over = self._left_over(evicted)
         # first uv must forget them: an install that begins now must not count on them
         forget(self._uv_cache, {wheel.path.name for wheel in left_over})
-        now = time.time()
-        killed = [path for path in partial_downloads(self._uv_cache) if now - _time_of(path) > ORPHAN_AGE]
-        self._trash.add([*killed, *(wheel.path for wheel in left_over)])
+        # what uv was unpacking when it was killed, not what it unpacks now
+        killed = [path for path in self._uv_cache.glob(".tmp*") if time.time() - _time_of(path) > ORPHAN_AGE]
+        self._discard_paths([*killed, *(wheel.path for wheel in left_over)])
         return bool(left_over)
+
+    def _discard_paths(self, paths: Iterable[Path]) -> None:
+        self._trash.mkdir(exist_ok=True)
+        for path in paths:
+            with suppress(FileNotFoundError):
+                path.rename(self._trash / f"{path.parent.name}-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+        threading.Thread(target=self._empty_trash, daemon=True).start()
+
+    def _empty_trash(self) -> None:
+        """Free what was moved aside, also by an earlier run that ended meanwhile."""
+        for path in self._trash.glob("*"):
+            shutil.rmtree(path, ignore_errors=True)
 
     def _left_over(self, evicted: Container[int] = ()) -> list[UnpackedWheel]:
         """Return the unpacked wheels in uv's cache that no environment links to; links of `evicted` do not count.

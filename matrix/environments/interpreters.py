@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from findpython import Finder
 
-from matrix.environments.commander import InstallError, uv_environ, uv_path
+from matrix.environments.commander import uv_environ, uv_path
 from matrix.environments.index.sources import configured_sources
 from matrix.errors import PreventedError
 
@@ -34,26 +33,6 @@ _QUERY = (
 class InterpreterNotFoundError(PreventedError):
     """No interpreter of the asked version was found, and none could be downloaded."""
 
-    def __init__(self, python: str, searched: tuple[str, ...], download: str) -> None:
-        super().__init__(
-            f"no Python {python} found; searched {', '.join(searched)}; and uv cannot download one ({download})",
-            hint=f"install Python {python} and put it on PATH, or name it with --interpreter",
-        )
-        self.searched = searched
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Interpreter:
-    path: Path
-    version: str
-    free_threaded: bool
-    has_headers: bool  # inductor and cpp_extension compile against Python.h
-
-    def fits(self, python: str) -> bool:
-        asked = python.removesuffix("t")
-        is_version = self.version == asked or self.version.startswith(asked + ".")
-        return is_version and self.free_threaded == python.endswith("t")
-
 
 def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return a real CPython binary of a version such as "3.11", "3.11.7" or "3.13t".
@@ -63,21 +42,24 @@ def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.en
     """
     without_headers: Path | None = None
     for candidate in _candidates(python, home, environ):
-        interpreter = _query(candidate)
-        if interpreter is not None and interpreter.fits(python):
-            if interpreter.has_headers:
-                return interpreter.path
-            without_headers = without_headers or interpreter.path
+        if answer := _query(candidate, python):
+            interpreter, has_headers = answer
+            if has_headers:
+                return interpreter
+            without_headers = without_headers or interpreter
     if without_headers is not None:
         return without_headers
     problem = _download(python, home, environ)
     if not problem:
         for candidate in _downloaded(home):
-            interpreter = _query(candidate)
-            if interpreter is not None and interpreter.fits(python):
-                return interpreter.path
+            if answer := _query(candidate, python):
+                return answer[0]
         problem = "it reports success, but the interpreter is not there"
-    raise InterpreterNotFoundError(python, _searched(home, environ), problem)
+    raise InterpreterNotFoundError(
+        f"no Python {python} found; searched {', '.join(_searched(home, environ))}; "
+        f"and uv cannot download one ({problem})",
+        hint=f"install Python {python} and put it on PATH, or name it with --interpreter",
+    )
 
 
 def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator[Path]:
@@ -86,7 +68,9 @@ def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator
     own = Path(getattr(sys, "_base_executable", None) or sys.executable)
     yielded: set[Path] = set()
     paths = [own] if asked == DEFAULT_PYTHON else []
-    for path in (*paths, *_downloaded(home), *_in_folders(environ), *_by_findpython()):
+    versions = (version for provider in Finder()._providers for version in provider.find_pythons())
+    by_findpython = (version.executable for version in versions)
+    for path in (*paths, *_downloaded(home), *_in_folders(environ), *by_findpython):
         # a shim is a script that starts whatever pyenv thinks best; the real binaries are searched, too
         if path.parent.name == "shims" or not _may_be(path.name, asked):
             continue
@@ -131,14 +115,8 @@ def _conda_roots(environ: Mapping[str, str]) -> list[Path]:
     return [root for root in dict.fromkeys([*named, *common, Path("/opt/conda")]) if root.is_dir()]
 
 
-def _by_findpython() -> Iterator[Path]:
-    for provider in Finder()._providers:
-        for version in provider.find_pythons():
-            yield version.executable
-
-
-def _query(path: Path) -> _Interpreter | None:
-    """Return what an interpreter answers; None for what is no usable 64-bit CPython."""
+def _query(path: Path, python: str) -> tuple[Path, bool] | None:
+    """Return the real path of a 64-bit CPython of a version, and whether it has the Python.h that inductor needs."""
     try:
         answer = subprocess.run(
             [str(path), "-I", "-S", "-c", _QUERY],
@@ -150,24 +128,19 @@ def _query(path: Path) -> _Interpreter | None:
         implementation, version, bits, free_threaded, has_headers, real = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    if implementation != "CPython" or bits != 64:
-        return None
-    return _Interpreter(path=Path(real), version=version, free_threaded=free_threaded, has_headers=has_headers)
+    fits = f"{version}.".startswith(f"{python.removesuffix('t')}.") and free_threaded == python.endswith("t")
+    return (Path(real), has_headers) if implementation == "CPython" and bits == 64 and fits else None
 
 
 def _download(python: str, home: Path, environ: Mapping[str, str]) -> str:
     """Let uv install an interpreter; return why it could not, "" where it could."""
-    try:
-        uv = uv_path()
-    except InstallError as error:
-        return error.reason
     env = uv_environ(configured_sources(environ), None, home, lock_timeout=DOWNLOAD_TIMEOUT, environ=environ)
     env["UV_PYTHON_DOWNLOADS"] = "manual"
     # three retries with pauses would keep the matrix waiting
     env.setdefault("UV_HTTP_RETRIES", "1")
     try:
         answer = subprocess.run(
-            [uv, "python", "install", "--no-bin", python],
+            [uv_path(), "python", "install", "--no-bin", python],
             env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,

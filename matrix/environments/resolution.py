@@ -1,18 +1,27 @@
-"""One resolution per environment: a request becomes an exact lock, with what torch needs and does not declare."""
+"""One resolution per environment: a request becomes an exact lock, with what torch needs and does not declare.
+
+The index of nightlies drops them after some weeks, while a search may need them later. So every wheel that only such
+an index has, torch itself and what was built with it, is fetched once into wheels/<build> of the state folder, and
+the lock names it there.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from dataclasses import dataclass
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from matrix.environments.commander import Commander, InstallError
+from matrix.environments.commander import Commander, InstallError, condensed
+from matrix.environments.index.builds import kept_folder
+from matrix.environments.index.releases import best_fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +32,7 @@ SUBSTITUTES = 5  # local versions of a release that are excluded before giving u
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """A requirement that some releases of torch are installed with."""
 
     torch: str  # specifier of those releases
@@ -73,20 +81,14 @@ def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[
         if locked is None:
             raise InstallError("torch is not in its own lock", commander.logs / "resolve.log")
         if is_same_version(request.torch, locked):
-            return _excluding(lock, excluded), notes
+            # else `uv pip sync` would prefer the excluded ones again
+            pins = [
+                ",".join([line, *excluded]) if "torch" in locked_versions(line) else line for line in lock.splitlines()
+            ]
+            return "\n".join(pins) + "\n", notes
         if Version(locked).public != Version(request.torch).public or len(excluded) == SUBSTITUTES:
             raise _substitute(request.torch, locked, commander)
         excluded.append(f"!={locked}")
-
-
-def _excluding(lock: str, excluded: list[str]) -> str:
-    """Return a lock whose torch is never an excluded version: `uv pip sync` would prefer those again."""
-    lines = []
-    for line in lock.splitlines():
-        pin = _PIN.match(line)
-        is_torch = pin is not None and pin["name"] == "torch"
-        lines.append(",".join([line, *excluded]) if is_torch else line)
-    return "\n".join(lines) + "\n"
 
 
 def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
@@ -102,7 +104,7 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
     version, torch = request.torch, f"torch=={request.torch}"
     if request.torch.endswith(".whl"):
         path = Path(request.torch)
-        version, torch = _version_of_wheel(path.name), f"torch @ {path.absolute().as_uri()}"
+        version, torch = path.name.split("-")[1], f"torch @ {path.absolute().as_uri()}"
     given = [*request.build.requirements, *request.requirements]
     named = {requirement_name(requirement) for requirement in given}
     needs = [need for need in needs_of(version) if requirement_name(need.requirement) not in named]
@@ -135,7 +137,7 @@ def locked_versions(lock: str) -> dict[str, str]:
     versions: dict[str, str] = {}
     for line in lock.splitlines():
         if pin := _PIN.match(line):
-            version = pin["version"] or _version_of_wheel(pin["url"].rpartition("/")[2])
+            version = pin["version"] or pin["url"].rpartition("/")[2].split("-")[1]
             versions[canonicalize_name(pin["name"])] = version.replace("%2B", "+")
     return versions
 
@@ -149,15 +151,11 @@ def index_pins(lock: str) -> dict[str, str]:
 def is_same_version(wanted: str, version: str) -> bool:
     """Return whether `version` is the wanted one, a number or a wheel's path, local part included."""
     if wanted.endswith(".whl"):
-        wanted = _version_of_wheel(Path(wanted).name)
+        wanted = Path(wanted).name.split("-")[1]
     try:
         return Version(wanted) == Version(version)
     except InvalidVersion:
         return wanted == version
-
-
-def _version_of_wheel(filename: str) -> str:
-    return filename.split("-")[1]
 
 
 def compile_lock(
@@ -195,3 +193,42 @@ def compile_lock(
         build=build,
     )
     return target.read_text(encoding="utf-8")
+
+
+def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | None:
+    """Return the kept wheel of a version that fits a Python best, None where there is none."""
+    filenames = sorted(path.name for path in folder.glob(f"{project.replace('-', '_')}-*.whl"))
+    best = best_fit(filenames, project, version, python)
+    return folder / best if best else None
+
+
+def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
+    """Return a lock that installs what may vanish from kept wheels, having fetched those that are missing.
+
+    Raises InstallError where a wheel cannot be fetched; what another index has is left to uv.
+    """
+    folder = kept_folder(commander.settings.home, build)
+    if folder is None:
+        return lock
+    pins = [(name, version, Version(version)) for name, version in index_pins(lock).items()]
+    # nightlies, and what was built with one: 3.6.0+git1234567 of triton
+    fleeting = {name: version for name, version, parsed in pins if parsed.is_devrelease or parsed.local}
+    missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
+    if missing:
+        from matrix.environments.index import pages  # here: it imports requests
+
+        assert build.index_url is not None
+        order = pages.FetchOrder(build.index_url, missing, python, str(folder), commander.settings.sources.certificates)
+        commander.stage("downloading")
+        log = commander.logs / "download.log"
+        env = os.environ | {pages.ORDER: json.dumps(order._asdict())}
+        # in a process of its own, which can be ended at once, wherever it waits
+        ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
+        if ending.exit_code != 0:
+            raise InstallError(f"downloading failed: {condensed(log, ending)}", log)
+    wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
+    lines = []
+    for line in lock.splitlines():
+        name = next(iter(index_pins(line)), "")
+        lines.append(f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line)
+    return "\n".join(lines) + "\n"

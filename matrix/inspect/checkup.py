@@ -19,8 +19,8 @@ from matrix.environments.index.builds import answers, build_named
 from matrix.environments.index.sources import configured_sources, without_credentials
 from matrix.inspect.processes import REMEDY
 from matrix.process import kernel
+from matrix.process.evidence.capture import find_tool
 from matrix.process.executor import MEMORY_PER_JOB_MB
-from matrix.process.tools import find_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.dispatch.operator_table import KernelDifference, Table, compare_tables, difference_lines, parse
-from matrix.environments.environ import cell_environ
+from matrix.environments.configs import cell_environ
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Environment, Model
 from matrix.plan.planning import EXISTING, axes_of, environment_named, request_for

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis import conditions
 from matrix.diagnosis.verdict import combine
-from matrix.model import UNOBSERVED, Cell, Outcome, Role, judging_records
+from matrix.model import UNOBSERVED, Cell, Doubt, Outcome, Role, judging_records
 from matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def judged_cell(
     attempts = tuple(record.attempt for record in judging_records(records))
     deciding = combine(attempts)
     results: tuple[ConditionResult, ...] = ()
+    doubt: Doubt | None = None
     if deciding is None:
         outcome = environment.outcome or Outcome.ERROR
         signature, seconds, reason = None, 0.0, environment.reason or problem or None
@@ -40,9 +41,9 @@ def judged_cell(
         outcome, seconds, reason = deciding.outcome, deciding.seconds, deciding.note or None
         signature = next(record.signature for record in records if record.attempt is deciding)
         if outcome is Outcome.PASS:
-            results, doubt = _observed(planned, records)
-            outcome = Outcome.PASS if all(result.met for result in results) else Outcome.VACUOUS
-            reason = doubt or reason
+            results, doubt, unmet = _observed(planned, records)
+            outcome = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
+            reason = unmet or reason
         elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
             results = conditions.check(conditions.declared(planned.scenario, planned.variant), observation)
     line = planned.expectation(environment)
@@ -60,21 +61,25 @@ def judged_cell(
         conditions=results,
         reused=reused,
         reason=reason,
+        doubt=doubt,
     )
 
 
-def _observed(planned: PlannedCell, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], str | None]:
+def _observed(
+    planned: PlannedCell, records: Sequence[Record]
+) -> tuple[tuple[ConditionResult, ...], Doubt | None, str | None]:
     """Return whether the conditions of a pass were met, and in words which were not, or why that is not known."""
     declared = conditions.declared(planned.scenario, planned.variant)
     observing = [record.attempt for record in records if record.attempt.role is Role.OBSERVE]
     if not declared or not observing:
-        return (), None
+        return (), None, None
     latest = observing[-1]
     observation = latest.evidence.observed
     problem = conditions.problem_of(declared, observation)
     if latest.outcome is not Outcome.PASS:
         problem = f"the observed script ended in {latest.outcome}"
     if problem is not None or observation is None:
-        return (), f"{UNOBSERVED}: {problem}"
+        return (), Doubt.UNOBSERVED, f"{UNOBSERVED}: {problem}"
     results = conditions.check(declared, observation)
-    return results, conditions.unmet_reason(results)
+    doubt = None if all(result.met for result in results) else Doubt.UNMET
+    return results, doubt, conditions.unmet_reason(results)

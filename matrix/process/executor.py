@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MEMORY_PER_JOB_MB = 3000  # what a compiling torch process and its workers take, measured up to 2.6 GB
 HEADROOM_MB = 1000  # left to the machine: no task starts below it while another runs
+CANCEL_CHECK = 0.1  # seconds between looks at whether a task is to be cancelled
 MEMORY_RECHECK = 0.5  # seconds between looks at the memory while a task waits for it
 
 
@@ -25,8 +26,8 @@ class Executor(Protocol):
     def running(self) -> tuple[Supervised, ...]:
         """The tasks that run now."""
 
-    def run(self, task: Task) -> Ending | None:
-        """Run a task to its end; None if it was interrupted before it could start."""
+    def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
+        """Run a task to its end, or until `cancelled` is set; None if it was interrupted before it could start."""
 
     def interrupt(self) -> None:
         """Stop all tasks that run, and start no other."""
@@ -56,21 +57,29 @@ class LocalExecutor:
         with self._changed:
             return tuple(self._running)
 
-    def run(self, task: Task) -> Ending | None:
-        """Run a task to its end; None if it was interrupted before it could start."""
+    def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
+        """Run a task to its end, or until `cancelled` is set; None if it was interrupted before it could start."""
+        is_cancellable, cancelled = cancelled is not None, cancelled or threading.Event()
         with self._changed:
-            while self._running and not self._interrupted and _available_mb() < HEADROOM_MB:
+            while self._running and not self._is_over(cancelled) and _available_mb() < HEADROOM_MB:
                 self._changed.wait(MEMORY_RECHECK)
-            if self._interrupted:
+            if self._is_over(cancelled):
                 return None
             supervised = start(task)
             self._running.add(supervised)
+        ended = threading.Event()
+        if is_cancellable:
+            threading.Thread(target=_pass_on, args=(cancelled, supervised, ended), daemon=True).start()
         try:
             return supervised.wait()
         finally:
+            ended.set()
             with self._changed:
                 self._running.discard(supervised)
                 self._changed.notify_all()
+
+    def _is_over(self, cancelled: threading.Event) -> bool:
+        return self._interrupted or cancelled.is_set()
 
     def interrupt(self) -> None:
         """Stop all tasks that run, and start no other."""
@@ -80,3 +89,10 @@ class LocalExecutor:
             self._changed.notify_all()
         for supervised in running:
             supervised.interrupt()
+
+
+def _pass_on(cancelled: threading.Event, supervised: Supervised, ended: threading.Event) -> None:
+    while not ended.wait(CANCEL_CHECK):
+        if cancelled.is_set():
+            supervised.interrupt()
+            return

@@ -3,9 +3,6 @@
 The supervisor starts with this module, and every cell pays for what it imports (dataclasses alone cost 7 ms).
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH112, PTH208
-
 from __future__ import annotations
 
 import contextlib
@@ -27,7 +24,7 @@ MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 
 
 class KernelProcess:
-    """One line of /proc/PID/stat."""
+    """One line of /proc/PID/stat, or of a thread's stat."""
 
     __slots__ = ("code", "cpu", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
 
@@ -55,19 +52,18 @@ def read(path: str, limit: int = 1 << 20) -> bytes:
     """Return up to `limit` bytes of a file of /proc; raise OSError when its process has gone."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = []
-        while limit > 0 and (part := os.read(descriptor, min(limit, 1 << 16))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
+        content = bytearray()
+        while len(content) < limit and (part := os.read(descriptor, min(limit - len(content), 1 << 16))):
+            content += part
+        return bytes(content)
     finally:
         os.close(descriptor)
 
 
-def process(pid: int) -> KernelProcess | None:
-    """Return what /proc says of `pid`, None when it has gone."""
+def process(pid: int, tid: int | None = None) -> KernelProcess | None:
+    """Return what /proc says of a process or of its thread `tid`, None when it has gone."""
     try:
-        return KernelProcess(pid, read(f"/proc/{pid}/stat"))
+        return KernelProcess(tid or pid, read(f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"))
     except (OSError, IndexError, ValueError):
         return None
 
@@ -81,9 +77,10 @@ def thread_ids(pid: int) -> list[int]:
 
 
 def field(path: str, name: bytes) -> bytes:
-    """Return the word after `name` at the start of a line of a file of /proc, b"" where no line has it."""
-    words = (b"\n" + read(path)).partition(b"\n" + name)[2].split(None, 1)
-    return words[0] if words else b""
+    """Return the word after `name` at the start of a line of a file of /proc, b"" where it cannot be read."""
+    with contextlib.suppress(OSError, IndexError):
+        return (b"\n" + read(path)).partition(b"\n" + name)[2].split(None, 1)[0]
+    return b""
 
 
 def mappings(pid: int) -> list[tuple[int, int, list[bytes]]]:
@@ -164,10 +161,8 @@ def proportional_rss(members: list[KernelProcess]) -> int:
     """Return the resident bytes of processes; shared pages count once (slow: the kernel walks all pages)."""
     total = 0
     for member in members:
-        try:
-            total += int(field(f"/proc/{member.pid}/smaps_rollup", b"Pss:")) * 1024
-        except (OSError, ValueError):
-            total += member.rss if member.is_alive else 0
+        kilobytes = field(f"/proc/{member.pid}/smaps_rollup", b"Pss:")
+        total += int(kilobytes) * 1024 if kilobytes else member.rss if member.is_alive else 0
     return total
 
 
@@ -194,15 +189,9 @@ def command_line(pid: int) -> str:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process that may have gone."""
+    """Send a signal to a process, or with a negative id to a process group, that may have gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-
-
-def send_group(group: int, number: int) -> None:
-    """Send a signal to a process group that may have gone."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
 
 
 def freeze(tree: Tree) -> set[int]:
@@ -215,7 +204,7 @@ def freeze(tree: Tree) -> set[int]:
     fresh = [member for member in tree.look(full=True) if member.is_alive]
     while fresh:
         for group in {member.group for member in fresh} - {own, 0}:
-            send_group(group, signal.SIGSTOP)
+            send(-group, signal.SIGSTOP)
         for member in fresh:
             send(member.pid, signal.SIGSTOP)
         frozen.update(member.pid for member in fresh)
@@ -223,9 +212,6 @@ def freeze(tree: Tree) -> set[int]:
     return frozen
 
 
-def oom_kills() -> int | None:
-    """Return how many processes the kernel has killed for want of memory since boot."""
-    try:
-        return int(field("/proc/vmstat", b"oom_kill "))
-    except (OSError, ValueError):
-        return None
+def oom_kills() -> int:
+    """Return how many processes the kernel has killed for want of memory since boot, 0 where it does not count."""
+    return int(field("/proc/vmstat", b"oom_kill ") or 0)

@@ -15,7 +15,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from matrix.process import kernel, launch, output, usage
+from matrix.process import kernel
+from matrix.process.task_tree import LOOK_SHORTEST, Children, KeptFile, TreeUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from matrix.process.evidence.stall import Watch
 
 TERMINATE_GRACE = 2.0  # seconds from SIGTERM to SIGKILL: enough for a flush, bearable in a night of hangs
-STALL_GRACE = 0.5  # seconds: nothing in the tree can go on, a handler of SIGTERM is all that could still run
-INTERRUPT_GRACE = 0.5  # seconds: somebody is waiting at a terminal
+SHORT_GRACE = 0.5  # seconds after a stall, when only a handler of SIGTERM could run, or when a user is waiting
 SURVIVOR_GRACE = 0.3  # seconds for what outlives the leader: multiprocessing's resource tracker ends by then
 KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be killed, and must not hold us
 TIMEOUT_PRECISION = 0.05  # seconds between two looks past the deadline, and so what a task may seem to run past it
@@ -41,8 +41,8 @@ class Supervisor:
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
         self.notes: list[str] = []
-        self.children = launch.Children(self.notes)
-        self.usage = usage.TreeUsage(task, self.children)
+        self.children = Children(self.notes)
+        self.usage = TreeUsage(task, self.children)
         self.deadline = self.next_snapshot = 0.0  # seconds, monotonic
         self.last_cpu = (0.0, 0.0)  # when the tree's CPU time was last read, and its seconds
         self.watch: Watch | None = None
@@ -66,27 +66,19 @@ class Supervisor:
         self._diagnose(lambda: self._collect(stopped_by))
         survivors = self._stop(stopped_by)
         sizes = [file.finish() for file in self.usage.files]
-        if stopped_by == "exit" and self.children.exit_code == -signal.SIGKILL:
-            now = kernel.oom_kills()
-            if kills is not None and now is not None and now > kills:
-                stopped_by = "memory"
-                self.notes.append("killed by the kernel, which was out of memory")
+        if stopped_by == "exit" and self.children.exit_code == -signal.SIGKILL and kernel.oom_kills() > kills:
+            stopped_by = "memory"
+            self.notes.append("killed by the kernel, which was out of memory")
         return self._ending(stopped_by, seconds, survivors, sizes)
 
     def _start(self) -> None:
-        if sys.platform == "linux":
-            launch.adopt_orphans()
-        else:
-            self.notes.append("no /proc here: memory, stalls and orphans are not watched")
-        self.usage.files = [output.KeptFile(self.task["stdout"])]
-        if self.task["stderr"] != self.task["stdout"]:
-            self.usage.files.append(output.KeptFile(self.task["stderr"]))
+        paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
+        self.usage.files = [KeptFile(path) for path in paths]
         self.children.start_leader(self.task)
-        launch.raise_priority()
         started = self.children.started
         self.deadline = started + self.task["timeout"]
         self.last_cpu = (started, 0.0)
-        self.usage.next_look = started + 2 * usage.LOOK_SHORTEST
+        self.usage.next_look = started + 2 * LOOK_SHORTEST
         self.next_snapshot = started + STALL_FIRST
 
     def _watch(self) -> str:
@@ -165,7 +157,7 @@ class Supervisor:
 
         began = time.monotonic()
         pids = sorted(self.usage.living(), key=lambda pid: pid != self.children.leader)
-        collection = capture.of_task(self.task, pids, self.children.helpers)
+        collection = capture.Collection(pids, self.task["stacks"], self.task["collectors"], self.children.helpers)
         try:
             while not self.children.interrupted and not collection.step(time.monotonic()):
                 self.children.sleep(capture.STEP)
@@ -181,10 +173,9 @@ class Supervisor:
     def _stop(self, stopped_by: str) -> tuple[str, ...]:
         """End the tree, whatever it does; return the processes that outlived the leader."""
         if stopped_by in ("timeout", "stall", "interrupt"):
-            grace = {"timeout": TERMINATE_GRACE, "stall": STALL_GRACE}.get(stopped_by, INTERRUPT_GRACE)
-            grace = INTERRUPT_GRACE if self.children.interrupted else grace
-            kernel.send_group(self.children.leader, signal.SIGTERM)
-            kernel.send_group(self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
+            grace = TERMINATE_GRACE if stopped_by == "timeout" and not self.children.interrupted else SHORT_GRACE
+            kernel.send(-self.children.leader, signal.SIGTERM)
+            kernel.send(-self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
             self._wait(grace, lambda: self.children.exit_code is not None)
         survivors: tuple[str, ...] = ()
         if self.children.exit_code is not None and self.children.reap():
@@ -213,7 +204,7 @@ class Supervisor:
             if kernel.HAS_PROC:
                 victims = kernel.freeze(self.usage.tree)
             else:
-                kernel.send_group(self.children.leader, signal.SIGKILL)
+                kernel.send(-self.children.leader, signal.SIGKILL)
                 victims = {self.children.leader}
             for pid in victims:
                 kernel.send(pid, signal.SIGKILL)
@@ -226,14 +217,12 @@ class Supervisor:
         exit_code = self.children.exit_code
         ended_by = None
         if stopped_by == "exit" and exit_code is not None and exit_code < 0:
-            ended_by = _signal_name(-exit_code)
-        moving = busy = None
-        if self.sampler is not None and stopped_by == "timeout":
-            moving, busy = self.sampler.moving, self.sampler.busy
-            if self.sampler.note:
-                self.notes.append(self.sampler.note)
-            if self.sampler.frames:
-                self.evidence["samples"] = self.sampler.frames
+            ended_by = {number.value: number.name for number in signal.Signals}.get(-exit_code, f"SIG{-exit_code}")
+        sampler = self.sampler if stopped_by == "timeout" else None
+        if sampler and sampler.note:
+            self.notes.append(sampler.note)
+        if sampler and sampler.frames:
+            self.evidence["samples"] = sampler.frames
         return {
             "stopped_by": stopped_by,
             "exit_code": exit_code if exit_code is not None and exit_code >= 0 else None,
@@ -244,19 +233,12 @@ class Supervisor:
             "survivors": survivors,
             "stdout_bytes": sizes[0],
             "stderr_bytes": sizes[1] if len(sizes) > 1 else 0,
-            "moving": moving,
-            "busy": busy,
+            "moving": sampler.moving if sampler else None,
+            "busy": sampler.busy if sampler else None,
             "note": "; ".join(self.notes),
             "evidence": self.evidence,
             "diagnosis_seconds": round(self.diagnosis_seconds, 3),
         }
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
 
 
 def main() -> None:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.conditions import declared, stuck_calls
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.verdict import judge
-from matrix.environments.environ import cell_environ
+from matrix.environments.configs import cell_environ
 from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
-from matrix.process.marks import mark_for
-from matrix.process.supervision import Task
+from matrix.process.supervision import Task, mark_for
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 from matrix.suite import selection
 

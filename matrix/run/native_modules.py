@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.environments.commander import condensed
-from matrix.environments.environ import cell_environ_of
+from matrix.environments.configs import cell_environ_of
 from matrix.environments.inside.build_native import NO_COMPILER
 from matrix.model import Config, StoppedBy, digest
 from matrix.privacy.redaction import Redactor
-from matrix.process.marks import mark_for
-from matrix.process.supervision import Task
+from matrix.process.supervision import Task, mark_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from matrix.events import CellDone, EnvironmentReady, Interrupted
 from matrix.model import judging_records
 from matrix.plan.judging import judged_cell
 from matrix.process.executor import LocalExecutor
-from matrix.process.marks import owner_is_dead, state_id, sweep
+from matrix.process.supervision import owner_is_dead, state_id, sweep
 from matrix.records.store import new_run
 from matrix.run.signals import answering
 from matrix.run.site import INSTALLS_AT_ONCE, CellEnd, EnvironmentWork, LocalSite

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from matrix.events import Asked
-from matrix.process.evidence import peek
+from matrix.process import kernel
+from matrix.process.evidence.capture import find_tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
     from matrix.events import Emit
     from matrix.process.supervision import Supervised
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
+PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
 
 
 @contextmanager
@@ -30,7 +36,7 @@ def answering(running: Callable[[], Iterable[Supervised]], emit: Emit) -> Iterat
 
     def answer() -> None:
         with one_at_a_time:
-            emit(Asked(lines=tuple(peek.running_lines(tuple(running())))))
+            emit(Asked(lines=tuple(_running_lines(tuple(running())))))
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         threading.Thread(target=answer, name="asked", daemon=True).start()
@@ -41,3 +47,40 @@ def answering(running: Callable[[], Iterable[Supervised]], emit: Emit) -> Iterat
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _running_lines(running: Sequence[Supervised]) -> list[str]:
+    """Return for each running task its name, its elapsed time and the line of Python that it is in."""
+    with ThreadPoolExecutor(max(1, len(running))) as pool:
+        return list(pool.map(_line, running))
+
+
+def _line(supervised: Supervised) -> str:
+    task = supervised.task
+    since = f"{task.name or task.argv[-1]}  {supervised.elapsed:.0f} of {task.timeout:.0f} s"
+    leader = leader_of(supervised.pid)
+    return f"{since}  {current_line(leader) if leader else 'starting'}"
+
+
+def leader_of(supervisor: int) -> int | None:
+    """Return the process that a supervisor started first, None before that."""
+    members = [member for member in kernel.Tree(supervisor).look(full=True) if member.parent == supervisor]
+    return min(members, key=lambda member: member.started).pid if members else None
+
+
+def current_line(pid: int) -> str:
+    """Return `function (file:line)` of a process's main thread, read without stopping it, or why it is not known."""
+    py_spy = find_tool("py-spy")
+    if py_spy is None:
+        return "no py-spy to tell where"
+    command = [py_spy, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    try:
+        dump = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+        threads = json.loads(dump.stdout)
+        main = [thread for thread in threads if thread.get("os_thread_id") == pid] or threads
+        frame = main[0]["frames"][0]
+        return f"{frame['name']} ({PurePath(frame['filename']).name}:{frame['line']})"
+    except subprocess.TimeoutExpired:
+        return f"process {pid}: py-spy took too long"
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"process {pid}: no Python to be read"

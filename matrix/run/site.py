@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.environments.environ import cell_environ, recorded
+from matrix.environments.configs import cell_environ, recorded
 from matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt

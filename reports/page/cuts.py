@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.stack_folder import READABLE
-from matrix.process.output import whole_characters
+from matrix.process.task_tree import whole_characters
 from reports.page.page_data import encoded
 from reports.shown_text import plain, read_ends
 

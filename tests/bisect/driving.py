@@ -74,7 +74,7 @@ class Executor:
     interrupted: threading.Event = field(default_factory=threading.Event)
     running: tuple[Any, ...] = ()
 
-    def run(self, task: Task) -> Ending | None:
+    def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
         return None if self.interrupted.is_set() else self.releases.end(task, self.interrupted)
 
     def interrupt(self) -> None:

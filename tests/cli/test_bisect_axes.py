@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -191,4 +192,4 @@ def test_history_and_how_to_build_it_belong_together(given: list[str], message: 
 def test_options_choose_the_axis(axis: AxisName, given: list[str], searched: AxisName) -> None:
     """Each axis is named by --axis, or chosen by options of its own; each can be searched."""
     assert check_options(axis, given) is searched
-    assert callable(searched.search)
+    assert callable(import_module(f"matrix.bisect.axes.{searched.row.module}").search)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from matrix.environments import canary
-from matrix.environments.environ import cell_environ
+from matrix.environments.configs import cell_environ
 from matrix.environments.index.sources import Sources
 from matrix.environments.installation import installed_packages
 from matrix.model import Build, Config, MetaKernel, Outcome, Request

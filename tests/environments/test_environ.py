@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.environments.environ import beside_folder, cell_environ_of, recorded
+from matrix.environments.configs import beside_folder, cell_environ_of, recorded
 from matrix.environments.inside.startup import FOLDER
 from matrix.model import Config
 

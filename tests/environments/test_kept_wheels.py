@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from matrix.environments.index.builds import kept_folder
+from matrix.environments.index.pages import PARTIAL, lock_of, partial, remove_left_over
 from matrix.environments.index.releases import list_releases
 from matrix.environments.index.sources import Sources
-from matrix.environments.kept_wheels import PARTIAL, kept_wheel, lock_of, partial, remove_left_over
+from matrix.environments.resolution import kept_wheel
 from matrix.environments.whole_files import remove_tree
 from matrix.model import Build, Outcome
 from tests.cli.shell import wait_for

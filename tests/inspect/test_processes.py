@@ -85,7 +85,7 @@ def test_a_process_does_not_inspect_itself() -> None:
 
 def test_leader_is_found_below_its_supervisor(waiting: int) -> None:
     """The oldest child is the one that was started first."""
-    from matrix.process.evidence import peek
+    from matrix.run.signals import leader_of
 
-    assert until(lambda: peek.leader_of(waiting) is not None)
-    assert {peek.leader_of(waiting)} == family(waiting)
+    assert until(lambda: leader_of(waiting) is not None)
+    assert {leader_of(waiting)} == family(waiting)

@@ -14,7 +14,7 @@ import pytest
 from matrix.diagnosis.collectors import faulthandler_text, kernel_text
 from matrix.diagnosis.hang import stack_folder
 from matrix.environments.inside.startup import FOLDER, sitecustomize
-from matrix.process.evidence import capture, kernel_lines
+from matrix.process.evidence import capture, sampler
 from matrix.process.supervision import Ending, Supervised
 from tests.process.running import begin, family, is_alive, until
 
@@ -199,14 +199,14 @@ def test_other_programs_are_not_sent_the_signal(tmp_path: Path) -> None:
 
 def test_kernel_lines_are_read_back() -> None:
     """What is written of this process names its parent and all its threads, as the parser reads it."""
-    (process,) = kernel_text.parse("\n".join(kernel_lines.kernel_lines([os.getpid()])))
+    (process,) = kernel_text.parse("\n".join(sampler.kernel_lines([os.getpid()])))
     assert (process.pid, process.parent) == (os.getpid(), os.getppid())
     assert os.getpid() in {thread.tid for thread in process.threads}
 
 
 def test_who_was_seen_asleep_sleeps() -> None:
     """A thread that wakes up at four looks of five, and uses no CPU, waits."""
-    row = kernel_lines.ThreadRow()
+    row = sampler.ThreadRow()
     for state in "RRSRR":
         row.look(f"1 state={state} wchan=0", 1.0)
     assert (row.line, row.works(0.06), row.is_settled(0.06)) == ("1 state=S wchan=0", False, True)
@@ -214,7 +214,7 @@ def test_who_was_seen_asleep_sleeps() -> None:
 
 def test_who_only_queues_for_a_core_is_looked_at_again() -> None:
     """Ready to run without running tells nothing; CPU time does."""
-    row = kernel_lines.ThreadRow()
+    row = sampler.ThreadRow()
     row.look("1 state=R", 1.0)
     row.look("1 state=R", 1.0)
     assert not row.is_settled(0.06)
@@ -224,7 +224,7 @@ def test_who_only_queues_for_a_core_is_looked_at_again() -> None:
 
 def test_who_uses_a_core_between_naps_runs() -> None:
     """Threads that hand the GIL to each other sleep in between."""
-    row = kernel_lines.ThreadRow()
+    row = sampler.ThreadRow()
     for cpu in (1.0, 1.02, 1.04):
         row.look("1 state=S", cpu)
     assert row.works(0.06)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.process import output
+from matrix.process import task_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def test_cuts_fall_between_characters(text: str, cut: int) -> None:
     """Both sides of a cut are still UTF-8, and lose at most a character."""
     data = text.encode()
-    head = output.whole_characters(data[:cut], at_end=True)
-    tail = output.whole_characters(data[cut:], at_end=False)
+    head = task_tree.whole_characters(data[:cut], at_end=True)
+    tail = task_tree.whole_characters(data[cut:], at_end=False)
     assert text.startswith(head.decode())
     assert text.endswith(tail.decode())
     assert len(data) - len(head) - len(tail) <= 4
@@ -29,14 +29,14 @@ def test_cuts_fall_between_characters(text: str, cut: int) -> None:
 def test_any_bytes_can_be_cut(data: bytes) -> None:
     """Bytes that are not text lose at most three at a cut."""
     for at_end in (True, False):
-        kept = output.whole_characters(data, at_end=at_end)
+        kept = task_tree.whole_characters(data, at_end=at_end)
         assert len(data) - len(kept) <= 3
         assert data.startswith(kept) if at_end else data.endswith(kept)
 
 
 def test_small_file_is_kept_whole(tmp_path: Path) -> None:
     """Nothing is cut from a file that is not large."""
-    file = output.KeptFile(str(tmp_path / "out"))
+    file = task_tree.KeptFile(str(tmp_path / "out"))
     (tmp_path / "out").write_bytes(b"all of it")
     assert (file.trim(), file.finish()) == (True, 9)
     assert (tmp_path / "out").read_bytes() == b"all of it"
@@ -44,11 +44,11 @@ def test_small_file_is_kept_whole(tmp_path: Path) -> None:
 
 def test_size_is_limited_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the filesystem cannot make holes, a file may grow to the limit and no further."""
-    monkeypatch.setattr(output, "_punch", lambda *_: False)
-    file = output.KeptFile(str(tmp_path / "out"))
+    monkeypatch.setattr(task_tree, "_punch", lambda *_: False)
+    file = task_tree.KeptFile(str(tmp_path / "out"))
     with (tmp_path / "out").open("r+b") as writer:
-        writer.truncate(output.PUNCH_EVERY * 2)
+        writer.truncate(task_tree.PUNCH_EVERY * 2)
         assert file.trim()
-        writer.truncate(output.UNPUNCHED_LIMIT + 1)
+        writer.truncate(task_tree.UNPUNCHED_LIMIT + 1)
         assert not file.trim()
     file.finish()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.process import tools
-from matrix.process.evidence import sampler
+from matrix.process.evidence import capture, sampler
 from tests.process.running import begin
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("stacks")  # the tests share the programs they start
 needs_py_spy = pytest.mark.skipif(
-    sys.platform != "linux" or tools.find_tool("py-spy") is None, reason="needs /proc and py-spy"
+    sys.platform != "linux" or capture.find_tool("py-spy") is None, reason="needs /proc and py-spy"
 )
 
 

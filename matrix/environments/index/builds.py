@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,26 +34,19 @@ ANSWER_TIMEOUT = 3.0  # seconds the PyTorch index has to answer, DNS included, b
 CHOICE_AGE = 86400  # seconds `auto` believes an answer: reruns of a day meet the same environments
 GPU_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, WSL
 GPU_TOOLS = ("nvidia-smi", "rocm-smi")
-_FOLDER = r"cpu|xpu|cu\d{2,3}|rocm\d+(?:\.\d+){0,2}"
-_NAMED = re.compile(_FOLDER)
-_NIGHTLY = re.compile(rf"nightly-(?P<folder>{_FOLDER})")
+_FOLDER = re.compile(r"(nightly-)?(cpu|xpu|cu\d{2,3}|rocm\d+(\.\d+){0,2})")
 _EXAMPLES = ("auto", "pypi", "cpu", "xpu", "cu118", "cu126", "cu128", "cu130", "rocm6.4", "nightly-cpu")
 
 
 def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, str] = os.environ) -> Build:
-    """Return the build called `name`; those of the matrix file come first.
-
-    Raises UsageError, with near misses, where there is none.
-    """
+    """Return the build called `name`; those of the matrix file come first. Raises UsageError with near misses."""
     if name in custom:
         return custom[name]
     if name == "pypi":
         return Build(name=name)
     base = environ.get(PYTORCH_INDEX_VARIABLE, PYTORCH_INDEX).rstrip("/")
-    if _NAMED.fullmatch(name):
-        return Build(name=name, index_url=f"{base}/{name}")
-    if nightly := _NIGHTLY.fullmatch(name):
-        return Build(name=name, index_url=f"{base}/nightly/{nightly['folder']}", nightly=True)
+    if _FOLDER.fullmatch(name):
+        return Build(name=name, index_url=f"{base}/{name.replace('-', '/')}", nightly=name.startswith("nightly"))
     near = difflib.get_close_matches(name, [*custom, *_EXAMPLES], n=3)
     suggestion = f"did you mean {' or '.join(near)}? " if near else ""
     known = ["auto", "pypi", "cpu", "cuNNN", "rocmN.M", "xpu", "nightly-cpu", "nightly-cuNNN", *custom]
@@ -91,9 +85,8 @@ def choose_auto(
 
 def find_gpu() -> str | None:
     """Return what shows that a GPU is there, None where nothing does."""
-    if device := next((path for path in GPU_DEVICES if Path(path).exists()), None):
-        return device
-    return next((tool for tool in GPU_TOOLS if shutil.which(tool)), None)
+    devices = (path for path in GPU_DEVICES if Path(path).exists())
+    return next(devices, None) or next(filter(shutil.which, GPU_TOOLS), None)
 
 
 def answers(url: str) -> bool:
@@ -124,12 +117,10 @@ def _kept_answer(url: str, cache: Path | None, ask: Callable[[str], bool]) -> bo
     if cache is None:
         return ask(url)
     file, shown = cache / "auto.json", without_credentials(url)
-    try:
+    with suppress(OSError, ValueError, KeyError):
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept["place"] == shown and time.time() - file.stat().st_mtime < CHOICE_AGE:
             return bool(kept["answers"])
-    except (OSError, ValueError, KeyError):
-        pass
     answer = ask(url)
     write_whole(file, json.dumps({"place": shown, "answers": answer}))
     return answer

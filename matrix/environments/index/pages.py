@@ -1,16 +1,23 @@
-"""Read what an index or a page of links says of torch. Imported only where something is fetched."""
+"""Read what an index or a page of links says of torch, and download wheels. Imported only where that is done."""
 
 from __future__ import annotations
 
+import functools
+import json
+import os
+import sys
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
 import requests
+from filelock import FileLock, Timeout
 from pypi_simple import (
     ACCEPT_ANY,
     DigestMismatchError,
+    DistributionPackage,
     NoSuchProjectError,
     ProjectPage,
     PyPISimple,
@@ -18,15 +25,28 @@ from pypi_simple import (
     UnsupportedRepoVersionError,
 )
 
+from matrix.environments.index.releases import best_fit
 from matrix.environments.index.sources import PROJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pypi_simple import DistributionPackage
+    from collections.abc import Callable, Iterator
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
+ORDER = "WHICHTORCH_FETCH"  # variable that holds a FetchOrder as JSON: no argument shows an index's credentials
+ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the package `matrix`
+PROGRAM = f"import sys; sys.path.insert(0, {ROOT!r}); from matrix.environments.index.pages import main; main()"
+PARTIAL = ".part-"  # begins the name of what is not whole yet
+_CAUSES = {  # what the text of an error holds: the first that fits is told
+    "Name or service not known": "its name cannot be resolved",
+    "Temporary failure in name resolution": "its name cannot be resolved",
+    "NameResolutionError": "its name cannot be resolved",
+    "Connection refused": "the connection is refused",
+    "IncompleteRead": "the answer ends half-way",
+    "Connection broken": "the answer ends half-way",
+    "RemoteDisconnected": "the connection is closed without an answer",
+    "Connection reset": "the connection is reset",
+}
 Result = TypeVar("Result")
 
 
@@ -37,6 +57,16 @@ class PageError(Exception):
         super().__init__(problem)
         self.problem = problem
         self.may_pass = may_pass
+
+
+class FetchOrder(NamedTuple):
+    """What the program `main` is to fetch."""
+
+    index_url: str
+    wanted: dict[str, str]  # versions by project
+    python: str
+    folder: str  # to put the wheels into
+    certificates: str | None
 
 
 def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
@@ -55,8 +85,7 @@ def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
     return packages
 
 
-def session_of(certificates: str | None) -> requests.Session:
-    """Return a session that trusts the user's certificates."""
+def _session_of(certificates: str | None) -> requests.Session:
     session = requests.Session()
     if certificates and Path(certificates).exists():
         session.verify = certificates
@@ -68,7 +97,7 @@ def fetch(
 ) -> list[DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
     try:
-        with session_of(certificates) as session:
+        with _session_of(certificates) as session:
             if not is_index:
                 answer = session.get(url, timeout=INDEX_TIMEOUT)
                 answer.raise_for_status()
@@ -86,7 +115,7 @@ def fetch(
 def download(package: DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
     """Download a wheel, and check its length and its digest. Raises PageError."""
     try:
-        with session_of(certificates) as session, PyPISimple(index, session=session) as client:
+        with _session_of(certificates) as session, PyPISimple(index, session=session) as client:
             # an index need not publish digests; the length is checked in any case
             client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
     except requests.RequestException as error:
@@ -124,25 +153,58 @@ def _page_error(error: requests.RequestException) -> PageError:
         return PageError(f"it answers {status}", may_pass=status >= 500 or status in {408, 429})
     if isinstance(error, (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)):
         return PageError("that is not a URL", may_pass=False)
-    return PageError(_cause_of(error), may_pass=True)
-
-
-def _cause_of(error: requests.RequestException) -> str:
     if isinstance(error, requests.Timeout):
-        return "it does not answer in time"
+        return PageError("it does not answer in time", may_pass=True)
     if isinstance(error, requests.exceptions.SSLError):
-        return "its certificate is not trusted"
-    text = str(error)
-    for fragment, words in (
-        ("Name or service not known", "its name cannot be resolved"),
-        ("Temporary failure in name resolution", "its name cannot be resolved"),
-        ("NameResolutionError", "its name cannot be resolved"),
-        ("Connection refused", "the connection is refused"),
-        ("IncompleteRead", "the answer ends half-way"),
-        ("Connection broken", "the answer ends half-way"),
-        ("RemoteDisconnected", "the connection is closed without an answer"),
-        ("Connection reset", "the connection is reset"),
-    ):
-        if fragment in text:
-            return words
-    return type(error).__name__
+        return PageError("its certificate is not trusted", may_pass=True)
+    causes = (cause for fragment, cause in _CAUSES.items() if fragment in str(error))
+    return PageError(next(causes, type(error).__name__), may_pass=True)
+
+
+def main() -> None:
+    """Fetch what the variable orders; exit with 1 and a line where that fails."""
+    order = FetchOrder(**json.loads(os.environ.pop(ORDER)))
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_left_over(folder)
+    for project, version in order.wanted.items():
+        try:
+            retried(functools.partial(_fetch_wheel, order, project, version))
+        except PageError as error:
+            sys.exit(f"error: {project} {version}: {error.problem}")
+
+
+def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
+    """Fetch the best wheel of a version, if the index has one. Raises PageError."""
+    listed = fetch(order.index_url, is_index=True, certificates=order.certificates, project=project)
+    filename = best_fit((package.filename for package in listed), project, version, order.python)
+    if filename is not None:
+        package = next(package for package in listed if package.filename == filename)
+        with partial(Path(order.folder), filename) as path:
+            download(package, path, order.index_url, order.certificates)
+            path.replace(path.with_name(filename))
+
+
+@contextmanager
+def partial(folder: Path, filename: str) -> Iterator[Path]:
+    """Give a name for a file until it is whole, locked while this process lives; remove what is left in the end."""
+    path = folder / f"{PARTIAL}{os.getpid()}-{filename}"
+    with FileLock(lock_of(path)):
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            lock_of(path).unlink(missing_ok=True)
+
+
+def lock_of(path: Path) -> Path:
+    """Return the file whose lock says that a process still writes a partial file."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def remove_left_over(folder: Path) -> None:
+    """Remove what fetches that were killed have left half-way."""
+    for lock in folder.glob(f"{PARTIAL}*.lock"):
+        with suppress(OSError, Timeout), FileLock(lock, timeout=0):  # Timeout: its process lives
+            lock.with_suffix("").unlink(missing_ok=True)
+            lock.unlink()

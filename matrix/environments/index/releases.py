@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.sources import FIRST_INDEX, PROJECT, Sources, local_folder, without_credentials
-from matrix.environments.whole_files import write_whole
+from matrix.environments.whole_files import read_whole, write_whole
 from matrix.errors import PreventedError
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class Listing:
 
 
 _Row = tuple[str, bool, "DistributionPackage"]  # index or page, whether it is the user's find-links, wheel
-_LISTING = TypeAdapter(Listing)
 
 
 def list_releases(
@@ -90,13 +89,15 @@ def list_releases(
         links = (build.find_links,) if build.find_links else ()
         strategy = ""
     shown = [without_credentials(url) for url in (*indexes, "", *links)]
-    key = json.dumps([SCHEMA, python, _machine(), is_own, strategy, shown])
+    machine = next(iter(tags.platform_tags()), "")  # machines that share a home folder may differ
+    key = json.dumps([SCHEMA, python, machine, is_own, strategy, shown])
     # a folder is read in no time, and may have changed a second ago
     is_remote = any(local_folder(url) is None for url in (*indexes, *links))
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     file = cache / "listings" / f"{name}.json" if cache is not None and is_remote else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
-    if file is not None and (kept := _kept_listing(file)) is not None:
+    is_young = file is not None and file.exists() and time.time() - file.stat().st_mtime <= LISTING_AGE
+    if file is not None and is_young and (kept := read_whole(file, Listing)) is not None:
         return _with_wheels_of(kept_wheels, kept)
     rows: list[_Row] = []
     for url in indexes:
@@ -109,7 +110,7 @@ def list_releases(
     read_from = tuple(map(without_credentials, (*indexes, *links)))
     listing = _sorted_listing(rows, python, read_from)
     if file is not None:
-        write_whole(file, _LISTING.dump_json(listing).decode())
+        write_whole(file, TypeAdapter(Listing).dump_json(listing).decode())
     return _with_wheels_of(kept_wheels, listing)
 
 
@@ -149,9 +150,7 @@ def unreadable_index(build: Build, sources: Sources) -> str | None:
 
 def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...]) -> Listing:
     """Return what fits, sorted by version, with the best wheel of each that this machine can use."""
-    releases: dict[Version, tuple[int, Release]] = {}
-    yanked: dict[Version, tuple[int, Release]] = {}
-    aside: dict[Version, tuple[int, Release]] = {}
+    kinds: dict[str, dict[Version, tuple[int, Release]]] = {"releases": {}, "yanked": {}, "aside": {}}
     for source, is_users_link, package in rows:
         fit = wheel_fit(package.filename, PROJECT, python)
         if fit is None:
@@ -168,11 +167,11 @@ def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...
             size=package.size,
         )
         is_aside = is_users_link and version.local is not None
-        kind = aside if is_aside else yanked if package.is_yanked else releases
-        if version not in kind or rank < kind[version][0]:
-            kind[version] = (rank, release)
-    in_order = [tuple(kind[version][1] for version in sorted(kind)) for kind in (releases, yanked, aside)]
-    return Listing(releases=in_order[0], yanked=in_order[1], aside=in_order[2], python=python, sources=read_from)
+        best = kinds["aside" if is_aside else "yanked" if package.is_yanked else "releases"]
+        if version not in best or rank < best[version][0]:
+            best[version] = (rank, release)
+    in_order = {kind: tuple(best[version][1] for version in sorted(best)) for kind, best in kinds.items()}
+    return Listing(**in_order, python=python, sources=read_from)
 
 
 def _packages(
@@ -188,15 +187,6 @@ def _packages(
         return pages.retried(lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates), pause)
     except pages.PageError as error:
         raise IndexUnreachableError(url, error.problem) from error
-
-
-def _kept_listing(file: Path) -> Listing | None:
-    try:
-        if time.time() - file.stat().st_mtime > LISTING_AGE:
-            return None
-        return _LISTING.validate_json(file.read_bytes())
-    except (OSError, ValidationError):  # gone, cut short, or of another version of the tool
-        return None
 
 
 @lru_cache(maxsize=16)
@@ -228,8 +218,3 @@ def best_fit(filenames: Iterable[str], project: str, version: str, python: str) 
     fits = ((filename, wheel_fit(filename, project, python)) for filename in filenames)
     ranks = {filename: fit[1] for filename, fit in fits if fit is not None and fit[0] == Version(version)}
     return min(ranks, key=lambda filename: ranks[filename], default=None)
-
-
-def _machine() -> str:
-    """Return what makes tags differ between machines that share a home folder."""
-    return next(iter(tags.platform_tags()), "")

@@ -54,10 +54,6 @@ class _Settings:
     strategy: str | None = None
     certificates: str | None = None
 
-    @property
-    def names_an_index(self) -> bool:
-        return bool(self.index_url or self.extra_index_urls)
-
 
 def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
     """Return what the user's settings name: uv's where they name something, else pip's, else the default.
@@ -65,7 +61,7 @@ def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
     Indexes of the two are never mixed: uv itself would not know of pip's.
     """
     uv, pip = _uv_settings(environ), _pip_settings(environ)
-    by_uv = uv.names_an_index
+    by_uv = bool(uv.index_url or uv.extra_index_urls)
     indexes = uv if by_uv else pip
     no_index = uv.no_index or (pip.no_index and not by_uv)
     return Sources(
@@ -96,19 +92,19 @@ def local_folder(url: str) -> Path | None:
 def _uv_settings(environ: Mapping[str, str]) -> _Settings:
     """Read uv's variables, then its user's and its system's uv.toml. For each setting, the first source wins."""
     tables = [_uv_table(table) for table in _uv_tables(environ)]
-    default = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL")
-    default = default or next((table.index_url for table in tables if table.index_url), None)
+    defaults = (environ.get("UV_DEFAULT_INDEX"), environ.get("UV_INDEX_URL"), *(table.index_url for table in tables))
+    default = next(filter(None, defaults), None)
     extra = environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split()
     extra += [url for table in tables for url in table.extra_index_urls]
     find_links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
     find_links += [link for table in tables for link in table.find_links]
-    strategy = environ.get("UV_INDEX_STRATEGY")
+    strategies = (environ.get("UV_INDEX_STRATEGY"), *(table.strategy for table in tables))
     return _Settings(
         index_url=_with_secret(default, environ) if default else None,
         extra_index_urls=tuple(dict.fromkeys(_with_secret(url, environ) for url in extra)),
         find_links=tuple(dict.fromkeys(find_links)),
         no_index=_is_on(environ.get("UV_NO_INDEX")) or any(table.no_index for table in tables),
-        strategy=strategy or next((table.strategy for table in tables if table.strategy), None),
+        strategy=next(filter(None, strategies), None),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from contextlib import suppress
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -15,7 +16,7 @@ from matrix.environments.index.sources import PROJECT
 from matrix.errors import UsageError
 
 EVERY_RELEASE = ">=0"  # the specifier that leaves none out
-_RECENT = re.compile(r"recent:(\d+)")
+_RECENT = re.compile(r"recent:(0*[1-9]\d*)")
 _NIGHTLY = re.compile(r"nightly(?::(\d{4}-\d\d-\d\d)(?:\.\.(\d{4}-\d\d-\d\d))?)?")
 _CLAUSE = re.compile(r"\s*(===|==|!=|~=|<=|>=|<|>)")
 
@@ -38,15 +39,13 @@ def split_specs(text: str) -> list[str]:
 def check_spec(spec: str) -> None:
     """Raise UsageError where `select` cannot understand `spec`."""
     spec = spec.strip()
-    if spec == "latest" or spec.endswith(".whl") or _NIGHTLY.fullmatch(spec) or is_exact_version(spec):
+    if spec == "latest" or spec.endswith(".whl") or is_exact_version(spec):
         return
-    if (recent := _RECENT.fullmatch(spec)) and int(recent[1]) > 0:
+    if _RECENT.fullmatch(spec) or _NIGHTLY.fullmatch(spec):
         return
-    try:
+    with suppress(InvalidSpecifier):
         if _CLAUSE.match(spec) and SpecifierSet(spec):
             return
-    except InvalidSpecifier:
-        pass
     forms = "2.11.0, '>=2.9,<2.13', recent:3, latest, nightly, nightly:2026-11-01..2026-11-20 or a wheel's path"
     raise UsageError(f"{spec!r} names no torch version", hint=f"write it as {forms}")
 
@@ -71,12 +70,9 @@ def select(spec: str, listing: Listing) -> list[Release]:
         newest = {Version(release.version).release[:2]: release for release in pool}
         chosen = list(newest.values())[-int(recent[1]) :]
     elif nightly := _NIGHTLY.fullmatch(spec):
-        chosen = [release for release in listing.releases if release.date]
-        if nightly[1]:
-            first, last = nightly[1], nightly[2] or nightly[1]
-            chosen = [release for release in chosen if first <= (release.date or "") <= last]
-        else:
-            chosen = chosen[-1:]
+        dated = [release for release in listing.releases if release.date]
+        first, last = nightly[1], nightly[2] or nightly[1]
+        chosen = [release for release in dated if first <= str(release.date) <= last] if first else dated[-1:]
     else:
         specifier = SpecifierSet(spec)
         pool = list(listing.releases) if specifier.prereleases else pool

@@ -8,19 +8,19 @@ interrupts system calls. What fails is a note, and never more than that.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.process import kernel
-from matrix.process.evidence.kernel_lines import kernel_lines
-from matrix.process.tools import find_tool as find_tool
+from matrix.process.evidence.sampler import kernel_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Generator, Mapping, Sequence
 
 STACKS_SIGNAL = 59  # what matrix/environments/inside/startup/sitecustomize.py registers
 PROCESSES = 16  # of a larger tree the first ones tell the story, and each costs some 0.3 s
@@ -59,30 +59,25 @@ FAULTHANDLER = Collector(name="faulthandler", file="{pid}.faulthandler.txt", par
 COLLECTORS = (
     KERNEL,
     Collector(
-        name="py-spy",
+        name="py-spy", file="{pid}.pyspy.json", parser="pyspy:parse", rank=2,
         arguments=("dump", "--native", "--json", "--pid", "{pid}"),
-        file="{pid}.pyspy.json",
-        parser="pyspy:parse",
-        rank=2,
     ),
     Collector(
-        name="pystack",
+        name="pystack", file="{pid}.pystack.txt", parser="pystack:parse", rank=1,
         arguments=("remote", "--native", "{pid}"),
-        file="{pid}.pystack.txt",
-        parser="pystack:parse",
-        rank=1,
     ),
     Collector(
-        name="gdb",
+        name="gdb", file="{pid}.gdb.txt", parser="gdb:parse", rank=3, patience=30.0, is_fallback=True,
         arguments=("-nx", "-batch", "-p", "{pid}", "-ex", "thread apply all bt"),
-        file="{pid}.gdb.txt",
-        parser="gdb:parse",
-        rank=3,
-        patience=30.0,
-        is_fallback=True,
     ),
     FAULTHANDLER,
-)
+)  # fmt: skip
+
+
+def find_tool(name: str) -> str | None:
+    """Return the path of a program that the tool starts: beside the running interpreter, else on PATH."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return shutil.which(name, path=folders)
 
 
 def find_tools(known: Mapping[str, str | None] | None = None) -> dict[str, str]:
@@ -121,16 +116,6 @@ class _Dump:
         return text or f"ended with status {os.waitstatus_to_exitcode(status)}"
 
 
-class _Target:
-    """One process whose stacks are taken, collector after collector."""
-
-    def __init__(self, pid: int, *, is_python: bool) -> None:
-        self.pid = pid
-        self.left = [row for row in COLLECTORS if row.arguments and (is_python or row.is_fallback)]
-        self.dump: _Dump | None = None
-        self.has_frames = False
-
-
 class Collection:
     """The stacks of some processes on their way into a folder; `step` is called again and again and never waits.
 
@@ -141,116 +126,94 @@ class Collection:
     def __init__(
         self,
         pids: Sequence[int],
-        folder: Path,
+        folder: str | Path,
         tools: Mapping[str, str],
         helpers: dict[int, int | None],
         *,
         ask: bool = True,
     ) -> None:
-        self._folder, self._tools, self._helpers = folder, tools, helpers
+        self._folder, self._tools, self._helpers, self._may_ask = Path(folder), tools, helpers, ask
         self._began = time.monotonic()
         self._failures: dict[str, str] = {}
         self._given_up: set[str] = set()  # collectors that were too slow once, and are not run again
-        self._refused = False
+        self.is_refused = False  # no collector may read another process
         self._signalled: float | None = None  # when the processes were sent faulthandler's signal
         self._sizes: dict[int, int] = {}
-        self._may_ask = ask
-        folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._pids = list(pids)[:PROCESSES]
         self._left_out = len(pids) - len(self._pids)
-        with (folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
+        with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(line + "\n" for line in kernel_lines(self._pids))
-        self._waiting = [_Target(pid, is_python=_is_python(pid)) for pid in self._pids]
-        self._active: list[_Target] = []
+        self._waiting = [self._read(pid) for pid in self._pids]
+        self._active: list[Generator[None]] = []
 
     def step(self, now: float) -> bool:
         """Take over what has ended, start what is next; return whether all is done."""
         if now - self._began > LONGEST:
-            self._note("diagnosis", f"took longer than {LONGEST:.0f} s")
+            self._failures["diagnosis"] = f"took longer than {LONGEST:.0f} s"
             return True
-        for target in list(self._active):
-            self._advance(target, now)
         if self._waiting and now - self._began > BUDGET:
             self._left_out += len(self._waiting)
             self._waiting.clear()
+        self._active = [reading for reading in self._active if next(reading, self) is None]
         while self._waiting and len(self._active) < AT_ONCE:
-            target = self._waiting.pop(0)
-            self._active.append(target)
-            self._advance(target, now)
+            reading = self._waiting.pop(0)
+            if next(reading, self) is None:
+                self._active.append(reading)
         return not self._active and self._is_written(now)
 
     def close(self) -> None:
         """End what is still under way, and remove what holds nothing."""
-        for target in self._active:
-            if target.dump:
-                kernel.send(target.dump.pid, signal.SIGKILL)
-                os.close(target.dump.errors)
+        for reading in self._active:
+            reading.close()
         for path in self._folder.iterdir():
             if path.suffix == ".part" or not path.stat().st_size:
                 path.unlink()
 
     @property
-    def is_refused(self) -> bool:
-        """True where no collector may read another process, and none could."""
-        return self._refused
-
-    @property
     def notes(self) -> list[str]:
         """What went wrong, each thing once."""
-        notes = [NOT_PERMITTED] if self._refused else []
+        notes = [NOT_PERMITTED] if self.is_refused else []
         notes += [f"{name}: {why}" for name, why in self._failures.items()]
         if self._left_out:
             notes.append(f"of {self._left_out} processes no stacks were taken: there were too many")
         return notes
 
-    def _advance(self, target: _Target, now: float) -> None:
-        """Take one process on to its next collector."""
-        if target.dump and not self._collect(target, target.dump, now):
-            return
-        while target.left:
-            collector = target.left.pop(0)
-            if not (collector.is_fallback and target.has_frames) and self._start(target, collector):
-                return
-        self._active.remove(target)
-
-    def _collect(self, target: _Target, dump: _Dump, now: float) -> bool:
-        """Return whether a dump is over: it has ended, or its time has."""
-        status = self._helpers.get(dump.pid)
-        if status is None and now < dump.end:
-            return False
-        target.dump = None
-        if status is None:
-            kernel.send(dump.pid, signal.SIGKILL)
-            os.close(dump.errors)
-            self._given_up.add(dump.collector.name)
-            self._note(dump.collector.name, "took too long")
-            return True
-        del self._helpers[dump.pid]
-        why = dump.finish(status)
-        if not why:
-            target.has_frames = True
-        elif any(word in why.lower() for word in _REFUSED):
-            self._refused = True
-        elif _is_alive(target.pid):
-            self._note(dump.collector.name, f"could not read process {target.pid}: {_last_line(why)}")
-        return True
-
-    def _start(self, target: _Target, collector: Collector) -> bool:
-        """Start a collector on a process; return whether it runs."""
-        program = self._tools.get(collector.name)
-        if program is None or collector.name in self._given_up or not _is_alive(target.pid):
-            return False
-        try:
-            target.dump = _Dump(collector, program, target.pid, self._folder)
-        except OSError as error:
-            self._given_up.add(collector.name)
-            self._note(collector.name, f"could not be started: {error}")
-            return False
-        self._helpers[target.dump.pid] = None
-        return True
-
-    def _note(self, name: str, why: str) -> None:
-        self._failures.setdefault(name, why)
+    def _read(self, pid: int) -> Generator[None]:
+        """Take the stacks of one process, collector after collector; yield while one works."""
+        is_python, has_frames = _is_python(pid), False
+        for collector in COLLECTORS:
+            program = self._tools.get(collector.name)
+            is_wanted = not has_frames if collector.is_fallback else is_python
+            if program is None or not is_wanted or collector.name in self._given_up or not _is_alive(pid):
+                continue
+            try:
+                dump = _Dump(collector, program, pid, self._folder)
+            except OSError as error:
+                self._given_up.add(collector.name)
+                self._failures.setdefault(collector.name, f"could not be started: {error}")
+                continue
+            self._helpers[dump.pid] = status = None
+            try:
+                while (status := self._helpers[dump.pid]) is None and time.monotonic() < dump.end:
+                    yield
+            finally:
+                if status is None:  # it is too slow, or the collection is over
+                    kernel.send(dump.pid, signal.SIGKILL)
+                    os.close(dump.errors)
+            if status is None:
+                self._given_up.add(collector.name)
+                self._failures.setdefault(collector.name, "took too long")
+                continue
+            del self._helpers[dump.pid]
+            why = dump.finish(status)
+            if not why:
+                has_frames = True
+            elif any(word in why.lower() for word in _REFUSED):
+                self.is_refused = True
+            elif _is_alive(pid):
+                last_line = why.splitlines()[-1][:200]
+                self._failures.setdefault(collector.name, f"could not read process {pid}: {last_line}")
 
     def _is_written(self, now: float) -> bool:
         """Signal every process that can write its Python stacks; return whether all have written them."""
@@ -265,15 +228,11 @@ class Collection:
 
     def _can_write(self, pid: int) -> bool:
         """Return whether a process has registered a handler; any other would die of the signal."""
-        return self._own(pid).exists() and catches(pid, STACKS_SIGNAL)
+        caught = int(kernel.field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
+        return self._own(pid).exists() and bool(caught >> (STACKS_SIGNAL - 1) & 1)
 
     def _own(self, pid: int) -> Path:
         return self._folder / FAULTHANDLER.file.format(pid=pid)
-
-
-def of_task(task: dict[str, Any], pids: Sequence[int], helpers: dict[int, int | None]) -> Collection:
-    """Return the collection of a supervisor's task, with the tools that it names."""
-    return Collection(pids, Path(task["stacks"]), task["collectors"], helpers)
 
 
 def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Collection:
@@ -295,15 +254,6 @@ def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Coll
     return collection
 
 
-def catches(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal."""
-    try:
-        status = kernel.read(f"/proc/{pid}/status")
-        return bool(int(status.partition(b"\nSigCgt:")[2].split(None, 1)[0], 16) >> (number - 1) & 1)
-    except (OSError, ValueError, IndexError):
-        return False
-
-
 def _is_python(pid: int) -> bool:
     """Return whether a process runs Python, by its program or by a library that it has loaded."""
     try:
@@ -317,7 +267,3 @@ def _is_python(pid: int) -> bool:
 def _is_alive(pid: int) -> bool:
     process = kernel.process(pid)
     return process is not None and process.is_alive
-
-
-def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1][:200]

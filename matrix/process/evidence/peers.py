@@ -4,9 +4,6 @@ This reads the descriptors of every process of the machine, so it is done only w
 deadlock. An answer that is not known counts as "from outside": no evidence.
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH115, PTH116, PTH208
-
 from __future__ import annotations
 
 import contextlib
@@ -78,17 +75,13 @@ def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set
         return {link} if _waits_for_ever(pid, descriptor, call) else None
     if link == "anon_inode:[eventpoll]":
         targets = epolled(pid, descriptor)
-        if targets is None:
+        links = [_links(pid, target, members, "epoll") for target in targets or ()]
+        if targets is None or None in links:
             return None
-        links: set[str] = set()
-        for target in targets:
-            target_links = _links(pid, target, members, "epoll")
-            if target_links is None:
-                return None
-            links |= target_links
-        return links
+        return {link for target_links in links if target_links for link in target_links}
     if link == "anon_inode:[pidfd]":
-        return set() if _pid_of(pid, descriptor) in members else None
+        owner = kernel.field(f"/proc/{pid}/fdinfo/{descriptor}", b"Pid:")
+        return set() if owner in {b"%d" % member for member in members} else None
     return None  # a terminal, a device, a timer, inotify, an eventfd that a driver may write to
 
 
@@ -104,14 +97,6 @@ def epolled(pid: int, descriptor: int) -> tuple[int, ...] | None:
                 return None
             targets.append(target)
     return tuple(targets)
-
-
-def _pid_of(pid: int, descriptor: int) -> int | None:
-    """Return the process that a pidfd stands for."""
-    try:
-        return int(kernel.field(f"/proc/{pid}/fdinfo/{descriptor}", b"Pid:"))
-    except (OSError, ValueError):
-        return None
 
 
 def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
@@ -144,11 +129,8 @@ def _peers() -> dict[str, str]:
             lines = kernel.read(table, 1 << 24).splitlines()[1:]
         except OSError:
             continue
-        by_address: dict[tuple[bytes, bytes], bytes] = {}
-        for line in lines:
-            words = line.split()
-            if words[3] == _ESTABLISHED and words[9] != b"0":
-                by_address[words[1], words[2]] = words[9]
+        rows = [line.split() for line in lines]
+        by_address = {(row[1], row[2]): row[9] for row in rows if row[3] == _ESTABLISHED and row[9] != b"0"}
         for (local, remote), inode in by_address.items():
             if peer := by_address.get((remote, local)):
                 peers[f"socket:[{inode.decode()}]"] = f"socket:[{peer.decode()}]"
@@ -187,14 +169,10 @@ def _lock_holder_is_member(pid: int, descriptor: int, members: frozenset[int]) -
         lines = kernel.read("/proc/locks").splitlines()
     except OSError:
         return False
-    holders = []
-    for line in lines:
-        words = line.split()
-        if b"->" in words or len(words) < 6:
-            continue  # a process that waits for the lock
-        if words[5].rpartition(b":")[2] == b"%d" % entry.st_ino:
-            holders.append(int(words[4]))
-    return bool(holders) and members.issuperset(holders)
+    # A row with an arrow is a process that waits for the lock.
+    rows = [words for words in map(bytes.split, lines) if b"->" not in words and len(words) >= 6]
+    holders = {int(words[4]) for words in rows if words[5].rpartition(b":")[2] == b"%d" % entry.st_ino}
+    return bool(holders) and holders <= members
 
 
 def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
@@ -203,13 +181,12 @@ def _shared_files(waiters: Sequence[Waiter]) -> set[tuple[bytes, bytes]] | None:
     for waiter in waiters:
         if not waiter.wait.shared:
             continue
-        for start, end, fields in kernel.mappings(waiter.process.pid):
-            if start <= waiter.wait.address < end:
-                if fields[1].endswith(b"s"):
-                    files.add((fields[3], fields[4]))
-                break
-        else:
+        rows = kernel.mappings(waiter.process.pid)
+        fields = next((fields for start, end, fields in rows if start <= waiter.wait.address < end), None)
+        if fields is None:
             return None
+        if fields[1].endswith(b"s"):
+            files.add((fields[3], fields[4]))
     return files
 
 

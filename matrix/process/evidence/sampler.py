@@ -1,11 +1,8 @@
-"""Sample the stacks of a busy process in its last seconds, to tell moving on from spinning on the spot.
+"""Look several times at what works: tell moving on from spinning on the spot, and running threads from waiting ones.
 
-Each sample is a py-spy of its own, which reads without stopping the process. None of them can hold up the clock
-for longer than DELAY.
+Each sample of a process in its last seconds is a py-spy of its own, which reads without stopping the process. None of
+them can hold up the clock for longer than DELAY.
 """
-
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH208
 
 from __future__ import annotations
 
@@ -13,12 +10,13 @@ import contextlib
 import json
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 from matrix.process import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 SAMPLES = 4  # dumps; two would do to see that something moves
 SPAN = 3.0  # seconds before the deadline over which they are spread
@@ -32,6 +30,11 @@ PATIENCE = 2.0  # seconds for one dump: the first reads the symbols of the inter
 DELAY = 1.5  # seconds past the deadline for which a dump under way is waited for
 DEPTH = 5  # innermost frames compared
 SHARE_OF_SHORT = 0.5  # of a short timeout that sampling may span
+LOOKS = 5  # at each thread's row: a waiter for the GIL runs for some microseconds in every 5 ms
+LOOKS_MOST = 40  # while a thread's row is not settled: on a crowded machine a spin has to queue, too
+LOOK_EVERY = 0.012  # seconds between them
+WORK = 0.05  # of a core: a running thread uses more, a waiter for the GIL half a percent
+WORK_LEAST = 0.003  # seconds of CPU, below which it may be chance
 
 
 def span(timeout: float) -> float:
@@ -179,9 +182,83 @@ def _demand(member: kernel.KernelProcess) -> float:
 
 
 def _thread_cpu(pid: int) -> dict[int, float]:
-    """Return the CPU seconds of each thread of a process."""
-    seconds = {}
-    for tid in kernel.thread_ids(pid):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            seconds[tid] = kernel.KernelProcess(tid, kernel.read(f"/proc/{pid}/task/{tid}/stat")).cpu
-    return seconds
+    return {tid: thread.cpu for tid in kernel.thread_ids(pid) if (thread := kernel.process(pid, tid))}
+
+
+class ThreadRow:
+    """One thread over several looks."""
+
+    __slots__ = ("first", "line", "spent", "state")
+
+    def __init__(self) -> None:
+        self.line = ""  # of the look that counts
+        self.state = ""
+        self.first: float | None = None  # seconds of CPU at the first look; None where the kernel does not count them
+        self.spent: float | None = None  # since then
+
+    def look(self, line: str, cpu: float | None) -> None:
+        """Take in a line and the thread's CPU seconds; a look at which it sleeps outweighs those before."""
+        state = line.partition("state=")[2][:1]
+        if not self.line:
+            self.first = cpu
+        if state != "R" or self.state in {"", "R"}:
+            self.line, self.state = line, state
+        self.spent = cpu - self.first if cpu is not None and self.first is not None else None
+
+    def works(self, window: float) -> bool:
+        """Return whether the thread has used a core over a window of so many seconds."""
+        return self.spent is not None and self.spent > max(WORK * window, WORK_LEAST)
+
+    def is_settled(self, window: float) -> bool:
+        """Return whether more looks would change nothing."""
+        return self.state != "R" or self.spent is None or self.works(window)
+
+
+def kernel_lines(pids: Iterable[int]) -> list[str]:
+    """Return the lines of processes and their threads.
+
+    A thread that used a core over the looks is running; any other that slept at one look is sleeping.
+    """
+    pids = list(pids)
+    rows: dict[tuple[int, int], ThreadRow] = {}
+    began = time.monotonic()
+    window = 0.0
+    for look in range(LOOKS_MOST):
+        window = time.monotonic() - began
+        if look >= LOOKS and all(row.is_settled(window) for row in rows.values()):
+            break
+        if look:
+            time.sleep(LOOK_EVERY)
+        for pid in pids:
+            for tid in kernel.thread_ids(pid):
+                if line := _thread_line(pid, tid):
+                    rows.setdefault((pid, tid), ThreadRow()).look(line, _seconds_on_core(pid, tid))
+    lines = []
+    for pid in pids:
+        process = kernel.process(pid)
+        command = ""
+        with contextlib.suppress(OSError):
+            command = kernel.command_line(pid)
+        lines.append(f"pid {pid}" + (f" parent={process.parent}" if process else "") + f" {command}")
+        for (owner, tid), row in rows.items():
+            if owner == pid:
+                lines.append(f"{tid} state=R" if row.works(window) and row.state != "R" else row.line)
+    return lines
+
+
+def _seconds_on_core(pid: int, tid: int) -> float | None:
+    try:
+        return int(kernel.read(f"/proc/{pid}/task/{tid}/schedstat").split()[0]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _thread_line(pid: int, tid: int) -> str:
+    thread = kernel.process(pid, tid)
+    if thread is None:
+        return ""
+    line = f"{tid} state={thread.state}"
+    for name in ("wchan", "syscall"):
+        with contextlib.suppress(OSError):
+            line += f" {name}={kernel.read(f'/proc/{pid}/task/{tid}/{name}').decode().strip()}"
+    return line

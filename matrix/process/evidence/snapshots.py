@@ -5,9 +5,6 @@ address of the futex tells. CPython keeps the GIL in the static `_PyRuntime` (3.
 main interpreter), while the locks of `threading` are on the heap.
 """
 
-# The supervisor must not pay for importing pathlib.
-# ruff: noqa: PTH119, PTH123
-
 from __future__ import annotations
 
 import os
@@ -42,7 +39,7 @@ SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not 
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
 SYMBOLS_LIMIT = 1 << 26  # bytes of a symbol table: torch's are larger, a Python's is not
-_DYNAMIC_SYMBOLS, _LOAD = 11, 1  # SHT_DYNSYM, PT_LOAD
+_DYNAMIC_SYMBOLS, _LOAD = 11, b"\1\0\0\0"  # SHT_DYNSYM, PT_LOAD
 _POSITION_FREE = 3  # ET_DYN
 
 
@@ -83,7 +80,7 @@ class ProcView:
         try:
             if int(kernel.field(f"/proc/{pid}/status", b"SigCgt:"), 16) & SIGNALS_FROM_KERNEL:
                 return True
-        except (OSError, ValueError):
+        except ValueError:
             return True
         try:
             return bool(kernel.read(f"/proc/{pid}/timers"))
@@ -146,14 +143,9 @@ def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
     except OSError:
         call = None
         channel = kernel.read(folder + "/wchan").decode(errors="replace")
+    name, state, switches = fields["Name"].strip(), fields["State"][0], int(fields["voluntary_ctxt_switches"])
     return stall.ThreadSnapshot(
-        tid=tid,
-        name=fields["Name"].strip(),
-        state=fields["State"][0],
-        switches=int(fields["voluntary_ctxt_switches"]),
-        call=call,
-        arguments=arguments,
-        channel=channel,
+        tid=tid, name=name, state=state, switches=switches, call=call, arguments=arguments, channel=channel
     )
 
 
@@ -174,11 +166,10 @@ def runtime_ranges(pid: int) -> tuple[tuple[int, int], ...]:
             continue
         # The mapped file itself, also where it has been deleted or is in another mount namespace.
         paths = (f"/proc/{pid}/map_files/{fields[0].decode()}", os.fsdecode(b"/proc/%d/root" % pid + fields[5]))
-        symbol = _symbol(paths[0], fields[4], fields[3]) or _symbol(paths[1], fields[4], fields[3])
-        if symbol:
+        if symbol := _symbol(paths[0], fields[4], fields[3]) or _symbol(paths[1], fields[4], fields[3]):
             address, size, is_relative = symbol
-            base = start if is_relative else 0
-            ranges.append((base + address, base + address + size))
+            first = start + address if is_relative else address
+            ranges.append((first, first + size))
     return tuple(ranges)
 
 
@@ -215,16 +206,12 @@ def find_symbol(descriptor: int) -> tuple[int, int, bool] | None:
         wanted = names.find(b"\0" + SYMBOL + b"\0") + 1
         if not wanted:
             continue
-        for name, _info, _other, section, value, size in struct.iter_unpack(
-            "<IBBHQQ", os.pread(descriptor, fields[5], fields[4])
-        ):
+        symbols = os.pread(descriptor, fields[5], fields[4])
+        for name, _info, _other, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
             if name == wanted and section != 0 and size:
                 is_relative = kind == _POSITION_FREE
-                loads = os.pread(descriptor, program_size * program_count, programs)
-                lowest = min(
-                    struct.unpack_from("<Q", loads, at + 16)[0]
-                    for at in range(0, len(loads), program_size)
-                    if struct.unpack_from("<I", loads, at)[0] == _LOAD
-                )
+                table = os.pread(descriptor, program_size * program_count, programs)
+                loads = [table[at : at + program_size] for at in range(0, len(table), program_size)]
+                lowest = min(struct.unpack_from("<Q", load, 16)[0] for load in loads if load[:4] == _LOAD)
                 return value - (lowest // kernel.PAGE * kernel.PAGE if is_relative else 0), size, is_relative
     return None

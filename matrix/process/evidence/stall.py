@@ -7,6 +7,7 @@ peer, a device, an unreadable thread) is no evidence, and there is no verdict.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -112,11 +113,9 @@ def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> KernelWait |
     if thread.call in {"flock", "fcntl"}:
         waits = not arguments[1] & _LOCK_NB if thread.call == "flock" else arguments[1] == _SETLKW
         return KernelWait(word="lock", detail=f"fd {arguments[0]}", descriptors=(arguments[0],)) if waits else None
-    if _has_no_deadline(thread.call, arguments):
-        descriptors = view.polled(pid, thread.call, arguments)
-        if descriptors:
-            words = ", ".join(map(str, descriptors[:8]))
-            return KernelWait(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
+    if _has_no_deadline(thread.call, arguments) and (descriptors := view.polled(pid, thread.call, arguments)):
+        words = ", ".join(map(str, descriptors[:8]))
+        return KernelWait(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
     return None
 
 
@@ -134,7 +133,7 @@ def _futex(pid: int, arguments: Sequence[int], view: KernelView) -> KernelWait |
 
 def _child(call: str, arguments: Sequence[int]) -> KernelWait | None:
     if call == "wait4":
-        child, options = max(_signed(arguments[0]), 0), arguments[2]
+        child, options = max(ctypes.c_int(arguments[0]).value, 0), arguments[2]
     else:
         child, options = arguments[1] if arguments[0] == _P_PID else 0, arguments[3]
     if options & _WNOHANG:
@@ -143,16 +142,9 @@ def _child(call: str, arguments: Sequence[int]) -> KernelWait | None:
 
 
 def _has_no_deadline(call: str, arguments: Sequence[int]) -> bool:
-    """Return whether a call waits for descriptors for ever."""
     if call in _MILLISECONDS_AT:
-        return _signed(arguments[_MILLISECONDS_AT[call]]) < 0
+        return ctypes.c_int(arguments[_MILLISECONDS_AT[call]]).value < 0
     return call in _TIMEOUT_AT and arguments[_TIMEOUT_AT[call]] == 0
-
-
-def _signed(value: int) -> int:
-    """Read a C int from a register."""
-    value &= 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,6 @@ class Observer:
         self.file = file
         self.pid = os.getpid()
         self.calls: list[dict[str, Any]] = []
-        self.profiler: Any = None
-        self.all_threads = False
-        self.mode: Any = None
 
     def start(self) -> None:
         """Start the profiler and the mode, and plan to write what they see."""
@@ -162,12 +159,14 @@ def row_of(event: Any, under: tuple[str, ...], call: dict[str, Any] | None, main
     """Return what is known of one dispatched operator."""
     devices = sorted(devices_of(event.typed[1].inputs))
     is_calls = call is not None and set(devices) <= set(call["devices"])
-    keys = call["keys"] if call is not None and is_calls else keys_by(devices)
+    # else those that plain tensors on these devices have
+    names = [_BACKENDS.get(device, device.upper()) for device in devices]
+    plain = sorted({*names, *("Autograd" + name for name in names), *(["ADInplaceOrView"] if names else [])})
     return {
         "op": str(event.name),
         "under": list(under),
         "devices": devices,
-        "keys": keys,
+        "keys": call["keys"] if call is not None and is_calls else plain,
         "keys_from": "call" if is_calls else "device",
         "grad_mode": call["grad_mode"] if call is not None else None,
         "python_key": call["python_key"] if call is not None else None,
@@ -184,9 +183,3 @@ def devices_of(inputs: Any) -> set[str]:
         elif hasattr(value, "device"):
             devices.add(value.device.type)
     return devices
-
-
-def keys_by(devices: list[str]) -> list[str]:
-    """Return the keys that plain tensors on devices have."""
-    names = [_BACKENDS.get(device, device.upper()) for device in devices]
-    return sorted({*names, *("Autograd" + name for name in names), *(["ADInplaceOrView"] if names else [])})
