@@ -53,70 +53,33 @@ def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
         sys.exit(int(code[1]) if code else 1)
 
 
-@nox.session
-def matrix(session: nox.Session) -> None:
-    """Run scenarios over torch versions, builds and configurations: `nox -s matrix -- --help`."""
-    whichtorch(session, "matrix", *session.posargs)
+_COMMANDS = {
+    "matrix": "Run scenarios over torch versions, builds and configurations: `nox -s matrix -- --help`.",
+    "bisect": "Find the version, day, package or commit that changed a test: `nox -s bisect -- SCENARIO | SCRIPT`.",
+    "explain": "Say why a test fails in some environments and not in others: `nox -s explain -- SCENARIO`.",
+    "report": "Make the page, Markdown, JUnit and JSON of a stored run, in output/: `nox -s report -- [RUN]`.",
+    "compare": "Compare two stored runs cell by cell: `nox -s compare -- OLD NEW`.",
+    "merge": "Make one run of those made on several machines: `nox -s merge -- DIR...`.",
+    "history": "Tell what became of a test night after night: `nox -s history -- SCENARIO`.",
+    "runs": "List, name and remove stored runs: `nox -s runs -- [name RUN NAME | prune --keep N]`.",
+    "stacks": "Say where a running process is stuck, and who waits for whom: `nox -s stacks -- PID`.",
+    "dispatch": "Compare by which kernels environments dispatch an operator: `nox -s dispatch -- OPERATOR ENV [ENV]`.",
+    "doctor": "Check tools and permissions, then that every control scenario gets its own outcome.",
+}
 
 
-@nox.session
-def bisect(session: nox.Session) -> None:
-    """Find the version, day, package or commit that changed a test: `nox -s bisect -- SCENARIO | SCRIPT`."""
-    whichtorch(session, "bisect", *session.posargs)
+def _add_session(command: str, summary: str) -> None:
+    """Make a command a session."""
+
+    def call(session: nox.Session) -> None:
+        whichtorch(session, command, *session.posargs)
+
+    call.__doc__ = summary
+    nox.session(name=command)(call)
 
 
-@nox.session
-def explain(session: nox.Session) -> None:
-    """Say why a test fails in some environments and not in others: `nox -s explain -- SCENARIO`."""
-    whichtorch(session, "explain", *session.posargs)
-
-
-@nox.session
-def report(session: nox.Session) -> None:
-    """Make the page, Markdown, JUnit and JSON of a stored run, in output/: `nox -s report -- [RUN]`."""
-    whichtorch(session, "report", *session.posargs)
-
-
-@nox.session
-def compare(session: nox.Session) -> None:
-    """Compare two stored runs cell by cell: `nox -s compare -- OLD NEW`."""
-    whichtorch(session, "compare", *session.posargs)
-
-
-@nox.session
-def merge(session: nox.Session) -> None:
-    """Make one run of those made on several machines: `nox -s merge -- DIR...`."""
-    whichtorch(session, "merge", *session.posargs)
-
-
-@nox.session
-def history(session: nox.Session) -> None:
-    """Tell what became of a test night after night: `nox -s history -- SCENARIO`."""
-    whichtorch(session, "history", *session.posargs)
-
-
-@nox.session
-def runs(session: nox.Session) -> None:
-    """List, name and remove stored runs: `nox -s runs -- [name RUN NAME | prune --keep N]`."""
-    whichtorch(session, "runs", *session.posargs)
-
-
-@nox.session
-def stacks(session: nox.Session) -> None:
-    """Say where a running process is stuck, and who waits for whom: `nox -s stacks -- PID`."""
-    whichtorch(session, "stacks", *session.posargs)
-
-
-@nox.session
-def dispatch(session: nox.Session) -> None:
-    """Compare by which kernels environments dispatch an operator: `nox -s dispatch -- OPERATOR ENV [ENV]`."""
-    whichtorch(session, "dispatch", *session.posargs)
-
-
-@nox.session
-def doctor(session: nox.Session) -> None:
-    """Check tools and permissions, then that every control scenario gets its own outcome."""
-    whichtorch(session, "doctor", *session.posargs)
+for _command, _summary in _COMMANDS.items():
+    _add_session(_command, _summary)
 
 
 def _environments() -> list[object]:
@@ -130,8 +93,8 @@ def _environments() -> list[object]:
     sys.path.insert(0, str(ROOT))
     try:
         from matrix.errors import WhichtorchError
-        from matrix.plan.expansion import expand
         from matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
+        from matrix.plan.planning import expand
     except ImportError as error:
         print(f"no environments listed: {error} (run nox with its script mode on)", file=sys.stderr)
         return []

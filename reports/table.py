@@ -11,7 +11,7 @@ from tabulate import tabulate
 from matrix.diagnosis.sameness import different
 from matrix.model import Outcome
 from matrix.plan.judging import judged_cell
-from matrix.run.forecast import with_answers
+from matrix.run.pipeline import with_answers
 from reports import cell_text
 
 if TYPE_CHECKING:

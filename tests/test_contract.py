@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from matrix.bisect.axes.git import MARKER
 from matrix.cli.app import app
-from matrix.cli.session import Exit
+from matrix.cli.command import Exit
 from matrix.compare.comparison import ChangeKind, classify
 from matrix.environments.installation import environment_id
 from matrix.explain.explainer import Explanations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from inspect import getdoc
 from pathlib import Path
@@ -12,17 +13,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from matrix.cli.bisect import bisect
-from matrix.cli.compare import compare
-from matrix.cli.dispatch import dispatch
-from matrix.cli.doctor import doctor
+from matrix.cli.command import Exit, called
 from matrix.cli.explain import explain
-from matrix.cli.history import history
+from matrix.cli.inspect import dispatch, doctor, stacks
 from matrix.cli.matrix import matrix
-from matrix.cli.merge import merge
-from matrix.cli.report import report
-from matrix.cli.runs import list_runs, runs
-from matrix.cli.session import Exit, called
-from matrix.cli.stacks import stacks
+from matrix.cli.runs import compare, history, list_runs, merge, report, runs
 from matrix.errors import WhichtorchError
 
 if TYPE_CHECKING:
@@ -51,9 +46,7 @@ class _Command(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        rest = super().parse_args(ctx, args)
-        ctx.params.update({option: _expanded(value) for option, value in ctx.params.items()})
-        return rest
+        return super().parse_args(ctx, _expanded(args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -70,18 +63,12 @@ class _Group(TyperGroup):
     """A command with commands below it, whose own values may be paths that begin with ~."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        rest = super().parse_args(ctx, args)
-        ctx.params.update({option: _expanded(value) for option, value in ctx.params.items()})
-        return rest
+        return super().parse_args(ctx, _expanded(args))
 
 
-def _expanded(value: object) -> object:
-    """Return the value of an option with the user's folder instead of ~, as of each element of a list."""
-    if isinstance(value, list | tuple):
-        return type(value)(map(_expanded, value))
-    if isinstance(value, str) and value.startswith("~/"):
-        return os.path.expanduser(value)  # noqa: PTH111
-    return value.expanduser() if isinstance(value, Path) and value.parts[:1] == ("~",) else value
+def _expanded(words: list[str]) -> list[str]:
+    """Return arguments with the user's folder instead of ~, as in ~/a.py and --script=~/a.py."""
+    return [re.sub(r"^(--[\w-]+=)?~(?=/|$)", lambda match: f"{match[1] or ''}{Path.home()}", word) for word in words]
 
 
 def _help(function: Callable[..., object], *examples: tuple[str, str]) -> str:
@@ -91,7 +78,6 @@ def _help(function: Callable[..., object], *examples: tuple[str, str]) -> str:
 
 
 def _summary(function: Callable[..., object]) -> str:
-    """Return the line of a command in the list of commands."""
     return (getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
 
 

@@ -15,17 +15,8 @@ from rich.console import Console
 from matrix.bisect.axis import AxisName
 from matrix.bisect.request import BUILD_TIMEOUT, Budget, PackageSet, SearchRequest, Source, day_named, search
 from matrix.bisect.strategy.evidence import Find, SearchOptions
-from matrix.cli import options
-from matrix.cli.session import (
-    Exit,
-    called,
-    check_folders_of,
-    going_on_later,
-    print_lines,
-    progress_on,
-    write_json,
-    write_lines,
-)
+from matrix.cli import command
+from matrix.cli.command import Exit, called, check_folders_of, going_on_later, progress_on, write_json, write_lines
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.environments.index.version_specs import EVERY_RELEASE
@@ -60,7 +51,7 @@ def axis_named(name: str) -> AxisName:
 
 
 def bisect(  # one parameter per option
-    test: options.Test,
+    test: command.Test,
     axis: Annotated[
         AxisName, _What(metavar=f"[{'|'.join(NAMED_AXES)}]", parser=axis_named, help="The axis.", show_default=True)
     ] = AxisName.VERSION,
@@ -73,10 +64,10 @@ def bisect(  # one parameter per option
         list[str] | None,
         _What("--with", metavar="REQUIREMENT", help="With --axis date: resolved with torch. Repeatable."),
     ] = None,
-    matrix_file: options.MatrixPath = None,
-    python: options.OnePython = None,
-    build: options.OneBuild = None,
-    config_name: options.OneConfig = None,
+    matrix_file: command.MatrixPath = None,
+    python: command.OnePython = None,
+    build: command.OneBuild = None,
+    config_name: command.OneConfig = None,
     good: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be good.")] = None,
     bad: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be bad.")] = None,
     find: Annotated[
@@ -88,7 +79,7 @@ def bisect(  # one parameter per option
     flaky: Annotated[bool, _Sure("--flaky", help="The failure comes and goes: search by probability.")] = False,
     confidence: Annotated[float, _Sure(metavar="P", min=0.5, max=0.9999, help="Below it nothing is blamed.")] = 0.95,
     fresh: Annotated[bool, _Sure("--fresh", help="Run again what earlier runs have answered.")] = False,
-    timeout: options.Timeout = None,
+    timeout: command.Timeout = None,
     jobs: Annotated[int, _Cost(metavar="N", min=1, help="Candidates installed and run at once.")] = 1,
     max_time: Annotated[Text, _Cost(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")] = None,
     max_installs: Annotated[int | None, _Cost(metavar="N", min=1, help="Install at most so many.")] = None,
@@ -100,7 +91,7 @@ def bisect(  # one parameter per option
             help=f"Seconds for an install step, or a build. [default: {INSTALL_TIMEOUT:g}; {BUILD_TIMEOUT:g}]",
         ),
     ] = None,
-    disk: options.Disk = None,
+    disk: command.Disk = None,
     git: Annotated[File, _Git(metavar="CHECKOUT", help="Search the commits of a git checkout.")] = None,
     build_command: Annotated[
         Text, _Git(metavar="CMD", help="With --git: the command that builds a commit; exit 125 to skip it.")
@@ -139,7 +130,7 @@ def bisect(  # one parameter per option
         limit = install_timeout or BUILD_TIMEOUT
         source = Source(checkout=git, command=build_command, interpreter=interpreter, timeout=limit)
     specs = torch or [EVERY_RELEASE if axis.row.is_ordered else "latest"]
-    file = options.read_search_matrix(matrix_file, specs, python, build, config_name, several=axis)
+    file = command.read_search_matrix(matrix_file, specs, python, build, config_name, several=axis)
     scenario, variant = _one_test(test)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     home = store.state_folder()
@@ -154,16 +145,16 @@ def bisect(  # one parameter per option
         goal=SearchOptions(find=find, confidence=confidence, flaky=flaky),
         any_failure=any_failure,
         run_options=RunOptions(timeout=timeout),
-        budget=Budget(seconds=options.seconds(max_time), installs=max_installs),
+        budget=Budget(seconds=command.seconds(max_time), installs=max_installs),
         jobs=jobs,
         fresh=fresh,
-        values=options.commas({"--config": config_name, "--python": python, "--build": build}.get(f"--{axis}")),
+        values=command.commas({"--config": config_name, "--python": python, "--build": build}.get(f"--{axis}")),
         days=(day_named(since), day_named(until) if until else yesterday) if since else None,
         requirements=tuple(extra or ()),
         sides=(sides[0], sides[1]) if sides[0] and sides[1] else None,
         source=source,
     )
-    disk_budget = options.megabytes(disk)
+    disk_budget = command.megabytes(disk)
     cache = EnvironmentCache(home, disk_budget_mb=disk_budget, install_timeout=install_timeout or INSTALL_TIMEOUT)
     console = Console()
     with going_on_later():
@@ -214,7 +205,7 @@ def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:
 
     If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
     """
-    scenarios = options.scenarios_of(test)
+    scenarios = command.scenarios_of(test)
     if len(scenarios) > 1:
         names = ", ".join(scenario.name for scenario in scenarios[:4])
         raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")
@@ -242,7 +233,7 @@ def _hand_on(
     write_json(home / "runs" / bisection.run / "bisection.json", bisection)
     print()
     columns = console.width if console.is_terminal else shutil.get_terminal_size().columns
-    print_lines(bisection_lines(bisection, columns))
+    print(*bisection_lines(bisection, columns), sep="\n")
     if json_file:
         write_json(json_file, bisection)
     if report_file:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix.cli import options
-from matrix.cli.session import Exit, called, check_folders_of, going_on_later, print_lines, progress_on, write_json
+from matrix.cli import command
+from matrix.cli.command import Exit, called, check_folders_of, going_on_later, progress_on, write_json
 from matrix.environments.cache import EnvironmentCache
 from matrix.plan import planning
 from matrix.records import store
@@ -21,18 +21,18 @@ _Output = partial(typer.Option, rich_help_panel="Output")
 
 
 def explain(  # one parameter per option
-    test: options.Test,
+    test: command.Test,
     here: Annotated[Path | None, _Here(metavar="PYTHON", help="Why not with this interpreter?")] = None,
     env: Annotated[str | None, _Here(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
     run: Annotated[bool, _Run("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
-    matrix_file: options.MatrixPath = None,
-    torch: options.OnlyTorch = None,
-    python: options.OnlyPython = None,
-    build: options.OnlyBuild = None,
-    config_names: options.OnlyConfig = None,
-    timeout: options.Timeout = None,
-    repeat: options.Repeat = 1,
-    disk: options.Disk = None,
+    matrix_file: command.MatrixPath = None,
+    torch: command.OnlyTorch = None,
+    python: command.OnlyPython = None,
+    build: command.OnlyBuild = None,
+    config_names: command.OnlyConfig = None,
+    timeout: command.Timeout = None,
+    repeat: command.Repeat = 1,
+    disk: command.Disk = None,
     json_file: Annotated[Path | None, _Output("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
 ) -> None:
     """Say why a test hangs or fails in some environments and not in others, from what is recorded.
@@ -51,20 +51,20 @@ def explain(  # one parameter per option
     check_folders_of(json_file)
     request = explainer.ExplainRequest(
         home=home,
-        file=options.read_matrix(matrix_file, torch, python, build, config_names),
+        file=command.read_matrix(matrix_file, torch, python, build, config_names),
         is_narrowed=any((torch, python, build, config_names)),
         here=here.absolute() if here else None,
         env=env,
         may_run=run,
         options=planning.RunOptions(timeout=timeout, repeat=repeat),
     )
-    suite = options.scenarios_of(test)
-    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk))
+    suite = command.scenarios_of(test)
+    cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
     with going_on_later():
         explanations = explainer.answers(request, suite, cache, progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     for explanation in explanations.explanations:
-        print_lines(explanation_lines(explanation, called("matrix"), again))
+        print(*explanation_lines(explanation, called("matrix"), again), sep="\n")
     if json_file:
         write_json(json_file, explanations)
     raise typer.Exit(Exit.GOOD if explanations.is_answered else Exit.UNANSWERED)

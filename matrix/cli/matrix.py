@@ -8,44 +8,32 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from matrix.cli import options
-from matrix.cli.options import EnvironmentOption, OutputOption, RunningOption, ScenarioOption
-from matrix.cli.session import (
-    Exit,
-    called,
-    check_folders_of,
-    exit_code,
-    print_lines,
-    progress_on,
-    terminating_like_interrupt,
-    write_json,
-    write_lines,
-)
+from matrix.cli import command
+from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, ScenarioOption
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.model import Scenario
 from matrix.plan.matrix_file import MatrixFile
-from matrix.plan.planning import MatrixRequest, PlannedCell, RunOptions, plan_matrix
+from matrix.plan.planning import MatrixRequest, RunOptions, plan_matrix
 from matrix.process.executor import default_jobs
 from matrix.records import store, stored_runs
 from matrix.records.stored_runs import StoredRun
-from matrix.run.forecast import forecast
-from matrix.run.pipeline import recorded_run
+from matrix.run.pipeline import forecast, recorded_run
 from matrix.suite import selection
 from reports import markdown, table
 
 
 def matrix(  # one parameter per option
-    matrix_file: options.MatrixPath = None,
-    torch: options.Torch = None,
-    python: options.Python = None,
-    build: options.Build = None,
-    config_names: options.Config = None,
+    matrix_file: command.MatrixPath = None,
+    torch: command.Torch = None,
+    python: command.Python = None,
+    build: command.Build = None,
+    config_names: command.Config = None,
     interpreter: Annotated[
         list[Path] | None,
         EnvironmentOption(metavar="PATH", help="Python of an existing environment, used as it is. Repeatable."),
     ] = None,
-    disk: options.Disk = None,
+    disk: command.Disk = None,
     install_timeout: Annotated[
         float, EnvironmentOption(metavar="S", min=1, help="Seconds after which an install is given up.")
     ] = INSTALL_TIMEOUT,
@@ -59,7 +47,7 @@ def matrix(  # one parameter per option
     timeout: Annotated[
         float | None, RunningOption(metavar="S", min=0.1, help="Seconds per attempt, instead of the scenarios' own.")
     ] = None,
-    repeat: options.Repeat = 1,
+    repeat: command.Repeat = 1,
     jobs: Annotated[
         int | None,
         RunningOption(
@@ -91,7 +79,7 @@ def matrix(  # one parameter per option
     """
     home = store.state_folder()
     console = Console()
-    file = options.read_matrix(matrix_file, torch, python, build, config_names)
+    file = command.read_matrix(matrix_file, torch, python, build, config_names)
     request = MatrixRequest(
         file=file,
         path=matrix_file,
@@ -102,22 +90,30 @@ def matrix(  # one parameter per option
             timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall
         ),
     )
-    check_folders_of(json_file, markdown_file)
+    command.check_folders_of(json_file, markdown_file)
     before = stored_runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
-    cache = EnvironmentCache(home, disk_budget_mb=options.megabytes(disk), install_timeout=install_timeout)
+    cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk), install_timeout=install_timeout)
     planned, notes = plan_matrix(request, home)
     records = store.read_records(home)
-    for line in (*notes, *forecast(planned, cache, records, request.options.jobs).lines):
+    for line in (*notes, *forecast(planned, cache, records, request.options.jobs)):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
     if list_only:
-        print_lines(table.plan_lines(planned, cache, records))
+        print(*table.plan_lines(planned, cache, records), sep="\n")
         return
-    waiting = 0 if jobs else request.options.jobs
-    stored = _run(planned, cache, records, console, jobs=request.options.jobs, waiting=waiting)
-    print_lines(_report_lines(stored, console))
-    for path in _written(stored, json_file, markdown_file):
+    show, waiting = command.progress_on(console), 0 if jobs else request.options.jobs
+    with command.terminating_like_interrupt(), recorded_run(cache, records, show, len(planned)) as recorded:
+        run = recorded.run(planned, request.options.jobs, waiting)
+        code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run.cells)
+        ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
+        recorded.store.run = recorded.store.run.model_copy(update=ended)
+    stored = stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
+    print(*_report_lines(stored, console), sep="\n")
+    if json_file:
+        command.write_json(json_file, stored.result)
+    if markdown_file:
+        command.write_lines(markdown_file, markdown.markdown_lines(stored, command.called("matrix")))
+    for path in filter(None, (json_file, markdown_file)):
         print(f"wrote {table.short(path)}")
-    code = stored.result.run.exit_code or Exit.GOOD
     if before is not None:
         code = _compared(stored_runs.read(before), stored)
     raise typer.Exit(code)
@@ -130,41 +126,13 @@ def _chosen_scenarios(file: MatrixFile, globs: Sequence[str], scripts: Sequence[
     return (*suite, *map(selection.script, scripts))
 
 
-def _run(
-    planned: Sequence[PlannedCell],
-    cache: EnvironmentCache,
-    records: store.Records,
-    console: Console,
-    *,
-    jobs: int,
-    waiting: int,
-) -> StoredRun:
-    """Run what is not known yet; return the run as it was stored."""
-    with terminating_like_interrupt(), recorded_run(cache, records, progress_on(console), len(planned)) as recorded:
-        run = recorded.run(planned, jobs, waiting)
-        code = Exit.INTERRUPTED if run.is_interrupted else exit_code(run.cells)
-        ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
-        recorded.store.run = recorded.store.run.model_copy(update=ended)
-    return stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
-
-
-def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | None) -> Iterator[Path]:
-    """Write the result where options name a file; yield the files."""
-    if json_file:
-        write_json(json_file, stored.result)
-        yield json_file
-    if markdown_file:
-        write_lines(markdown_file, markdown.markdown_lines(stored, called("matrix")))
-        yield markdown_file
-
-
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
     from matrix.compare.comparison import compare
     from reports.stored_run_text import comparison_lines
 
     comparison = compare(before.result, stored.result)
-    print_lines(comparison_lines(comparison, before, stored, called))
+    print(*comparison_lines(comparison, before, stored, command.called), sep="\n")
     if stored.result.run.interrupted:
         return Exit.INTERRUPTED
     if comparison.is_worse:
@@ -179,9 +147,9 @@ def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
     yield ""
     yield from table.matrix_lines(result, width)
     yield from table.legend_lines(result)
-    red = list(table.red_lines(stored, called("matrix")))
+    red = list(table.red_lines(stored, command.called("matrix")))
     if red:
         yield ""
         yield from red
     yield ""
-    yield from table.summary_lines(result, called)
+    yield from table.summary_lines(result, command.called)

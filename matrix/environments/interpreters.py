@@ -18,6 +18,7 @@ from matrix.errors import PreventedError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+DEFAULT_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"  # that of the running interpreter
 QUERY_TIMEOUT = 10.0  # seconds for an interpreter to say what it is: a shim over a network drive is slow
 DOWNLOAD_TIMEOUT = 300.0  # seconds for uv to fetch some 30 MB
 _QUERY = (
@@ -31,11 +32,6 @@ _QUERY = (
 
 class InterpreterNotFoundError(PreventedError):
     """No interpreter of the asked version was found, and none could be downloaded."""
-
-
-def default_python() -> str:
-    """Return the version of the running interpreter, "3.11"."""
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.environ) -> Path:
@@ -71,7 +67,7 @@ def _candidates(python: str, home: Path, environ: Mapping[str, str]) -> Iterator
     asked = ".".join(python.removesuffix("t").split(".")[:2])
     own = Path(getattr(sys, "_base_executable", None) or sys.executable)
     yielded: set[Path] = set()
-    paths = [own] if asked == default_python() else []
+    paths = [own] if asked == DEFAULT_PYTHON else []
     versions = (version for provider in Finder()._providers for version in provider.find_pythons())
     by_findpython = (version.executable for version in versions)
     for path in (*paths, *_downloaded(home), *_in_folders(environ), *by_findpython):

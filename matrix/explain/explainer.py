@@ -12,9 +12,7 @@ from matrix.errors import PreventedError, UsageError
 from matrix.explain.explanation import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.explain.rules import minimal_set
 from matrix.model import Cell, Environment, Model, Request, variant_suffix
-from matrix.plan.expansion import EXISTING, expand
-from matrix.plan.naming import axes_of, environment_named, request_for
-from matrix.plan.planning import PlannedCell, RunOptions
+from matrix.plan.planning import EXISTING, PlannedCell, RunOptions, axes_of, environment_named, expand, request_for
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
 from matrix.run.pipeline import recorded_run

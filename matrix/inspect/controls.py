@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
-from matrix.model import Build, Cell, Config, Environment, Outcome, Request, digest
-from matrix.plan.planning import RunOptions, plan
+from matrix.model import Cell, Config, Environment, Outcome, digest
+from matrix.plan.planning import RunOptions, existing, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
 from matrix.run.pipeline import recorded_run
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.events import Show
+    from matrix.model import Request
 
 FAMILY = "control/*"
 PATIENCE = 30.0  # seconds for an interpreter to print its version
@@ -30,9 +31,7 @@ class BareInterpreter:
 
     def __init__(self, home: Path, interpreter: Path, version: str) -> None:
         self.home, self.interpreter, self.version = home, interpreter, version
-        self.request = Request(
-            torch="", python="", build=Build(name="existing"), config=Config(name="default"), interpreter=interpreter
-        )
+        self.request = existing(interpreter, Config(name="default"))
 
     def known(self, request: Request) -> Environment:
         """Return the environment."""

@@ -19,7 +19,7 @@ from matrix.environments import configs
 from matrix.environments.index import builds, version_specs
 from matrix.errors import UsageError
 from matrix.model import Build, Config, Request
-from matrix.suite.specifiers import in_specifier
+from matrix.suite.selection import in_specifier
 from matrix.suite.toml_lines import line_of
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """The pipeline: take what records answer, hand the rest to a site, keep and tell what comes of every cell.
 
-`MatrixRun` is one step; `RecordedRun` is a stored run, made of as many steps as it takes.
+`MatrixRun` is one step; `RecordedRun` is a stored run, made of as many steps as it takes. `forecast` tells beforehand
+how much is known already, and what the rest takes.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ from matrix.process.executor import LocalExecutor
 from matrix.process.supervision import owner_is_dead, state_id, sweep
 from matrix.records.store import new_run
 from matrix.run.signals import answering
-from matrix.run.site import CellEnd, EnvironmentWork, LocalSite
+from matrix.run.site import INSTALLS_AT_ONCE, CellEnd, EnvironmentWork, LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from matrix.environments.cache import EnvironmentCache
     from matrix.environments.provider import Environments
     from matrix.events import Emit, Show
-    from matrix.model import Cell, Environment
+    from matrix.model import Cell, Environment, Record
     from matrix.plan.planning import PlannedCell
     from matrix.records.store import Records, RunStore
     from matrix.run.site import Site
+
+TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
 
 
 class MatrixRun:
@@ -175,3 +179,56 @@ def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
             run = run_store.run
             seconds = round(time.monotonic() - started, 3)
             run_store.finish(run.model_copy(update={"seconds": seconds, "interrupted": interrupted or run.interrupted}))
+
+
+def forecast(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records, jobs: int) -> Iterator[str]:
+    """Yield what a user reads before a run: how much is known, and about how much disk and time the rest takes.
+
+    `jobs` attempts run at once, and installs have the usual size and duration.
+    """
+    wanted = [cell for cell, _, answers in with_answers(planned, cache, records) if not answers]
+    possible = [cell for cell in wanted if cell.request.problem is None]
+    requests = {cell.request.install_key: cell.request for cell in possible}
+    installs = [request for request in requests.values() if not cache.is_installed(request)]
+    seconds = cache.typical_install() * len(installs) / min(INSTALLS_AT_ONCE, len(installs) or 1)
+    for cell in possible:
+        slowest = records.slowest_pass(cell.scenario, cell.variant)
+        typical = TYPICAL_CELL if slowest is None else slowest
+        seconds += cell.options.repeat * min(cell.limits.timeout, typical) / jobs
+    environments = len({cell.request.label for cell in planned})
+    words = [f"{_number(environments, 'environment')}, {_number(len(planned), 'cell')}"]
+    if len(wanted) < len(planned):
+        words.append(f"{len(planned) - len(wanted)} known, {len(wanted)} to run" if wanted else "all known")
+    if installs:
+        words.append(f"installs about {max(1, round(cache.expected_size(installs) / 1e9))} GB")
+    if seconds:
+        words.append(f"about {_duration(seconds)} with {_number(jobs, 'job')}")
+    yield "; ".join(words)
+    known_bugs = sum((line := cell.expectation(None)) is not None and line.outcome.is_red for cell in planned)
+    if known_bugs:
+        verbs = "shows a known bug and is" if known_bugs == 1 else "show known bugs and are"
+        yield f"{known_bugs} of them {verbs} expected to fail or hang"
+
+
+def with_answers(
+    planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records
+) -> Iterator[tuple[PlannedCell, Environment | None, Sequence[Record]]]:
+    """Yield each cell with its environment as it is known, and the records that answer it: none where it must run."""
+    environments: dict[tuple[str, str], Environment | None] = {}
+    for cell in planned:
+        key = (cell.request.install_key, cell.request.config.name)
+        if key not in environments:
+            environments[key] = cache.known(cell.request)
+        environment = environments[key]
+        known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
+        yield cell, environment, known if cell.is_settled(known) else ()
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return "a minute" if seconds > 30 else f"{max(1, round(seconds / 10)) * 10} seconds"
+    return f"{round(seconds / 60)} minutes" if seconds < 5400 else f"{round(seconds / 3600)} hours"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from matrix.bisect.axis import AxisName
-from matrix.cli import options
+from matrix.cli import command
 from matrix.cli.bisect import check_options
-from matrix.environments.interpreters import default_python
+from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import UsageError
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
@@ -135,7 +135,7 @@ def test_builds_are_told_apart(user: User, tmp_path: Path) -> None:
 def test_one_python_alone_can_be_compared_with_nothing(user: User) -> None:
     """Where all but one value cannot be tested the answer is inconclusive, and says why."""
     script = user.script("repro.py", FAILS_IN_OLD)
-    own = default_python()
+    own = DEFAULT_PYTHON
     ended = user.run("bisect", script, "--axis", "python", "--python", f"{own},3.99", "--json", "answer.json")
     assert ended.returncode == 4, ended.stdout + ended.stderr
     assert written(user)["groups"]["untestable"] == ["3.99"]
@@ -162,7 +162,7 @@ def test_only_the_searched_axis_may_have_several_values(
     """All else is equal, or what differs could not be told."""
     given: dict[str, list[str] | None] = {"python": None, "build": None, "config": None}
     with pytest.raises(UsageError, match=message):
-        options.read_search_matrix(None, ["latest"], **given | named, several=several)
+        command.read_search_matrix(None, ["latest"], **given | named, several=several)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from matrix.environments import interpreters
-from matrix.environments.interpreters import InterpreterNotFoundError, default_python, find_interpreter
+from matrix.environments.interpreters import DEFAULT_PYTHON, InterpreterNotFoundError, find_interpreter
 
 
 def fake_python(path: Path, version: str, *, headers: bool = True, implementation: str = "CPython") -> Path:
@@ -42,12 +42,12 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def test_default_python() -> None:
     """The running Python is the default."""
-    assert default_python() == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" == DEFAULT_PYTHON
 
 
 def test_the_running_one_is_nearest(tmp_path: Path) -> None:
     """An interpreter of the running version is found, and is no shim and no environment's."""
-    interpreter = find_interpreter(default_python(), tmp_path)
+    interpreter = find_interpreter(DEFAULT_PYTHON, tmp_path)
     assert interpreter.exists()
     assert interpreter.parent.name != "shims"
     assert not (interpreter.parent.parent / "pyvenv.cfg").exists()

@@ -13,8 +13,7 @@ from matrix.errors import UsageError
 from matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
 from matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
 from matrix.plan.judging import judged_cell
-from matrix.plan.naming import environment_named
-from matrix.plan.planning import PlannedCell, RunOptions
+from matrix.plan.planning import PlannedCell, RunOptions, environment_named
 from matrix.records.store import Records, new_run, read_cells, read_environments
 from tests.fakes import FakeCache
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reports.cell_text import Called
 
-report = importlib.import_module("matrix.cli.report")
+report = importlib.import_module("matrix.cli.runs")
 
 
 def names(facts: RunFacts, called: Called) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import junitparser
 import pytest
 
-from matrix.cli.session import exit_code
+from matrix.cli.command import exit_code
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
 from matrix.records.stored_runs import StoredRun
 from reports.junit import element_of, junit_xml

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.suite.specifiers import in_specifier
+from matrix.suite.selection import in_specifier
 
 
 @pytest.mark.parametrize(

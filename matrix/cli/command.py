@@ -1,28 +1,40 @@
-"""The options and arguments that commands share, and how their values are read.
+"""What commands share: their options and how these are read, how a command was called, what it writes, how it ends.
 
 A command that fills a matrix takes Torch, Python, Build and Config. One that searches what is known takes OnlyTorch,
 OnlyPython, OnlyBuild and OnlyConfig, which leave the other environments out. A search takes OnePython, OneBuild and
 OneConfig: it keeps all but one axis at one value.
 """
 
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console
 
 from matrix.environments.index.version_specs import split_specs
 from matrix.errors import UsageError
-from matrix.model import Scenario
+from matrix.events import Show
+from matrix.model import Cell, Model, Scenario
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
+from matrix.privacy.redaction import Redactor
 from matrix.suite import selection
 from matrix.suite.headers import SUITE_ROOT
+from reports.terminal import Progress
 
 # the options of each panel of --help
 EnvironmentOption = partial(typer.Option, rich_help_panel="Environments")
 ScenarioOption = partial(typer.Option, rich_help_panel="Scenarios")
 RunningOption = partial(typer.Option, rich_help_panel="How it runs")
 OutputOption = partial(typer.Option, rich_help_panel="Output")
+JsonOption = partial(typer.Option, "--json", metavar="FILE")
 
 Words = list[str] | None  # an option that may be repeated
 _SPECS, _PYTHONS, _NAMES = "SPEC[,SPEC]", "3.11[,3.12]", "NAME[,NAME]"
@@ -78,7 +90,7 @@ def read_matrix(
 ) -> MatrixFile:
     """Return a matrix file, or the default one, with the axes that options name instead of its own."""
     return read_matrix_file(path or DEFAULT_FILE).with_axes(
-        torch=split_specs(",".join(torch or ())) or None,
+        torch=split_specs(",".join(torch)) if torch else None,
         python=commas(python) or None,
         build=commas(build) or None,
         config=commas(config) or None,
@@ -143,3 +155,78 @@ def megabytes(text: str | None) -> float | None:
         return float(number) * _MEGABYTES[unit if unit.endswith("B") else unit + "B"]
     except (KeyError, ValueError):
         raise UsageError(f"--disk {text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None
+
+
+class Exit(IntEnum):
+    """What the exit code says."""
+
+    GOOD = 0
+    RED = 1  # something hung, crashed, failed or ran out of memory that no scenario expects
+    USAGE = 2
+    PREVENTED = 3  # environments or the machine kept cells from running
+    UNANSWERED = 4  # `explain` and `bisect` have too little to go by
+    INTERRUPTED = 130
+
+
+def exit_code(cells: Iterable[Cell]) -> Exit:
+    """Return what the exit code says of the cells of a whole run."""
+    cells = tuple(cells)
+    if any(cell.outcome.is_red and not cell.expected for cell in cells):
+        return Exit.RED
+    if any(cell.outcome.is_prevented for cell in cells):
+        return Exit.PREVENTED
+    return Exit.GOOD
+
+
+def called(command: str) -> str:
+    """Return how the user calls a command: as they called this one."""
+    return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
+
+
+def progress_on(console: Console) -> Show:
+    """Return what shows the progress of a number of cells, and of the environments they need."""
+    return lambda total: Progress(console, total)
+
+
+@contextmanager
+def terminating_like_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP do what Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def going_on_later() -> Iterator[None]:
+    """Let an interrupt end the command with its exit code, and say that nothing is lost."""
+    try:
+        with terminating_like_interrupt():
+            yield
+    except KeyboardInterrupt:
+        print("interrupted: what is done is kept, and the same command goes on", file=sys.stderr)
+        raise typer.Exit(Exit.INTERRUPTED) from None
+
+
+def write_json(path: Path, model: Model) -> None:
+    """Write a model as JSON, redacted."""
+    text = Redactor.of_this_machine().json_line(model.model_dump_json(by_alias=True, indent=1))
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines, redacted."""
+    path.write_text(Redactor.of_this_machine().text("\n".join(lines)) + "\n", encoding="utf-8")
+
+
+def check_folders_of(*paths: Path | None) -> None:
+    """Raise UsageError where a report could not be written, before hours of work."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(f"no folder {path.parent} to write {path.name} into")

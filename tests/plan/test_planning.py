@@ -11,7 +11,7 @@ from matrix.environments import interpreters
 from matrix.errors import UsageError
 from matrix.model import Request
 from matrix.plan import matrix_file
-from matrix.plan.expansion import expand
+from matrix.plan.planning import expand
 from tests.plan.test_matrix_file import write
 from tests.wheels import build_wheel
 
@@ -107,7 +107,7 @@ def test_python_is_part_of_the_label_where_it_is_an_axis(tmp_path: Path) -> None
     """With one Python, that of the tool, labels stay short; a named one shows."""
     base = folder_of_wheels(tmp_path, "9.1.0") + '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\n'
     assert [request.label for request in requests_of(tmp_path, base)] == ["torch-9.1.0-mine"]
-    python = interpreters.default_python()
+    python = interpreters.DEFAULT_PYTHON
     named = base + f'python = ["{python}"]\n'
     assert [request.label for request in requests_of(tmp_path, named)] == [f"torch-9.1.0-mine-py{python}"]
 
