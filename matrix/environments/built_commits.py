@@ -101,7 +101,7 @@ class BuiltCommits:
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=str(error))
                 except InstallError as error:
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=error.reason, log=error.log)
-            commander.stage("ready" if environment.is_usable else str(environment.outcome))
+            commander.stage(str(environment.outcome or "ready"))
             return environment
 
     def release(self, request: Request) -> None:

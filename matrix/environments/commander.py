@@ -107,10 +107,7 @@ class Commander:
         return ending
 
     def uv(self, *arguments: str, log: Path, what: str, build: Build | None = None) -> None:
-        """Run uv with the state folder's cache and exactly the sources that a build means.
-
-        Raises InstallError with uv's own explanation in one line.
-        """
+        """Run uv with exactly the sources that a build means. Raises InstallError with uv's explanation in one line."""
         settings = self.settings
         env = uv_environ(settings.sources, build, settings.home, lock_timeout=settings.timeout)
         ending = self.run((uv_path(), *arguments), env=env, log=log, what=what)

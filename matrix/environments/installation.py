@@ -23,7 +23,7 @@ from matrix.environments.whole_files import forget, read_whole, remove_tree, wri
 from matrix.model import Build, Config, Request, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.environments.disk import Disk
 
@@ -88,15 +88,14 @@ class InstallFolder:
 
 def config_key(config: Config) -> str:
     """Return what makes a config the same."""
-    return digest(_identifying(config))
+    return digest(config.model_dump(mode="json", exclude={"summary"}))
 
 
-def environment_id(request: Request, python: str, packages: Iterable[Package], beside: Iterable[Package]) -> str:
+def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:
     """Return the identity of an environment: what was really installed, the build, the Python and the config.
 
     Of torch the contents count, not the version alone: a wheel built again is another one.
     """
-    packages = list(packages)
     return digest(
         {
             "packages": {package.name: package.version for package in packages},
@@ -104,13 +103,9 @@ def environment_id(request: Request, python: str, packages: Iterable[Package], b
             "beside": {package.name: package.version for package in beside},
             "build": request.build.name,
             "python": python,
-            "config": _identifying(request.config),
+            "config": request.config.model_dump(mode="json", exclude={"summary"}),
         }
     )
-
-
-def _identifying(config: Config) -> dict[str, Any]:
-    return config.model_dump(mode="json", exclude={"summary"})
 
 
 def stamps_of(paths: Iterable[Path]) -> tuple[Stamp, ...]:

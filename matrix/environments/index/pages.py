@@ -70,10 +70,7 @@ class FetchOrder(NamedTuple):
 
 
 def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
-    """Return the wheels of a folder, of a page of links, or of a simple index in a folder.
-
-    A missing folder holds no wheels: an extra index need not know every project.
-    """
+    """Return the wheels of a folder, a page of links, or a simple index in a folder; none where it is missing."""
     page = folder / PROJECT / "index.html" if is_index else folder
     if page.is_file():
         return _parse(page.read_bytes(), page.as_uri())

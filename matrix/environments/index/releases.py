@@ -130,10 +130,7 @@ def _with_wheels_of(folder: Path | None, listing: Listing) -> Listing:
 
 
 def unreadable_index(build: Build, sources: Sources) -> str | None:
-    """Return which of the indexes and pages of a build cannot be read now, and why; None where all can.
-
-    Each is asked once, for torch. An index that does not know torch can be read.
-    """
+    """Return which index or page of a build cannot be read now, and why; None where all can. Each is asked once."""
     from matrix.environments.index import pages  # here: it imports requests
 
     own = ((build.index_url, True), (build.find_links, False))
