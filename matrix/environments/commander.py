@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -187,12 +188,10 @@ def uv_environ(
 
 def condensed(log: Path, ending: Ending | None = None) -> str:
     """Return what a log ends with in one line: uv's explanation, without its ornaments."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - LOG_READ))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        text = ""
+    text = ""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_READ))
+        text = file.read().decode(errors="replace")
     lines = [re.sub(r"^[\s×╰─▶│├•|]+", "", line).strip() for line in text.splitlines()]  # noqa: RUF001
     start = next((index for index, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
     kept = lines[start:] if start is not None else lines[-5:]
