@@ -210,7 +210,7 @@ class EnvironmentCache:
             raise
 
     def _folder(self, request: Request) -> InstallFolder:
-        return self._disk.install_folder(request.install_key)
+        return InstallFolder(self._disk.folder / request.install_key)
 
 
 def _unbuildable(request: Request, reason: str, log: Path | None = None) -> Environment:

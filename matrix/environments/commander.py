@@ -152,15 +152,14 @@ def uv_environ(
 ) -> dict[str, str]:
     """Return the whole environment that uv runs with: of the user's settings only `sources` are in it.
 
-    Indexes are passed in variables, not arguments, because their URLs may hold credentials. Kept wheels of
-    nightlies can be found, whatever their index still has.
+    Indexes are passed in variables, not arguments, because their URLs may hold credentials.
     """
     build = build or Build(name="none")
     kept = kept_folder(home, build)
     env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
     own_index = (build.index_url,) if build.index_url else ()
     own_links = [build.find_links] if build.find_links else []
-    own_links += [str(kept)] if kept is not None and kept.is_dir() else []
+    own_links += [str(kept)] if kept is not None and kept.is_dir() else []  # whatever their index still has
     env |= {
         "UV_NO_CONFIG": "1",
         "UV_CACHE_DIR": str(home / "cache" / "uv"),

@@ -92,10 +92,7 @@ def config_key(config: Config) -> str:
 
 
 def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:
-    """Return the identity of an environment: what was really installed, the build, the Python and the config.
-
-    Of torch the contents count, not the version alone: a wheel built again is another one.
-    """
+    """Return the identity of an environment. Of torch the contents count, too: a wheel built again is another one."""
     return digest(
         {
             "packages": {package.name: package.version for package in packages},

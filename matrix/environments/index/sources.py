@@ -26,10 +26,7 @@ FIRST_INDEX = "first-index"  # uv's way: only the first index that knows the pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The indexes and folders that packages are taken from.
-
-    URLs may hold credentials: pass them through `without_credentials` before showing them.
-    """
+    """The indexes and folders that packages are taken from. URLs may hold credentials: see `without_credentials`."""
 
     index_url: str | None = DEFAULT_INDEX  # None where the user's settings say no-index
     extra_index_urls: tuple[str, ...] = ()  # before index_url where versions tie, as in uv
