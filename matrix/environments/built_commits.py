@@ -13,14 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from matrix.environments.canary import inspect
-from matrix.environments.commander import (
-    INSTALL_TIMEOUT,
-    CancelledError,
-    Commander,
-    InstallError,
-    InstallSettings,
-    condensed,
-)
+from matrix.environments.commander import CancelledError, Commander, InstallError, InstallSettings, condensed
 from matrix.environments.disk import Disk
 from matrix.environments.installation import side_packages
 from matrix.environments.provider import Stage, silent
@@ -46,7 +39,7 @@ class CommitBuild:
     folder: Path  # the checkout
     command: str  # for the shell
     interpreter: Path  # the Python that sees the build
-    timeout: float = INSTALL_TIMEOUT  # seconds, of one build
+    timeout: float  # seconds, of one build
 
 
 class BuiltCommits:
