@@ -20,7 +20,7 @@ from matrix.environments.commander import Commander, InstallError
 from matrix.environments.configs import beside_folder
 from matrix.environments.resolution import is_same_version, locked_versions
 from matrix.environments.whole_files import forget, read_whole, remove_tree, write_whole
-from matrix.model import Build, Config, Request, digest
+from matrix.model import Config, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -181,14 +181,21 @@ def install(
         log=commander.logs / "venv.log",
         what="creating the environment",
     )
-    try:
-        _sync(folder, request.build, commander)
-    except InstallError as error:
-        # another process has evicted a wheel that uv was about to link
-        if "archive-v" not in error.reason:
-            raise
-        forget(commander.settings.home / "cache" / "uv")
-        _sync(folder, request.build, commander)
+    for is_last in (False, True):
+        try:
+            commander.uv(
+                *("pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"),
+                *(("--torch-backend", request.build.backend) if request.build.backend else ()),
+                log=commander.logs / "install.log",
+                what="installing",
+                build=request.build,
+            )
+            break
+        except InstallError as error:
+            # once more where another process has evicted a wheel that uv was about to link
+            if is_last or "archive-v" not in error.reason:
+                raise
+            forget(commander.settings.home / "cache" / "uv")
     packages = installed_packages(folder.venv)
     _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), commander.logs / "install.log")
     # the interpreter need not be started to know its full version
@@ -206,16 +213,6 @@ def install(
     )
     # what packages require is in `requires`
     write_whole(folder.record, installation.model_dump_json(exclude={"packages": {"__all__": {"requires"}}}))
-
-
-def _sync(folder: InstallFolder, build: Build, commander: Commander) -> None:
-    commander.uv(
-        *("pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"),
-        *(("--torch-backend", build.backend) if build.backend else ()),
-        log=commander.logs / "install.log",
-        what="installing",
-        build=build,
-    )
 
 
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:
