@@ -13,14 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from matrix.environments.canary import inspect, side_packages
-from matrix.environments.commander import (
-    INSTALL_TIMEOUT,
-    CancelledError,
-    Commander,
-    InstallError,
-    InstallSettings,
-    condensed,
-)
+from matrix.environments.commander import CancelledError, Commander, InstallError, InstallSettings, condensed
 from matrix.environments.disk import Disk
 from matrix.environments.provider import Stage, silent
 from matrix.environments.whole_files import read_whole, write_whole
@@ -45,7 +38,7 @@ class CommitBuild:
     folder: Path  # the checkout
     command: str  # for the shell
     interpreter: Path  # the Python that sees the build
-    timeout: float = INSTALL_TIMEOUT  # seconds, of one build
+    timeout: float  # seconds, of one build
 
 
 class BuiltCommits:
@@ -100,7 +93,7 @@ class BuiltCommits:
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=str(error))
                 except InstallError as error:
                     return self._environment(request, outcome=Outcome.UNBUILDABLE, reason=error.reason, log=error.log)
-            commander.stage("ready" if environment.is_usable else str(environment.outcome))
+            commander.stage(str(environment.outcome or "ready"))
             return environment
 
     def release(self, request: Request) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,15 +44,14 @@ class EnvironmentCache:
         unknown_size_mb: float = UNKNOWN_SIZE_MB,
     ) -> None:
         self.home = home.absolute()
-        self._settings = InstallSettings(
-            home=self.home, timeout=install_timeout, sources=sources or configured_sources()
-        )
+        sources = sources or configured_sources()
+        self._settings = InstallSettings(home=self.home, timeout=install_timeout, sources=sources)
+        self._interpreter = lru_cache(partial(find_interpreter, home=self.home))
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()  # of all below
         self._held: Counter[tuple[str, str]] = Counter()
         self._failed: dict[tuple[str, str], Environment] = {}
-        self._interpreters: dict[str, Path] = {}
 
     def known(self, request: Request) -> Environment | None:
         """Return what an earlier install made, without network or process; None where files have changed since."""
@@ -105,11 +105,9 @@ class EnvironmentCache:
             environment = _unbuildable(request, error.message)
         except OSError as error:
             environment = _unbuildable(request, f"{error.strerror}: {error.filename}")
-        if environment.outcome is None:
-            commander.stage("ready")
-        else:
+        if not environment.is_usable:
             self._failed[failure] = environment  # the next cell need not try again, the next run may
-            commander.stage(str(environment.outcome))
+        commander.stage(str(environment.outcome or "ready"))
         return environment
 
     def in_the_way(self, request: Request) -> str | None:
@@ -211,14 +209,8 @@ class EnvironmentCache:
                 self._disk.discard_left_over()
             raise
 
-    def _interpreter(self, python: str) -> Path:
-        with self._guard:
-            if python not in self._interpreters:
-                self._interpreters[python] = find_interpreter(python, self.home)
-            return self._interpreters[python]
-
     def _folder(self, request: Request) -> InstallFolder:
-        return self._disk.install_folder(request.install_key)
+        return InstallFolder(self._disk.folder / request.install_key)
 
 
 def _unbuildable(request: Request, reason: str, log: Path | None = None) -> Environment:

@@ -52,10 +52,7 @@ class Findings:
 
 
 def inspect(request: Request, interpreter: Path, commander: Commander) -> Findings:
-    """Probe an environment under the request's config.
-
-    A canary that fails, dies or hangs is a finding. Raises CancelledError.
-    """
+    """Probe an environment under the request's config. A canary that fails or hangs is no error but a finding."""
     commander.stage("probing")
     config, logs = request.config, commander.logs
     beside = beside_folder(config, request.python or "existing", commander.settings.home)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -106,10 +108,7 @@ class Commander:
         return ending
 
     def uv(self, *arguments: str, log: Path, what: str, build: Build | None = None) -> None:
-        """Run uv with the state folder's cache and exactly the sources that a build means.
-
-        Raises InstallError with uv's own explanation in one line.
-        """
+        """Run uv with exactly the sources that a build means. Raises InstallError with uv's explanation in one line."""
         settings = self.settings
         env = uv_environ(settings.sources, build, settings.home, lock_timeout=settings.timeout)
         ending = self.run((uv_path(), *arguments), env=env, log=log, what=what)
@@ -134,15 +133,14 @@ def uv_environ(
 ) -> dict[str, str]:
     """Return the whole environment that uv runs with: of the user's settings only `sources` are in it.
 
-    Indexes are passed in variables, not arguments, because their URLs may hold credentials. Kept wheels of
-    nightlies can be found, whatever their index still has.
+    Indexes are passed in variables, not arguments, because their URLs may hold credentials.
     """
     build = build or Build(name="none")
     kept = kept_folder(home, build)
     env = {name: value for name, value in environ.items() if _KEPT.fullmatch(name) or not name.startswith(_FOREIGN)}
     own_index = (build.index_url,) if build.index_url else ()
     own_links = [build.find_links] if build.find_links else []
-    own_links += [str(kept)] if kept is not None and kept.is_dir() else []
+    own_links += [str(kept)] if kept is not None and kept.is_dir() else []  # whatever their index still has
     env |= {
         "UV_NO_CONFIG": "1",
         "UV_CACHE_DIR": str(home / "cache" / "uv"),
@@ -170,12 +168,10 @@ def uv_environ(
 
 def condensed(log: Path, ending: Ending | None = None) -> str:
     """Return what a log ends with in one line: uv's explanation, without its ornaments."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - LOG_READ))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        text = ""
+    text = ""
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_READ))
+        text = file.read().decode(errors="replace")
     lines = [re.sub(r"^[\s×╰─▶│├•|]+", "", line).strip() for line in text.splitlines()]  # noqa: RUF001
     start = next((index for index, line in enumerate(lines) if line.startswith(("error", "No solution"))), None)
     kept = lines[start:] if start is not None else lines[-5:]

@@ -78,13 +78,11 @@ def config_named(name: str, custom: Mapping[str, Config]) -> Config:
     raise UsageError(f"no config is called {name!r}", hint=f"{remedy}; your own go into [config.NAME] tables")
 
 
-def cell_environ(
-    request: Request, environment: Environment, home: Path, environ: Mapping[str, str] = os.environ
-) -> dict[str, str]:
+def cell_environ(request: Request, environment: Environment, home: Path) -> dict[str, str]:
     """Return the whole environment that a cell of this request runs with; see `cell_environ_of`."""
     assert environment.interpreter is not None
     beside = beside_folder(request.config, environment.python, home)
-    return cell_environ_of(request.config, environment.interpreter, beside, environ)
+    return cell_environ_of(request.config, environment.interpreter, beside)
 
 
 def cell_environ_of(
@@ -97,9 +95,7 @@ def cell_environ_of(
     """
     env = {name: value for name, value in environ.items() if not name.startswith(_FOREIGN)}
     env["PATH"] = os.pathsep.join([str(interpreter.parent), environ.get("PATH", os.defpath)])
-    env["PYTHONPATH"] = str(FOLDER)
-    env["PYTHONFAULTHANDLER"] = "1"
-    env["PYTHONUNBUFFERED"] = "1"
+    env |= {"PYTHONPATH": str(FOLDER), "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
     if config.hooks:
         env["WHICHTORCH_HOOKS"] = ",".join(config.hooks)
     for name, value in config.env.items():

@@ -65,10 +65,6 @@ class Disk:
         self._budget_mb = budget_mb
         self._unknown_size = int(unknown_size_mb * MEGABYTE)
 
-    def install_folder(self, key: str) -> InstallFolder:
-        """Return the files of an installation."""
-        return InstallFolder(self.folder / key)
-
     @contextmanager
     def locked(self, name: str = "all", cancelled: threading.Event | None = None) -> Iterator[None]:
         """Hold a lock between threads and processes, at most until this process dies. Raises CancelledError."""
@@ -115,7 +111,7 @@ class Disk:
         """Return what is taken and left."""
         sizes: dict[object, int] = {}  # of each different package, however many environments share it
         for key, installation in self.installations().items():
-            if self.install_folder(key).complete.exists():
+            if InstallFolder(self.folder / key).complete.exists():
                 for package in installation.packages:
                     sizes[package.inode or (key, package.name)] = int(package.size * BYTECODE_SHARE)
         used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over())
@@ -133,7 +129,7 @@ class Disk:
         by_name: Counter[str] = Counter()
         present: set[tuple[str, str]] = set()
         for key, installation in self.installations().items():
-            is_complete = self.install_folder(key).complete.exists()
+            is_complete = InstallFolder(self.folder / key).complete.exists()
             for package in installation.packages:
                 pin = (package.name, package.version)
                 by_pin[pin] = package.size
@@ -217,7 +213,7 @@ class Disk:
 
     def _evict(self, key: str) -> None:
         """Move an environment's files aside; its lock and metadata stay, and with them its identity."""
-        folder = self.install_folder(key)
+        folder = InstallFolder(self.folder / key)
         folder.complete.unlink(missing_ok=True)  # first: from here on it is half-made
         metadata = folder.venv.glob("lib*/python*/site-packages/*.dist-info/METADATA")
         inodes = {file.stat().st_ino for file in metadata}
@@ -257,7 +253,7 @@ class Disk:
         for key, reserved in self.marks().items():
             if reserved:
                 try:
-                    lock = self.install_folder(key).lock.read_text(encoding="utf-8")
+                    lock = InstallFolder(self.folder / key).lock.read_text(encoding="utf-8")
                     awaited |= set(locked_versions(lock).items())
                 except OSError:
                     is_certain = False

@@ -19,10 +19,10 @@ from pydantic import BaseModel
 from matrix.environments.commander import Commander, InstallError
 from matrix.environments.resolution import is_same_version, locked_versions
 from matrix.environments.whole_files import forget, read_whole, write_whole
-from matrix.model import Build, Config, Request, digest
+from matrix.model import Config, Request, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
@@ -86,15 +86,11 @@ class InstallFolder:
 
 def config_key(config: Config) -> str:
     """Return what makes a config the same."""
-    return digest(_identifying(config))
+    return digest(config.model_dump(mode="json", exclude={"summary"}))
 
 
-def environment_id(request: Request, python: str, packages: Iterable[Package], beside: Iterable[Package]) -> str:
-    """Return the identity of an environment: what was really installed, the build, the Python and the config.
-
-    Of torch the contents count, not the version alone: a wheel built again is another one.
-    """
-    packages = list(packages)
+def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:
+    """Return the identity of an environment. Of torch the contents count, too: a wheel built again is another one."""
     return digest(
         {
             "packages": {package.name: package.version for package in packages},
@@ -102,13 +98,9 @@ def environment_id(request: Request, python: str, packages: Iterable[Package], b
             "beside": {package.name: package.version for package in beside},
             "build": request.build.name,
             "python": python,
-            "config": _identifying(request.config),
+            "config": request.config.model_dump(mode="json", exclude={"summary"}),
         }
     )
-
-
-def _identifying(config: Config) -> dict[str, Any]:
-    return config.model_dump(mode="json", exclude={"summary"})
 
 
 def stamps_of(paths: Iterable[Path]) -> tuple[Stamp, ...]:
@@ -187,14 +179,21 @@ def install(
         log=commander.logs / "venv.log",
         what="creating the environment",
     )
-    try:
-        _sync(folder, request.build, commander)
-    except InstallError as error:
-        # another process has evicted a wheel that uv was about to link
-        if "archive-v" not in error.reason:
-            raise
-        forget(commander.settings.home / "cache" / "uv")
-        _sync(folder, request.build, commander)
+    for is_last in (False, True):
+        try:
+            commander.uv(
+                *("pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"),
+                *(("--torch-backend", request.build.backend) if request.build.backend else ()),
+                log=commander.logs / "install.log",
+                what="installing",
+                build=request.build,
+            )
+            break
+        except InstallError as error:
+            # once more where another process has evicted a wheel that uv was about to link
+            if is_last or "archive-v" not in error.reason:
+                raise
+            forget(commander.settings.home / "cache" / "uv")
     packages = installed_packages(folder.venv)
     _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), commander.logs / "install.log")
     # the interpreter need not be started to know its full version
@@ -212,16 +211,6 @@ def install(
     )
     # what packages require is in `requires`
     write_whole(folder.record, installation.model_dump_json(exclude={"packages": {"__all__": {"requires"}}}))
-
-
-def _sync(folder: InstallFolder, build: Build, commander: Commander) -> None:
-    commander.uv(
-        *("pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"),
-        *(("--torch-backend", build.backend) if build.backend else ()),
-        log=commander.logs / "install.log",
-        what="installing",
-        build=build,
-    )
 
 
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:

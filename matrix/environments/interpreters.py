@@ -41,20 +41,17 @@ def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.en
     there is none, uv downloads one into `home`/pythons. Raises InterpreterNotFoundError with everything searched.
     """
     without_headers: Path | None = None
-    for candidate in _candidates(python, home, environ):
-        if answer := _query(candidate, python):
-            interpreter, has_headers = answer
-            if has_headers:
-                return interpreter
-            without_headers = without_headers or interpreter
+    for interpreter, has_headers in filter(None, (_query(path, python) for path in _candidates(python, home, environ))):
+        if has_headers:
+            return interpreter
+        without_headers = without_headers or interpreter
     if without_headers is not None:
         return without_headers
     problem = _download(python, home, environ)
-    if not problem:
-        for candidate in _downloaded(home):
-            if answer := _query(candidate, python):
-                return answer[0]
-        problem = "it reports success, but the interpreter is not there"
+    for path in _downloaded(home) if not problem else ():
+        if answer := _query(path, python):
+            return answer[0]
+    problem = problem or "it reports success, but the interpreter is not there"
     raise InterpreterNotFoundError(
         f"no Python {python} found; searched {', '.join(_searched(home, environ))}; "
         f"and uv cannot download one ({problem})",
@@ -156,7 +153,6 @@ def _download(python: str, home: Path, environ: Mapping[str, str]) -> str:
 
 
 def _searched(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the folders and tools searched, for people."""
     user = Path(environ.get("HOME") or Path.home())
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
     pyenv = [str(root / "versions") for root in _pyenv_roots(environ)] or [str(user / ".pyenv" / "versions")]

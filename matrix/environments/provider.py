@@ -59,10 +59,7 @@ class Resolver(Protocol):
         before: str | None = None,
         cancelled: threading.Event | None = None,
     ) -> tuple[str, ...]:
-        """Return the exact pins that requirements mean, installing nothing.
-
-        Raises InstallError, and CancelledError on an interrupt.
-        """
+        """Return the exact pins that requirements mean, without an install. Raises InstallError, CancelledError."""
 
     def requirements_of(self, request: Request) -> Mapping[str, Sequence[str]]:
         """Return by package what its metadata requires, for an installation that was made, evicted or not."""

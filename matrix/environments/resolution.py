@@ -203,10 +203,7 @@ def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | 
 
 
 def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
-    """Return a lock that installs what may vanish from kept wheels, having fetched those that are missing.
-
-    Raises InstallError where a wheel cannot be fetched; what another index has is left to uv.
-    """
+    """Return a lock that installs what may vanish from kept wheels; fetch missing ones. Raises InstallError."""
     folder = kept_folder(commander.settings.home, build)
     if folder is None:
         return lock

@@ -12,18 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
+import pypi_simple
 import requests
 from filelock import FileLock, Timeout
-from pypi_simple import (
-    ACCEPT_ANY,
-    DigestMismatchError,
-    DistributionPackage,
-    NoSuchProjectError,
-    ProjectPage,
-    PyPISimple,
-    UnsupportedContentTypeError,
-    UnsupportedRepoVersionError,
-)
 
 from matrix.environments.index.releases import best_fit
 from matrix.environments.index.sources import PROJECT
@@ -69,11 +60,8 @@ class FetchOrder(NamedTuple):
     certificates: str | None
 
 
-def read_folder(folder: Path, *, is_index: bool) -> list[DistributionPackage]:
-    """Return the wheels of a folder, of a page of links, or of a simple index in a folder.
-
-    A missing folder holds no wheels: an extra index need not know every project.
-    """
+def read_folder(folder: Path, *, is_index: bool) -> list[pypi_simple.DistributionPackage]:
+    """Return the wheels of a folder, a page of links, or a simple index in a folder; none where it is missing."""
     page = folder / PROJECT / "index.html" if is_index else folder
     if page.is_file():
         return _parse(page.read_bytes(), page.as_uri())
@@ -94,7 +82,7 @@ def _session_of(certificates: str | None) -> requests.Session:
 
 def fetch(
     url: str, *, is_index: bool, certificates: str | None = None, project: str = PROJECT
-) -> list[DistributionPackage]:
+) -> list[pypi_simple.DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
     try:
         with _session_of(certificates) as session:
@@ -102,25 +90,25 @@ def fetch(
                 answer = session.get(url, timeout=INDEX_TIMEOUT)
                 answer.raise_for_status()
                 return _parse(answer.content, url)
-            with PyPISimple(url, session=session, accept=ACCEPT_ANY) as client:
+            with pypi_simple.PyPISimple(url, session=session, accept=pypi_simple.ACCEPT_ANY) as client:
                 return client.get_project_page(project, timeout=INDEX_TIMEOUT).packages
-    except NoSuchProjectError:
+    except pypi_simple.NoSuchProjectError:
         return []
     except requests.RequestException as error:
         raise _page_error(error) from error
-    except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
+    except (pypi_simple.UnsupportedContentTypeError, pypi_simple.UnsupportedRepoVersionError, ValueError) as error:
         raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
 
 
-def download(package: DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
+def download(package: pypi_simple.DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
     """Download a wheel, and check its length and its digest. Raises PageError."""
     try:
-        with _session_of(certificates) as session, PyPISimple(index, session=session) as client:
+        with _session_of(certificates) as session, pypi_simple.PyPISimple(index, session=session) as client:
             # an index need not publish digests; the length is checked in any case
             client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
     except requests.RequestException as error:
         raise _page_error(error) from error
-    except DigestMismatchError as error:
+    except pypi_simple.DigestMismatchError as error:
         raise PageError("its digest is not the one that the index names", may_pass=False) from error
 
 
@@ -136,8 +124,8 @@ def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.
     return action()
 
 
-def _parse(html: bytes, base: str | None) -> list[DistributionPackage]:
-    packages = ProjectPage.from_html(PROJECT, html, base_url=base).packages
+def _parse(html: bytes, base: str | None) -> list[pypi_simple.DistributionPackage]:
+    packages = pypi_simple.ProjectPage.from_html(PROJECT, html, base_url=base).packages
     for package in packages:
         package.url = urljoin(base or "", package.url)
         # the text of a link is often shortened; its address is what counts

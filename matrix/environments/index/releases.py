@@ -83,11 +83,10 @@ def list_releases(
     beside it count as available. Raises IndexUnreachableError for an index that does not answer in three tries.
     """
     is_own = build.index_url is not None or build.find_links is not None
-    indexes, links, strategy = sources.index_urls, sources.find_links, sources.strategy
     if is_own:
-        indexes = (build.index_url,) if build.index_url else ()
-        links = (build.find_links,) if build.find_links else ()
-        strategy = ""
+        own_links = (build.find_links,) if build.find_links else ()
+        sources = replace(sources, index_url=build.index_url, extra_index_urls=(), find_links=own_links, strategy="")
+    indexes, links, strategy = sources.index_urls, sources.find_links, sources.strategy
     shown = [without_credentials(url) for url in (*indexes, "", *links)]
     machine = next(iter(tags.platform_tags()), "")  # machines that share a home folder may differ
     key = json.dumps([SCHEMA, python, machine, is_own, strategy, shown])
@@ -118,22 +117,18 @@ def _with_wheels_of(folder: Path | None, listing: Listing) -> Listing:
     """Return a listing with the kept wheels of versions that the index has dropped."""
     if folder is None:
         return listing
-    listed = {Version(release.version): release for release in (*listing.releases, *listing.yanked)}
-    dropped: dict[Version, Release] = {}
+    releases = {Version(release.version): release for release in listing.releases}
+    listed = releases.keys() | {Version(release.version) for release in listing.yanked}
     for path in sorted(folder.glob(f"{PROJECT}-*.whl")):
         fit = wheel_fit(path.name, PROJECT, listing.python)
         if fit is not None and fit[0] not in listed:
             release = Release(version=str(fit[0]), filename=path.name, url=str(path), source=str(folder))
-            dropped[fit[0]] = replace(release, size=path.stat().st_size)
-    known = {Version(release.version): release for release in listing.releases} | dropped
-    return replace(listing, releases=tuple(known[version] for version in sorted(known)))
+            releases[fit[0]] = replace(release, size=path.stat().st_size)
+    return replace(listing, releases=tuple(releases[version] for version in sorted(releases)))
 
 
 def unreadable_index(build: Build, sources: Sources) -> str | None:
-    """Return which of the indexes and pages of a build cannot be read now, and why; None where all can.
-
-    Each is asked once, for torch. An index that does not know torch can be read.
-    """
+    """Return which index or page of a build cannot be read now, and why; None where all can. Each is asked once."""
     from matrix.environments.index import pages  # here: it imports requests
 
     own = ((build.index_url, True), (build.find_links, False))

@@ -26,10 +26,7 @@ FIRST_INDEX = "first-index"  # uv's way: only the first index that knows the pro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """The indexes and folders that packages are taken from.
-
-    URLs may hold credentials: pass them through `without_credentials` before showing them.
-    """
+    """The indexes and folders that packages are taken from. URLs may hold credentials: see `without_credentials`."""
 
     index_url: str | None = DEFAULT_INDEX  # None where the user's settings say no-index
     extra_index_urls: tuple[str, ...] = ()  # before index_url where versions tie, as in uv
@@ -56,13 +53,10 @@ class _Settings:
 
 
 def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
-    """Return what the user's settings name: uv's where they name something, else pip's, else the default.
-
-    Indexes of the two are never mixed: uv itself would not know of pip's.
-    """
+    """Return what the user's settings name: uv's where they name something, else pip's, else the default."""
     uv, pip = _uv_settings(environ), _pip_settings(environ)
     by_uv = bool(uv.index_url or uv.extra_index_urls)
-    indexes = uv if by_uv else pip
+    indexes = uv if by_uv else pip  # never mixed: uv itself would not know of pip's
     no_index = uv.no_index or (pip.no_index and not by_uv)
     return Sources(
         index_url=None if no_index else indexes.index_url or DEFAULT_INDEX,
@@ -91,20 +85,29 @@ def local_folder(url: str) -> Path | None:
 
 def _uv_settings(environ: Mapping[str, str]) -> _Settings:
     """Read uv's variables, then its user's and its system's uv.toml. For each setting, the first source wins."""
-    tables = [_uv_table(table) for table in _uv_tables(environ)]
-    defaults = (environ.get("UV_DEFAULT_INDEX"), environ.get("UV_INDEX_URL"), *(table.index_url for table in tables))
-    default = next(filter(None, defaults), None)
-    extra = environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split()
-    extra += [url for table in tables for url in table.extra_index_urls]
-    find_links = environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
-    find_links += [link for table in tables for link in table.find_links]
-    strategies = (environ.get("UV_INDEX_STRATEGY"), *(table.strategy for table in tables))
+    variables = {
+        "index-url": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL"),
+        "extra-index-url": environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split(),
+        "find-links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
+        "no-index": _is_on(environ.get("UV_NO_INDEX")),
+        "index-strategy": environ.get("UV_INDEX_STRATEGY"),
+    }
+    tables = [variables, *_uv_tables(environ)]
+    defaults: list[str] = []
+    extra: list[str] = []
+    for table in tables:
+        for index in table.get("index", []):
+            if "url" in index and not index.get("explicit"):
+                named = f"{index['name']}={index['url']}" if "name" in index else str(index["url"])
+                (defaults if index.get("default") else extra).append(named)
+        defaults += filter(None, [table.get("index-url")])
+        extra += map(str, table.get("extra-index-url", []))
     return _Settings(
-        index_url=_with_secret(default, environ) if default else None,
+        index_url=_with_secret(defaults[0], environ) if defaults else None,
         extra_index_urls=tuple(dict.fromkeys(_with_secret(url, environ) for url in extra)),
-        find_links=tuple(dict.fromkeys(find_links)),
-        no_index=_is_on(environ.get("UV_NO_INDEX")) or any(table.no_index for table in tables),
-        strategy=next(filter(None, strategies), None),
+        find_links=tuple(dict.fromkeys(str(link) for table in tables for link in table.get("find-links", []))),
+        no_index=any(table.get("no-index") for table in tables),
+        strategy=next((table["index-strategy"] for table in tables if table.get("index-strategy")), None),
     )
 
 
@@ -124,20 +127,6 @@ def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         yield table
         if isinstance(table.get("pip"), dict):
             yield table["pip"]
-
-
-def _uv_table(table: Mapping[str, Any]) -> _Settings:
-    indexes = [index for index in table.get("index", []) if "url" in index and not index.get("explicit")]
-    named = [f"{index['name']}={index['url']}" if "name" in index else str(index["url"]) for index in indexes]
-    defaults = [name for name, index in zip(named, indexes, strict=True) if index.get("default")]
-    extra = [name for name in named if name not in defaults]
-    return _Settings(
-        index_url=next(iter(defaults), table.get("index-url")),
-        extra_index_urls=(*extra, *map(str, table.get("extra-index-url", []))),
-        find_links=tuple(map(str, table.get("find-links", []))),
-        no_index=bool(table.get("no-index")),
-        strategy=table.get("index-strategy"),
-    )
 
 
 def _with_secret(index: str, environ: Mapping[str, str]) -> str:

@@ -36,7 +36,6 @@ def main():  # type: () -> int
 
 
 def home():  # type: () -> str
-    """Return the folder of the package torch."""
     import torch
 
     return os.path.dirname(os.path.abspath(str(torch.__file__)))
@@ -60,7 +59,6 @@ def flags(target):  # type: (str) -> list[str]
 
 
 def libraries():  # type: () -> list[str]
-    """Return the linker's flags."""
     folder = os.path.join(home(), "lib")
     names = ["-l" + name for name in ("torch_python", "torch", "torch_cpu", "c10")]
     undefined = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
