@@ -23,7 +23,7 @@ def compare(
     is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
     """
     from matrix.compare.comparison import compare as compared
-    from reports.comparison_text import comparison_lines
+    from reports.stored_run_text import comparison_lines
 
     home = store.state_folder()
     check_folders_of(json_file)

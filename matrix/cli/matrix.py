@@ -161,7 +161,7 @@ def _written(stored: StoredRun, json_file: Path | None, markdown_file: Path | No
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
     from matrix.compare.comparison import compare
-    from reports.comparison_text import comparison_lines
+    from reports.stored_run_text import comparison_lines
 
     comparison = compare(before.result, stored.result)
     print_lines(comparison_lines(comparison, before, stored, called))
@@ -173,7 +173,7 @@ def _compared(before: StoredRun, stored: StoredRun) -> Exit:
 
 
 def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
-    """Yield the table, the legend and the red cells, with blank lines around."""
+    """Yield the table, the legend, the red cells, what came of the run, and the command to go on with."""
     result = stored.result
     width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
     yield ""
@@ -184,3 +184,4 @@ def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
         yield ""
         yield from red
     yield ""
+    yield from table.summary_lines(result, called)

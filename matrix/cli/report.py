@@ -11,7 +11,7 @@ from matrix.cli.session import Exit, called, check_folders_of, write_json, write
 from matrix.model import Model
 from matrix.privacy.redaction import Redactor
 from matrix.records import store, stored_runs
-from reports.formats import FORMATS, ReportFormat
+from reports.formats import FORMATS, ReportFormat, gather
 
 OUTPUT = Path("output")  # where reports go for which no file is named
 
@@ -31,7 +31,6 @@ def report(
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.
     """
-    from reports.run_facts import gather
     from reports.table import short
 
     named = [(row, path) for row in FORMATS if (path := paths[row.name])]
