@@ -152,7 +152,8 @@ def is_missing_api(signature: str | None, message: str) -> bool:
     Only what is raised in the script itself counts: deeper down a missing attribute is torch's own bug.
     """
     head, frames = Signature.parse(signature)
-    inner, pattern = frames[0] if frames else "", _MISSING_API.get(head)
+    inner = frames[0] if frames else ""
+    pattern = _MISSING_API.get(head)
     if inner.startswith(_UNSUPPORTED):
         return True
     # The outer frame is the script's. An inner frame in the same file is a function of the script.

@@ -79,7 +79,8 @@ def parse_gdb(text: str, pid: int = 0) -> tuple[Process, ...]:
     threads = []
     for header, matches in _stacks(text, _GDB_THREAD, _GDB_FRAME):
         calls = [match["rest"] for match in matches]
-        tid, ident = int(header["tid"]), int(header["ident"], 16) if header["ident"] else None
+        tid = int(header["tid"])
+        ident = int(header["ident"], 16) if header["ident"] else None
         inner, frames = calls[:_GDB_INNERMOST], tuple(map(_gdb_frame, calls))
         numbers = [match[1] for match in map(_GDB_EXPECTED.search, inner) if match]
         joins = int(numbers[0]) if numbers and any(map(_GDB_JOIN.search, inner)) else None
@@ -178,7 +179,8 @@ def from_stall(rows: Iterable[ThreadWait]) -> tuple[Process, ...]:
     members = []
     for row in rows:
         if row.pid and row.tid:
-            wait, wants_gil = KernelWait(word=row.wait, detail=row.detail), True if row.wait == "gil" else None
+            wait = KernelWait(word=row.wait, detail=row.detail)
+            wants_gil = True if row.wait == "gil" else None
             thread = Thread(tid=row.tid, name=row.name, state=row.state or None, wants_gil=wants_gil, kernel=wait)
             members.append((row.pid, thread))
     return _processes(members)
@@ -267,7 +269,8 @@ def parse_pystack(text: str, pid: int = 0) -> tuple[Process, ...]:
 
 
 def _pystack_frame(match: re.Match[str]) -> Frame:
-    file, line = match["file"] if match["file"] != "???" else None, int(match["line"]) or None
+    file = match["file"] if match["file"] != "???" else None
+    line = int(match["line"]) or None
     if match["kind"] == "Python":
         return python(match["rest"], file, line)
     parts = _PYSTACK_NATIVE.match(match["rest"])

@@ -194,7 +194,8 @@ def _last_call(text: str) -> list[tuple[int, str]]:
     for line in text.splitlines():
         if "DEBUG" not in line and "functor" not in line:
             continue
-        rows, last = [row for row, pattern in enumerate(_PATTERNS) if pattern.search(line)], call[-1][0] if call else -1
+        rows = [row for row, pattern in enumerate(_PATTERNS) if pattern.search(line)]
+        last = call[-1][0] if call else -1
         begins = next((row for row in rows if row in {_MATMUL, _DISPATCHER}), None)
         if begins is not None and begins <= last:
             call = [(begins, line)]
