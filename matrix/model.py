@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -351,6 +352,10 @@ class Scenario(Model):
     one_factor: bool = False  # the first value of each variant is the base; the others differ from it in one
     native: tuple[str, ...] = ()  # C++ sources beside the script, built into one extension module
 
+    def declared(self, variant: Mapping[str, str]) -> tuple[Condition, ...]:
+        """Return the conditions that it declares for a variant."""
+        return tuple(condition for condition in self.conditions if condition.variant.items() <= variant.items())
+
 
 class Limits(Model):
     """What an attempt may use. Part of its key: a pass within 60 s says nothing about 10 s."""
@@ -548,6 +553,22 @@ class Record(Model):
 def judging_records(records: Iterable[Record]) -> tuple[Record, ...]:
     """Return the records of attempts that judge a cell, without those that only observe it."""
     return tuple(record for record in records if record.attempt.role is Role.JUDGE)
+
+
+def combine(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the attempt that speaks for a cell.
+
+    An observing attempt never does, and a `slow` one only while nothing longer decided. Of several, the most frequent
+    red outcome speaks, since a pass does not take a hang back.
+    """
+    judging = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
+    decided = [attempt for attempt in judging if attempt.outcome is not Outcome.SLOW] or judging
+    counts = Counter(attempt.outcome for attempt in decided)
+
+    def weight(attempt: Attempt) -> tuple[bool, int, int]:
+        return attempt.outcome.is_red, counts[attempt.outcome], attempt.outcome.row.severity
+
+    return max(decided, key=weight, default=None)
 
 
 def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits) -> str:

@@ -1,17 +1,20 @@
-"""A bisection, as lines of text."""
+"""A bisection: as lines of text, and as Markdown, ready for an issue."""
 
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from matrix.bisect.axis import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
 from matrix.explain.explanation import verb
-from reports.shown_text import some
+from reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from matrix.bisect.bisection import Bisection, Boundary, Probe
 
@@ -30,8 +33,7 @@ PLURALS = {
 
 def bisection_lines(search: Bisection, width: int) -> Iterator[str]:
     """Yield what was searched, the line of values with what each showed, the answer, and what it cost."""
-    yield heading(search)
-    yield ""
+    yield from (heading(search), "")
     yield from _values(search, width)
     yield ""
     yield from answer_lines(search)
@@ -42,17 +44,14 @@ def bisection_lines(search: Bisection, width: int) -> Iterator[str]:
 def heading(search: Bisection) -> str:
     """Return what was searched, in one line."""
     shared = ", ".join(f"{name} {value}" for name, value in search.common.items())
-    if search.axis is AxisName.LOCK:
-        what = f"{search.differing} packages differ"
-    else:
-        is_ordered = not search.groups and len(search.values) > 1
-        ends = f", {short(search, search.values[0])} to {short(search, search.values[-1])}" if is_ordered else ""
-        what = f"{len(search.values)} {plural(search)}{ends}"
+    is_ordered = not search.groups and len(search.values) > 1
+    ends = f", {short(search, search.values[0])} to {short(search, search.values[-1])}" if is_ordered else ""
+    what = f"{len(search.values)} {_plural(search)}{ends}"
+    what = f"{search.differing} packages differ" if search.axis is AxisName.LOCK else what
     return f"{search.scenario}: {what}" + (f"; {shared}" if shared else "")
 
 
-def plural(search: Bisection) -> str:
-    """Return what the values are called."""
+def _plural(search: Bisection) -> str:
     return PLURALS.get(search.axis, f"{search.axis}s")
 
 
@@ -81,18 +80,11 @@ def _values(search: Bisection, width: int) -> Iterator[str]:
         return
     edges = {boundary.from_ for boundary in search.boundaries} if search.answer is AnswerKind.BOUNDARY else set()
     parts: list[str] = []
-    skipped = 0
-    for value in search.values:
-        probe = search.probe_at(value)
+    for probe, values in groupby(search.values, key=search.probe_at):
         if probe is None:
-            skipped += 1
-            continue
-        if skipped:
-            parts.append(f"..{skipped}..")
-            skipped = 0
-        parts.append(f"{value}\u00a0{word(probe)}" + ("\u00a0|" if value in edges else ""))
-    if skipped:
-        parts.append(f"..{skipped}..")
+            parts.append(f"..{len(list(values))}..")
+        else:
+            parts.append(f"{probe.value}\u00a0{word(probe)}" + ("\u00a0|" if probe.value in edges else ""))
     columns = max(NARROWEST, width - 4)
     lines = textwrap.wrap("  ".join(parts), width=columns, break_long_words=False, break_on_hyphens=False)
     yield from (f"  {line}".replace("\u00a0", " ") for line in lines)
@@ -100,9 +92,9 @@ def _values(search: Bisection, width: int) -> Iterator[str]:
 
 def answer_lines(search: Bisection) -> Iterator[str]:
     """Yield the boundaries, or that there is none, and what is no evidence."""
-    does = verb(search.reference[0] if search.reference else None)
+    does = _does(search)
     if search.groups:
-        yield from _group_lines(search, does)
+        yield _groups(search, does)
     elif search.answer is AnswerKind.NONE:
         yield _none(search, does)
     elif search.answer is AnswerKind.INCONCLUSIVE and not search.boundaries:
@@ -111,27 +103,30 @@ def answer_lines(search: Bisection) -> Iterator[str]:
         yield from _boundary_lines(boundary, search, does)
     if search.changes:
         yield from _change_lines(search)
-    failure = failure_words(search)
-    if failure:
+    if failure := _failure_words(search):
         yield f"  it {does}: {failure}"
     yield from _no_evidence(search)
 
 
-def failure_words(search: Bisection) -> str:
-    """Return the failure: where it is stuck, or signature and message, in the last value that shows it."""
-    if search.reference is None or search.reference[1] is None:
+def _does(search: Bisection) -> str:
+    return verb(search.reference[0] if search.reference else None)
+
+
+def _failure_words(search: Bisection) -> str:
+    """Return the failure in the last value that shows it: where it is stuck, or signature and message."""
+    signature = search.reference[1] if search.reference else None
+    if signature is None:
         return ""
-    bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
-    where = bad[-1].cell.diagnosis if bad else None
-    if where:
-        return where.summary
-    says = bad[-1].message if bad else ""
-    what = (bad[-1].signature if bad else None) or search.reference[1]
-    return f"{what}: {says}" if says else what
+    probe = next((probe for probe in reversed(search.probes) if probe.verdict is SearchVerdict.BAD), None)
+    if probe is None:
+        return signature
+    if probe.cell.diagnosis:
+        return probe.cell.diagnosis.summary
+    return ": ".join(filter(None, (probe.signature or signature, probe.message)))
 
 
-def _group_lines(search: Bisection, does: str) -> Iterator[str]:
-    """Yield which values fail and which pass, of an axis without an order."""
+def _groups(search: Bisection, does: str) -> str:
+    """Return which values fail and which pass, of an axis without an order."""
     verbs = {
         SearchVerdict.BAD: f"{does} with",
         SearchVerdict.DIFFERENT: "fails in another way with",
@@ -139,48 +134,47 @@ def _group_lines(search: Bisection, does: str) -> Iterator[str]:
         SearchVerdict.UNTESTABLE: "could not be tested with",
     }
     parts = [f"{words} {', '.join(values)}" for verdict, words in verbs.items() if (values := search.groups[verdict])]
-    yield ("inconclusive: " if search.answer is AnswerKind.INCONCLUSIVE else "") + (
-        "; ".join(parts) or "nothing was tried"
-    )
+    words = "; ".join(parts) or "nothing was tried"
+    return f"inconclusive: {words}" if search.answer is AnswerKind.INCONCLUSIVE else words
 
 
 def _none(search: Bisection, does: str) -> str:
-    verdicts = {probe.verdict for probe in search.probes}
-    if SearchVerdict.BAD in verdicts and SearchVerdict.GOOD not in verdicts:
-        return f"none fixes it: it {does} in all {_count(search, SearchVerdict.BAD)} {plural(search)} tried"
-    if SearchVerdict.BAD not in verdicts:
-        return f"nothing to find: it passes in all {_count(search, SearchVerdict.GOOD)} {plural(search)} tried"
+    counts = Counter(probe.verdict for probe in search.probes)
+    if not counts[SearchVerdict.BAD]:
+        return f"nothing to find: it passes in all {counts[SearchVerdict.GOOD]} {_plural(search)} tried"
+    if not counts[SearchVerdict.GOOD]:
+        return f"none fixes it: it {does} in all {counts[SearchVerdict.BAD]} {_plural(search)} tried"
     return "no change explains what was seen"
 
 
-def _count(search: Bisection, verdict: SearchVerdict) -> int:
-    return sum(probe.verdict is verdict for probe in search.probes)
-
-
-def boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
+def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     """Return what changed where, in one line."""
     first, last = short(search, boundary.from_), short(search, boundary.to)
     is_fix = boundary.change is Change.FIX
+    what, guess = ("fixed", "a fix") if is_fix else ("broken", "a regression")
     confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
     if search.answer is AnswerKind.INCONCLUSIVE:
-        what = "a fix" if is_fix else "a regression"
-        return f"inconclusive: {what} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
-    what = "fixed" if is_fix else "broken"
+        return f"inconclusive: {guess} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
     if search.axis is AxisName.LOCK:
         return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {confidence}"
     if not boundary.is_exact:
         return f"{what} after {first} and not after {last}; {confidence}"
     where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
-    ends = f"last that {does} {first}, first that passes {last}"
-    ends = ends if is_fix else f"last that passes {first}, first that {does} {last}"
-    return f"{what} {where}: {ends}; {confidence}"
+    before, after = (does, "passes") if is_fix else ("passes", does)
+    return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
 
 
 def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterator[str]:
-    yield boundary_words(boundary, search, does)
-    for title, values in between(boundary):
+    yield _boundary_words(boundary, search, does)
+    kinds = {
+        "could not be tested": boundary.untestable_between,
+        "fails in another way": boundary.different_between,
+        "not tried": boundary.untried_between,
+    }
+    for title, values in kinds.items():
         named = [short(search, value) for value in values]
-        yield f"  between them, {title}: {some(named, VALUES_NAMED if search.axis is AxisName.COMMIT else len(named))}"
+        most = VALUES_NAMED if search.axis is AxisName.COMMIT else len(named)
+        yield from [f"  between them, {title}: {some(named, most)}"] if named else []
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
     if boundary.same_commit and search.axis is AxisName.VERSION:
@@ -188,16 +182,6 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
         yield f"  changed with it: {some(changes, PACKAGES_NAMED)}"
-
-
-def between(boundary: Boundary) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what is known of the values between the two of a boundary, where there are any."""
-    kinds = (
-        ("could not be tested", boundary.untestable_between),
-        ("fails in another way", boundary.different_between),
-        ("not tried", boundary.untried_between),
-    )
-    yield from ((title, values) for title, values in kinds if values)
 
 
 def _change_lines(search: Bisection) -> Iterator[str]:
@@ -214,8 +198,7 @@ def _no_evidence(search: Bisection) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for probe in search.probes:
         if probe.verdict is SearchVerdict.UNTESTABLE:
-            what = f"{probe.outcome}: {probe.signature or ''}".removesuffix(": ")
-            says = f"{what}: {probe.message}" if probe.message else what
+            says = ": ".join(filter(None, (probe.outcome, probe.signature, probe.message)))
             reasons.setdefault(says, []).append(short(search, probe.value))
     for says, values in reasons.items():
         yield f"  no evidence: {some(values, PACKAGES_NAMED)}: {says}"
@@ -225,6 +208,91 @@ def cost(search: Bisection) -> str:
     """Return what the search took, in one line."""
     known = sum(probe.n == probe.reused and probe.n > 0 for probe in search.probes)
     reused = f" ({known} known before)" if known else ""
-    return (
-        f"{len(search.probes)} probes{reused}, {search.installs} installs, {search.runs} runs, {search.seconds:.0f} s"
+    spent = f"{search.installs} installs, {search.runs} runs, {search.seconds:.0f} s"
+    return f"{len(search.probes)} probes{reused}, {spent}"
+
+
+def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
+    """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
+
+    `file` finds the path of an attempt's file.
+    """
+    yield from (f"## {_title(search)}", "")
+    yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
+    yield from ("", escaped(f"{heading(search)}. {cost(search)}."), "")
+    rows = [
+        [
+            escaped(f"{short(search, probe.value)} {probe.title}"),
+            word(probe),
+            f"{probe.k} of {probe.n}" if probe.n else "-",
+            escaped(": ".join(filter(None, (probe.signature, probe.message)))),
+            f"{probe.seconds:.1f}",
+        ]
+        for probe in search.probes
+    ]
+    yield from (*markdown_table([str(search.axis), "outcome", "runs", "what", "seconds"], rows), "")
+    if bad := _bad_probe(search):
+        yield from _failure_markdown(bad, file)
+    for boundary in search.boundaries:
+        yield from _boundary_markdown(boundary)
+    yield from _environment_markdown(search, bad)
+    yield from ("### To repeat it", "")
+    yield from fenced([search.command])
+    if search.reasons:
+        yield ""
+        yield from (f"- {escaped(reason)}" for reason in search.reasons)
+
+
+def _title(search: Bisection) -> str:
+    test = code_span(search.scenario)
+    if search.answer is not AnswerKind.BOUNDARY:
+        return f"{test}: {'no change found' if search.answer is AnswerKind.NONE else 'inconclusive'}"
+    if not search.boundaries:
+        return f"{test} {_does(search)} with {escaped(', '.join(search.groups[SearchVerdict.BAD]))}"
+    ends = (
+        f"{boundary.change} between {short(search, boundary.from_)} and {short(search, boundary.to)}"
+        for boundary in search.boundaries
     )
+    return f"{test} {_does(search)}: {escaped(', '.join(ends))}"
+
+
+def _bad_probe(search: Bisection) -> Probe | None:
+    """Return the probe to show: the bad side of the newest boundary, else the newest one that fails."""
+    bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
+    ends = {end for boundary in search.boundaries for end in (boundary.from_, boundary.to)}
+    return next((probe for probe in reversed(bad) if probe.value in ends), bad[-1] if bad else None)
+
+
+def _failure_markdown(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
+    yield from (f"### The failure, in {escaped(bad.value)}", "")
+    if where := bad.cell.diagnosis:
+        yield from (escaped(where.summary), "")
+        yield from (f"Stage: {escaped(where.place)}", "") if where.place else ()
+    attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
+    lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
+    yield from (*fenced(lines), "") if lines else ()
+
+
+def _boundary_markdown(boundary: Boundary) -> Iterator[str]:
+    if boundary.commits:
+        yield from (f"Commits: {boundary.commits}", "")
+    if not boundary.packages:
+        return
+    yield from (f"### Packages that differ between {escaped(boundary.from_)} and {escaped(boundary.to)}", "")
+    rows = [[name, old or "none", new or "none"] for name, (old, new) in boundary.packages.items()]
+    yield from markdown_table(["package", escaped(boundary.from_), escaped(boundary.to)], rows)
+    yield ""
+
+
+def _environment_markdown(search: Bisection, bad: Probe | None) -> Iterator[str]:
+    shown = bad or next(reversed(search.probes), None)
+    if shown is None:
+        return
+    environment = shown.environment
+    yield from (f"### Environment, in {escaped(shown.value)}", "")
+    yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
+    yield f"- config {environment.config}"
+    for name, value in environment.fingerprint.model_dump().items():
+        if isinstance(value, str | int | bool) and len(str(value)) <= 120:
+            yield f"- {name}: {escaped(str(value))}"
+    yield ""

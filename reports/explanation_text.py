@@ -40,16 +40,14 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
         yield f"  {head}: {explanation.problem}"
     yield from (f"  {line}" for line in _evidence_lines(explanation, does))
     if not explanation.is_answered:
+        option = "--script" if ".py" in explanation.test else "--scenario"
         for missing in explanation.missing:
-            yield f"  run this ({missing.why}): {_command(command, missing.axes, explanation.test)}"
+            axes = [
+                word for axis in ("torch", "build", "python", "config") for word in (f"--{axis}", missing.axes[axis])
+            ]
+            yield f"  run this ({missing.why}): {command} {shlex.join([*axes, option, explanation.test])}"
         if again:
             yield f"  or let it find out: {again}"
-
-
-def _command(command: str, axes: dict[str, str], test: str) -> str:
-    option = "--script" if ".py" in test else "--scenario"
-    words = [word for name in ("torch", "build", "python", "config") for word in (f"--{name}", axes[name])]
-    return f"{command} {shlex.join([*words, option, test])}"
 
 
 def _here_lines(_answer: Answer, explanation: Explanation, does: str) -> Iterator[str]:
@@ -70,11 +68,13 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
     )
     if len(rule.terms) == 1:
         yield from _by_value(rule.terms[0].factor, explanation, does)
-    versions = _versions(explanation)
-    if "torch" not in rule.factors and len(versions) > 1 and not any(history.changes for history in answer.histories):
-        yield f"  in every version tried: torch {', '.join(versions)}"
+    red = {observation.environment.torch for observation in explanation.observations if observation.is_red}
+    green = {observation.environment.torch for observation in explanation.observations if observation.is_pass}
+    is_told = "torch" in rule.factors or any(history.changes for history in answer.histories)
+    if red == green and len(red) > 1 and not is_told:
+        yield f"  in every version tried: torch {', '.join(sorted(red, key=age))}"
     ours = _ours(explanation)
-    if ours is not None and ours.is_pass:
+    if ours and ours.is_pass:
         broken = [term.factor for term in rule.terms if not term.holds(ours.factors)]
         facts = ", ".join(f"{name.removeprefix('package ')} {_cut(ours.factors.get(name, 'none'))}" for name in broken)
         yield f"  here ({ours.environment.label}): {facts}"
@@ -86,13 +86,6 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
         yield f"  or: {' and '.join(term.words for term in rival)}"
 
 
-def _versions(explanation: Explanation) -> list[str]:
-    """Return the versions of torch, oldest first, if it was seen both red and passing in each; else none."""
-    red = {observation.environment.torch for observation in explanation.observations if observation.is_red}
-    green = {observation.environment.torch for observation in explanation.observations if observation.is_pass}
-    return sorted(red, key=age) if red == green else []
-
-
 def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]:
     """Yield how each value of a factor fared, where there are more than two."""
     values: dict[str, list[Observation]] = {}
@@ -100,10 +93,10 @@ def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]
         if observation.is_red or observation.is_pass:
             values.setdefault(observation.factors.get(factor, "none"), []).append(observation)
     if len(values) > 2 and factor in AXES:
-        parts = []
-        for value, observed in values.items():
-            is_red = observed[0].is_red
-            parts.append(f"{does if is_red else 'passes'} with {value} in {len(observed)} of {len(observed)}")
+        parts = (
+            f"{does if observed[0].is_red else 'passes'} with {value} in {len(observed)} of {len(observed)}"
+            for value, observed in values.items()
+        )
         yield f"  {', '.join(parts)}"
 
 
@@ -124,23 +117,16 @@ def _version_lines(answer: Answer, _explanation: Explanation, does: str) -> Iter
 
 
 def _history_lines(history: History, does: str) -> Iterator[str]:
-    versions = ", ".join(step.torch for step in history.steps)
     changes = history.changes
     if not changes:
-        yield f"no version tried fixes it: {does} in {versions}"
+        yield f"no version tried fixes it: {does} in {', '.join(step.torch for step in history.steps)}"
         return
     for change in changes:
-        before, after = change.before.torch, change.after.torch
-        if change.is_fix:
-            yield f"last version that {does}: {before}, first that passes: {after}"
-        else:
-            yield f"last version that passes: {before}, first that {does}: {after}"
+        first, last = (does, "passes") if change.is_fix else ("passes", does)
+        yield f"last version that {first}: {change.before.torch}, first that {last}: {change.after.torch}"
         yield f"  commits: {change.commits}" if change.commits else "  commits: not known for both"
     fates = ", ".join(f"{step.torch} {does if step.is_red else 'passes'}" for step in history.steps)
-    if len(changes) > 1:
-        yield f"its history turns {len(changes)} times: {fates}"
-    else:
-        yield f"tried: {fates}"
+    yield f"its history turns {len(changes)} times: {fates}" if len(changes) > 1 else f"tried: {fates}"
 
 
 def _condition_lines(answer: Answer, _explanation: Explanation, _does: str) -> Iterator[str]:
@@ -167,10 +153,9 @@ def _experiment_lines(experiment: Experiment, does: str) -> Iterator[str]:
     if len(experiment.differing) > len(experiment.changes):
         others = [name for name in experiment.differing if name not in {change[0] for change in experiment.changes}]
         yield f"  not needed, though they differ in {experiment.green}: {', '.join(others)}"
-    if experiment.confirmed:
-        yield f"  run again, it {does} before the change and passes after it; {experiment.attempts} attempts in all"
-    else:
-        yield f"  NOT confirmed when run again; {experiment.attempts} attempts in all"
+    confirmed = f"run again, it {does} before the change and passes after it"
+    confirmed = confirmed if experiment.confirmed else "NOT confirmed when run again"
+    yield f"  {confirmed}; {experiment.attempts} attempts in all"
 
 
 def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:

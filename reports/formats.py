@@ -1,6 +1,7 @@
-"""The formats of a run's report. `whichtorch report` has an option for each row of FORMATS, and by default writes all.
+"""The facts of a stored run, and the formats of its report.
 
-What makes a format is imported when it is called, so that every other command starts as fast.
+`whichtorch report` has an option for each row of FORMATS, and by default writes all. What makes a format is imported
+when it is called, so that every other command starts as fast.
 """
 
 from __future__ import annotations
@@ -8,14 +9,76 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from pydantic import ValidationError
 
+from matrix.compare.comparison import compare
+from matrix.compare.nights import nights
+from matrix.records import stored_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from matrix.bisect.bisection import Bisection
+    from matrix.compare.comparison import Comparison
+    from matrix.compare.nights import Night
     from matrix.model import Model
+    from matrix.records.stored_runs import RunFolder, StoredRun
     from reports.cell_text import Called
-    from reports.run_facts import RunFacts
 
     Content = Iterable[str] | bytes | Model  # lines, a whole file, or what is written as JSON
+
+NIGHTS = 30  # earlier runs that are read
+SHARED = 0.5  # of a run's cells that an earlier run must have, to be compared with it unasked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """A run, what changed since an earlier one, its nights, and the searches it led to."""
+
+    stored: StoredRun
+    comparison: Comparison | None = None  # None where no earlier run is like it
+    nights: tuple[Night, ...] = ()  # the last is the run itself
+    bisections: tuple[Bisection, ...] = ()  # the latest of each of its tests
+
+
+def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> RunFacts:
+    """Return the facts of a run, which may lie outside the state folder `home`, compared with `baseline` if given."""
+    stored = stored_runs.read(head)
+    heads = stored_runs.all_runs(home)
+    earlier = [
+        other
+        for other in heads
+        if other.run.kind in stored_runs.COMPARABLE
+        and (other.run.started, other.run.id) < (head.run.started, head.run.id)
+        and other.run.id not in head.run.parts
+    ][-NIGHTS:]
+    history = nights(stored.result, earlier)
+    if baseline is None:
+        alike = {night.run.id for night in history[:-1] if night.cells >= SHARED * len(stored.result.cells)}
+        baseline = next((other for other in reversed(earlier) if other.run.id in alike), None)
+    return RunFacts(
+        stored=stored,
+        comparison=compare(stored_runs.read(baseline).result, stored.result) if baseline else None,
+        nights=history,
+        bisections=tuple(_bisections(stored, [head] if head.run.kind == "bisect" else heads)),
+    )
+
+
+def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisection]:
+    """Yield the latest answer of those runs for each test of the stored run."""
+    from matrix.bisect.bisection import Bisection
+
+    names = {cell.name for cell in stored.result.cells}
+    latest = {}
+    for head in heads:
+        try:
+            answer = Bisection.model_validate_json((head.folder / "bisection.json").read_bytes())
+        except (OSError, ValidationError):
+            continue
+        if answer.scenario in names:
+            latest[answer.scenario] = answer
+    yield from latest.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +100,7 @@ def _html(facts: RunFacts, called: Called) -> bytes:
 
 
 def _markdown(facts: RunFacts, called: Called) -> Iterable[str]:
-    from reports.bisection_markdown import bisection_markdown
+    from reports.bisection_text import bisection_markdown
     from reports.markdown import markdown_lines
 
     if facts.stored.result.run.kind == "bisect" and facts.bisections:
@@ -51,15 +114,16 @@ def _junit(facts: RunFacts, called: Called) -> bytes:
     return junit_xml(facts.stored, called("matrix"))
 
 
-def _json(facts: RunFacts, _called: Called) -> Model:
-    return facts.stored.result
-
-
 _PAGE_HELP = "Write the page, DIR/index.html."
 _MARKDOWN_HELP = "Write Markdown, for an issue or a job summary."
 FORMATS = (
     ReportFormat(name="html", help=_PAGE_HELP, file="index.html", in_folder=True, is_redacted=True, content=_html),
     ReportFormat(name="markdown", help=_MARKDOWN_HELP, file="report.md", content=_markdown),
     ReportFormat(name="junit", help="Write JUnit XML.", file="junit.xml", content=_junit),
-    ReportFormat(name="json", help="Write the result as JSON.", file="result.json", content=_json),
+    ReportFormat(
+        name="json",
+        help="Write the result as JSON.",
+        file="result.json",
+        content=lambda facts, _called: facts.stored.result,
+    ),
 )

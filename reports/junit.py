@@ -34,7 +34,7 @@ from reports.shown_text import cleaned, cleaned_line, cut, ends_of
 from reports.table import short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from matrix.model import Cell, Environment, Result
     from matrix.records.stored_runs import StoredRun
@@ -46,29 +46,22 @@ def junit_xml(stored: StoredRun, command: str) -> bytes:
     """Return the whole report; `command` is how the user calls `matrix`."""
     result = stored.result
     root = ET.Element("testsuites", name=cleaned_line(f"whichtorch {result.run.name or result.run.id}"))
-    classes = _classes(result.environments)
+    streams = Counter(map(stream, result.environments))
     for environment in result.environments:
+        # the same from run to run, and unique in this one
+        class_ = stream(environment) if streams[stream(environment)] == 1 else environment.label
         own = [cell for cell in result.cells if cell.environment == environment.id]
         suite = ET.SubElement(root, "testsuite", name=cleaned_line(environment.label))
         # the strictest readers accept no offset
         suite.set("timestamp", cleaned_line(result.run.started.removesuffix("+00:00")))
         _add_properties(suite, _facts(environment, result))
         for cell in own:
-            suite.append(_case(cell, environment, classes[environment.id], stored, command))
+            suite.append(_case(cell, environment, class_, stored, command))
         _count(suite, sum(cell.seconds for cell in own))
     _count(root, result.run.seconds)
     ET.indent(root, " ")
     written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return written + b"\n"
-
-
-def _classes(environments: Sequence[Environment]) -> dict[str, str]:
-    """Return by id what each environment is called: the same from run to run, and unique in this one."""
-    names = Counter(stream(environment) for environment in environments)
-    return {
-        environment.id: stream(environment) if names[stream(environment)] == 1 else environment.label
-        for environment in environments
-    }
 
 
 def element_of(cell: Cell) -> str | None:

@@ -2,6 +2,9 @@
 
 The page writes hidden characters out (`plain`), so that a reader sees that they are there. Markdown and JUnit drop
 them (`cleaned`), because few viewers of those cope with them.
+
+In GitHub's Markdown nothing in a text becomes markup. A backslash does not keep `@name` from being a mention, nor `#12`
+from being a link: GitHub looks for both after it has read the Markdown. It does not look in code spans.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 LINE = 2000  # characters of one line that the page shows
@@ -38,6 +41,9 @@ _HIDDEN = re.compile(
 )
 # what XML 1.0 forbids, lone surrogates among it, the other control characters, and what turns the direction of writing
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+# in a word: markup, mentions, references, mathematics, HTML, entities, links; underscores but inside a name
+_MARKUP = re.compile(r"[\\`*#@|~$\[\]]|<(?=[a-z/!?])|&(?=[\w#])|(?<![^\W_])_|_(?![^\W_])|://|\bwww\.", re.IGNORECASE)
+_BEGINS_BLOCK = re.compile(r"[-+=]+|\d+[.)]|>.*")  # as the first word of a line: a list, a heading, a rule, a quote
 _LONG = re.compile(rf"[^\n]{{{LINE + 1},}}")
 
 
@@ -122,3 +128,49 @@ def some(words: Sequence[str], most: int) -> str:
 def is_link(text: str) -> bool:
     """Return whether a text may become a link: no other scheme, because some run code."""
     return text.startswith(("https://", "http://")) and not any(letter.isspace() for letter in text)
+
+
+def code_span(text: str) -> str:
+    """Return text as one line of code; "" for none."""
+    line = cleaned_line(text)
+    if not line:
+        return ""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    gap = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{gap}{line}{gap}{fence}"
+
+
+def escaped(text: str) -> str:
+    """Return text as one line in which the words that Markdown would take for markup are code."""
+    words = cleaned_line(text).split(" ")
+    needs_code = [bool(_MARKUP.search(word)) for word in words]
+    needs_code[0] = needs_code[0] or bool(_BEGINS_BLOCK.fullmatch(words[0]))
+    return " ".join(code_span(word) if is_code else word for word, is_code in zip(words, needs_code, strict=True))
+
+
+def fenced(lines: Iterable[str]) -> Iterator[str]:
+    """Yield a block of text, with a fence that the text does not hold."""
+    shown = [part for line in lines for part in cleaned(line).split("\n")]
+    fence = "`" * max(3, 1 + max((len(run) for line in shown for run in re.findall("`+", line)), default=0))
+    yield f"{fence}text"
+    yield from shown
+    yield fence
+
+
+def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a table of cells that are Markdown already."""
+    yield from table_head(headers)
+    yield from map(table_row, rows)
+
+
+def table_head(headers: Sequence[str]) -> Iterator[str]:
+    """Yield the head of a table."""
+    yield table_row(headers)
+    yield table_row(["---"] * len(headers))
+
+
+def table_row(row: Iterable[str]) -> str:
+    """Return a row of a table. No cell is padded: columns of a wide run would be mostly blanks."""
+    # a blank goes between a backslash and a pipe, or the one would escape the escape
+    cells = (re.sub(r"\\(?=\|)", r"\\ ", text).replace("|", "\\|") for text in row)
+    return f"| {' | '.join(cells)} |"

@@ -17,6 +17,7 @@ from reports import cell_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from matrix.compare.comparison import RunSide
     from matrix.environments.cache import EnvironmentCache
     from matrix.model import Cell, Environment, Result
     from matrix.plan.planning import PlannedCell
@@ -26,10 +27,9 @@ if TYPE_CHECKING:
 
 AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}  # fields, and what they are called
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
-_NO_CELL = "-"
 
 
-def code(cell: Cell, *, is_different: bool = False) -> str:
+def code(cell: Cell | RunSide, *, is_different: bool = False) -> str:
     """Return a cell in one word: capitals where red, `~` for another failure, `!` where nobody expects it."""
     word = cell.outcome.word
     word += "~" if is_different else ""
@@ -39,51 +39,55 @@ def code(cell: Cell, *, is_different: bool = False) -> str:
 
 def matrix_lines(result: Result, width: int) -> Iterator[str]:
     """Yield the table; environments that do not fit in `width` columns continue in a table below."""
-    cells = {(cell.name, cell.environment): cell for cell in result.cells}
-    names = list(dict.fromkeys(cell.name for cell in result.cells))
-    others = different(result.cells)
+    codes = codes_of(result)
     shared, heads = heads_of(result.environments)
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
-    columns = {
-        environment.id: [_code(cells.get((name, environment.id)), others) for name in names]
-        for environment in result.environments
-    }
-    left = width - max((len(name) for name in names), default=0)
-    for block in _blocks(result.environments, heads, columns, left):
-        rows = [[name, *(columns[environment.id][row] for environment in block)] for row, name in enumerate(names)]
-        headers = ["scenario", *(heads[environment.id] for environment in block)]
+    left = width - max(map(len, codes), default=0)
+    for block in _blocks(heads, codes, left):
+        rows = [[name, *(words[index] for index in block)] for name, words in codes.items()]
+        headers = ["scenario", *(heads[index] for index in block)]
         yield from tabulate(rows, headers=headers, disable_numparse=True).splitlines()
         yield ""
 
 
-def _code(cell: Cell | None, others: frozenset[tuple[str, str]]) -> str:
-    return code(cell, is_different=(cell.name, cell.environment) in others) if cell else _NO_CELL
+def codes_of(result: Result) -> dict[str, list[str]]:
+    """Return by name each row of the table, a word for each environment of the run."""
+    cells = {(cell.name, cell.environment): cell for cell in result.cells}
+    others = different(result.cells)
+    return {
+        name: [_code(cells.get((name, environment.id)), others) for environment in result.environments]
+        for name in dict.fromkeys(cell.name for cell in result.cells)
+    }
 
 
-def heads_of(environments: Sequence[Environment]) -> tuple[str, dict[str, str]]:
-    """Return what all environments share, and by id the column heads: the axes in which they differ."""
+def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-") -> str:
+    """Return a cell in one word, marked where it is among the `others`, which fail otherwise than most of their row."""
+    return code(cell, is_different=(cell.name, cell.environment) in others) if cell else none
+
+
+def heads_of(environments: Sequence[Environment]) -> tuple[str, list[str]]:
+    """Return what all environments share, and the column heads: the axes in which they differ."""
     varying = [axis for axis in AXES if len({getattr(environment, axis) for environment in environments}) > 1]
     varying = varying or ["torch"]
     first = environments[:1]
     shared = [f"{title} {getattr(first[0], axis)}" for axis, title in AXES.items() if first and axis not in varying]
-    heads = {environment.id: "\n".join(getattr(environment, axis) for axis in varying) for environment in environments}
+    heads = ["\n".join(getattr(environment, axis) for axis in varying) for environment in environments]
     return ", ".join(shared), heads
 
 
-def _blocks(
-    environments: Sequence[Environment], heads: dict[str, str], columns: dict[str, list[str]], width: int
-) -> Iterator[list[Environment]]:
-    block: list[Environment] = []
+def _blocks(heads: Sequence[str], codes: dict[str, list[str]], width: int) -> Iterator[list[int]]:
+    """Yield the indices of environments that fit beside each other."""
+    block: list[int] = []
     used = 0
-    for environment in environments:
-        texts = [*heads[environment.id].split("\n"), *columns[environment.id]]
+    for index, head in enumerate(heads):
+        texts = [*head.split("\n"), *(words[index] for words in codes.values())]
         needed = max(map(len, texts)) + 4  # the gap between columns, and what tabulate adds to heads
         if block and used + needed > width:
             yield block
             block, used = [], 0
-        block.append(environment)
+        block.append(index)
         used += needed
     if block:
         yield block
@@ -112,8 +116,9 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     environments = {environment.id: environment for environment in result.environments}
     others = different(result.cells)
     cells = [cell for cell in result.cells if environments[cell.environment].is_usable]
-    known = [cell for cell in cells if cell.expected and _is_remarkable(cell)]
     unexpected = [cell for cell in cells if not cell.expected]
+    known = [cell for cell in cells if cell.expected]
+    known = [cell for cell in known if cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted]
     yield from (_red_line(cell, environments[cell.environment], stored, others, command) for cell in unexpected)
     for environment in environments.values():
         if not environment.is_usable and any(cell.environment == environment.id for cell in result.cells):
@@ -123,10 +128,6 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
         yield f"{_kinds(known)} are as expected; `report` shows each"
     else:
         yield from (_red_line(cell, environments[cell.environment], stored, others, command) for cell in known)
-
-
-def _is_remarkable(cell: Cell) -> bool:
-    return cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted
 
 
 def _red_line(
@@ -154,10 +155,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def summary_lines(result: Result, command: Called) -> Iterator[str]:
-    """Yield what came of a run in one line, and the command to go on with in another.
-
-    `command` says how the user calls a command.
-    """
+    """Yield what came of a run in one line, and the command to go on with in another."""
     unexpected = [cell for cell in result.cells if not cell.expected and not cell.outcome.is_prevented]
     hangs = sum(cell.outcome is Outcome.HANG for cell in unexpected)
     prevented = sum(cell.outcome.is_prevented for cell in result.cells)
@@ -197,7 +195,7 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
     others = different(cell for row in rows.values() for cell in row.values() if cell)
     labels = list(dict.fromkeys(cell.request.label for cell in planned))
     body = [
-        [name, *("run" if label in row and row[label] is None else _code(row.get(label), others) for label in labels)]
+        [name, *(_code(row.get(label), others, "run" if label in row else "-") for label in labels)]
         for name, row in rows.items()
     ]
     heads = [label.replace("-", "\n", 1) for label in labels]

@@ -10,26 +10,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from matrix.events import (
-    Asked,
-    AttemptEnded,
-    AttemptStarted,
-    CellDone,
-    EnvironmentReady,
-    EnvironmentStage,
-    Interrupted,
-    ProbeChosen,
-)
+from matrix import events
 from matrix.model import Outcome
 from matrix.process.evidence.capture import NOT_PERMITTED
 from reports.table import code
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import RenderableType
-
-    from matrix.events import Event
 
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
@@ -65,52 +52,50 @@ class Progress:
             self._reminder.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stopped.set()
         if self._console.is_terminal:
             self._live.stop()
         if self._known and self._total is not None:
             self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Print the line of an event, if it has one."""
         with self._lock:
             line = self._line(event)
         if line:
             self._console.print(line, highlight=False, soft_wrap=True)
 
-    def _line(self, event: Event) -> Text | None:
+    def _line(self, event: events.Event) -> Text | None:
         match event:
-            case EnvironmentStage():
+            case events.EnvironmentStage():
                 new = self._stages.get(event.label) != event.stage and event.stage not in _NOT_SHOWN
                 self._stages[event.label] = event.stage
                 if event.stage == "ready":
                     del self._stages[event.label]
                 return Text(f"{event.label}: {event.stage}", "dim") if new else None
-            case EnvironmentReady():
+            case events.EnvironmentReady():
                 self._stages.pop(event.environment.label, None)
                 return self._environment_line(event)
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._running[event.environment, event.cell] = (time.monotonic(), event.limit)
                 again = f"{event.cell}  {event.environment}  again for {event.limit:.0f} s: {event.why}"
                 return Text(again, "dim") if event.why else None
-            case AttemptEnded():
+            case events.AttemptEnded():
                 self._running.pop((event.environment, event.cell), None)
                 return self._refusal_line(event)
-            case CellDone():
+            case events.CellDone():
                 return self._cell_line(event)
-            case ProbeChosen():
+            case events.ProbeChosen():
                 return self._probe_line(event)
-            case Asked():
+            case events.Asked():
                 stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
                 head = "running:" if event.lines else "no cell is running"
                 return Text("\n".join([head, *(f"  {line}" for line in (*event.lines, *stages))]))
-            case Interrupted():
+            case events.Interrupted():
                 return Text("interrupted: stopping what runs, keeping what is done (again: at once)", "yellow")
 
-    def _environment_line(self, event: EnvironmentReady) -> Text | None:
+    def _environment_line(self, event: events.EnvironmentReady) -> Text | None:
         environment = event.environment
         if environment.outcome is not None:
             return Text(f"{environment.label}: {environment.outcome}: {environment.reason}", "yellow")
@@ -119,7 +104,7 @@ class Progress:
         facts = [f"ready, torch {environment.torch} on Python {environment.python}", *environment.notes]
         return Text(f"{environment.label}: {'; '.join(facts)}", "dim")
 
-    def _probe_line(self, event: ProbeChosen) -> Text:
+    def _probe_line(self, event: events.ProbeChosen) -> Text:
         """Return which value is tried, why, and how much is left."""
         before, after = event.between
         if before is not None and after is not None:
@@ -131,32 +116,27 @@ class Progress:
         words = "; ".join(filter(None, (why, runs, bracket)))
         return Text.assemble((f"probe {event.number}: {event.value}", "bold"), (f"  {words}", "dim"))
 
-    def _refusal_line(self, event: AttemptEnded) -> Text | None:
+    def _refusal_line(self, event: events.AttemptEnded) -> Text | None:
         """Return once, for the first hang it concerns, that stacks may not be read."""
         if self._is_refusal_told or NOT_PERMITTED not in event.attempt.note:
             return None
         self._is_refusal_told = True
         return Text(f"{NOT_PERMITTED}; `whichtorch doctor` names the remedy", "yellow")
 
-    def _cell_line(self, event: CellDone) -> Text | None:
+    def _cell_line(self, event: events.CellDone) -> Text | None:
         self._done += 1
         cell = event.cell
-        if cell.reused and cell.reused == len(cell.attempts):
-            self._known += 1
+        is_reused = bool(cell.reused) and cell.reused == len(cell.attempts)
+        self._known += is_reused
+        if is_reused or not event.environment.is_usable:
             return None
-        if not event.environment.is_usable:
-            return None
-        is_known = cell.expected and cell.outcome.is_red  # marked, so that it frightens nobody
-        style = "dim red" if is_known else cell.outcome.row.style
-        word = f"{code(cell)} (known)" if is_known else code(cell)
+        word, style = code(cell), cell.outcome.row.style
+        if cell.expected and cell.outcome.is_red:  # marked, so that it frightens nobody
+            word, style = f"{word} (known)", "dim red"
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "
         what = f"  {cell.what}" if cell.what else ""
-        return Text.assemble(
-            (count, "dim"),
-            " ",
-            (f"{word:<8}", style),
-            f" {cell.name}  {event.environment.label}  {cell.seconds:.1f} s{what}",
-        )
+        rest = f" {cell.name}  {event.environment.label}  {cell.seconds:.1f} s{what}"
+        return Text.assemble((count, "dim"), " ", (f"{word:<8}", style), rest)
 
     def _renderable(self) -> RenderableType:
         with self._lock:

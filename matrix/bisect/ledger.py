@@ -14,9 +14,8 @@ from matrix.bisect.sightings import Sighting, observations_of, reference_of
 from matrix.bisect.strategy.evidence import Search, SearchVerdict
 from matrix.bisect.strategy.view import View
 from matrix.compare.factors import changed_packages, commit_of, compare_link
-from matrix.diagnosis.verdict import combine
 from matrix.events import EnvironmentStage, ProbeChosen, Show
-from matrix.model import Outcome, judging_records, variant_suffix
+from matrix.model import Outcome, combine, judging_records, variant_suffix
 from matrix.plan.judging import judged_cell
 from matrix.plan.planning import PlannedCell
 from matrix.records import store

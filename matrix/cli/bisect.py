@@ -227,8 +227,7 @@ def _hand_on(
     bisection: "Bisection", home: Path, console: Console, json_file: Path | None, report_file: Path | None
 ) -> None:
     """Print the answer, keep it with the run for later reports, and write the files that options name."""
-    from reports.bisection_markdown import bisection_markdown  # here: other commands start without them
-    from reports.bisection_text import bisection_lines
+    from reports.bisection_text import bisection_lines, bisection_markdown  # here: other commands start without them
 
     bisection = bisection.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
     write_json(home / "runs" / bisection.run / "bisection.json", bisection)

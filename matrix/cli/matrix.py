@@ -129,7 +129,7 @@ def _chosen_scenarios(file: MatrixFile, globs: Sequence[str], scripts: Sequence[
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
     from matrix.compare.comparison import compare
-    from reports.comparison_text import comparison_lines
+    from reports.stored_run_text import comparison_lines
 
     comparison = compare(before.result, stored.result)
     print(*comparison_lines(comparison, before, stored, command.called), sep="\n")
@@ -141,7 +141,7 @@ def _compared(before: StoredRun, stored: StoredRun) -> Exit:
 
 
 def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
-    """Yield the table, the legend and the red cells, with blank lines around."""
+    """Yield the table, the legend, the red cells, what came of the run, and the command to go on with."""
     result = stored.result
     width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
     yield ""
@@ -152,3 +152,4 @@ def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
         yield ""
         yield from red
     yield ""
+    yield from table.summary_lines(result, command.called)

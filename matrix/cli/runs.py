@@ -14,7 +14,7 @@ from matrix.errors import UsageError
 from matrix.model import Model
 from matrix.privacy.redaction import Redactor
 from matrix.records import store, stored_runs
-from reports.formats import FORMATS, ReportFormat
+from reports.formats import FORMATS, ReportFormat, gather
 
 OUTPUT = Path("output")  # where reports go for which no file is named
 runs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -95,7 +95,7 @@ def compare(
     is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
     """
     from matrix.compare import comparison
-    from reports.comparison_text import comparison_lines
+    from reports.stored_run_text import comparison_lines
 
     home = store.state_folder()
     check_folders_of(json_file)
@@ -173,7 +173,6 @@ def report(
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.
     """
-    from reports.run_facts import gather
     from reports.table import short
 
     named = [(row, path) for row in FORMATS if (path := paths[row.name])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from matrix.diagnosis.dispatch.operator_table import parse
+from matrix.diagnosis.dispatch.call_path import parse_table
 from matrix.model import Environment, Model
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def factors_of(environment: Environment) -> Factors:
     for name, value in environment.fingerprint.model_dump().items():
         if name == "dispatch" and isinstance(value, dict):
             for operator, table in value.items():  # lines and shards change with every build, so they are left out
-                for row in parse(table).rows:
+                for row in parse_table(table).rows:
                     kernel = "falls through" if row.fallthrough else row.source
                     factors[f"{operator}'s {row.key} kernel"] = kernel
         elif name not in _IN_AXES:

@@ -13,23 +13,22 @@ from matrix.diagnosis.symbols import UNNAMED
 from matrix.model import Condition, ConditionResult, DispatchedCall, DispatchedCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.diagnosis.dispatch.call_path import Place
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-    from matrix.model import Scenario
 
 STACKS = "stacks"  # source of calls that are not all that were dispatched, and not known in full
 MOST_NAMED = 3  # operators that are named instead of the one that was wanted
 _PYTHON = "Python"  # the key of dispatch modes and tensor subclasses
 _ALIAS = "Composite"  # begins names of kernels for many keys, which no tensor has
 
-Lack = tuple[bool, str]  # whether it is known that a call was not as declared; what it was instead, or is not known
-
-
-def declared(scenario: Scenario, variant: Mapping[str, str]) -> tuple[Condition, ...]:
-    """Return the conditions that a scenario declares for a variant."""
-    return tuple(condition for condition in scenario.conditions if condition.variant.items() <= variant.items())
+# fact of a call -> its value in words, and again after "not"
+_FACTS: dict[str, dict[object, tuple[str, str]]] = {
+    "grad_mode": {True: ("with grad mode on", "on"), False: ("with grad mode off", "off")},
+    "thread": {"main": ("in the main thread", "in the main one"), "other": ("in another thread", "in another one")},
+    "python_key": {True: ("with the Python key",) * 2, False: ("without the Python key",) * 2},
+}
 
 
 def problem_of(conditions: Iterable[Condition], observation: DispatchedCalls | None) -> str | None:
@@ -47,8 +46,7 @@ def problem_of(conditions: Iterable[Condition], observation: DispatchedCalls | N
 
 def check(conditions: Iterable[Condition], observation: DispatchedCalls) -> tuple[ConditionResult, ...]:
     """Return for each condition whether a call of its operator met it, and what was seen."""
-    calls, is_whole = observation.operators or (), observation.source != STACKS
-    return tuple(_checked(condition, calls, is_whole=is_whole) for condition in conditions)
+    return tuple(_checked(condition, observation) for condition in conditions)
 
 
 def unmet_reason(results: Iterable[ConditionResult]) -> str | None:
@@ -62,32 +60,30 @@ def words(results: Sequence[ConditionResult]) -> str:
     return f"conditions: {reason}" if reason else "conditions met" if results else ""
 
 
-def _checked(condition: Condition, calls: Sequence[DispatchedCall], *, is_whole: bool) -> ConditionResult:
+def _checked(condition: Condition, observation: DispatchedCalls) -> ConditionResult:
+    calls = observation.operators or ()
     candidates = [call for call in calls if call.op == condition.op]
-    if not candidates and is_whole:
+    if not candidates and observation.source != STACKS:
         return ConditionResult(condition=condition, met=False, seen=_instead(condition, calls))
     if not candidates:
         return ConditionResult(condition=condition, met=None, seen=f"not known whether {condition.op} was dispatched")
-    wrong, unknown = [], []
-    for call in candidates:
-        lacks = list(_lacks(condition, call))
-        wrong.append([text for is_known, text in lacks if is_known])
-        unknown.append([text for is_known, text in lacks if not is_known])
-    nearest = min(range(len(candidates)), key=lambda index: (len(wrong[index]), len(unknown[index])))
+    lacks = [tuple(_lacks(condition, call)) for call in candidates]
+    wrong = [[text for is_known, text in rows if is_known] for rows in lacks]
+    nearest = min(range(len(candidates)), key=lambda index: (len(wrong[index]), len(lacks[index])))
     if wrong[nearest]:
         # All calls that lack as little as the nearest one are named.
         alike = [texts for texts in wrong if len(texts) == len(wrong[nearest])]
         seen = " and ".join(dict.fromkeys(", ".join(texts) for texts in alike))
         return ConditionResult(condition=condition, met=False, seen=f"{condition.op} was dispatched {seen}")
-    seen = _described(candidates[nearest])
-    if unknown[nearest]:
-        seen += f", not known whether {', '.join(unknown[nearest])}"
-        return ConditionResult(condition=condition, met=None, seen=seen)
-    return ConditionResult(condition=condition, met=True, seen=seen)
+    call, unknown = candidates[nearest], ", ".join(text for _, text in lacks[nearest])
+    keys = f" with {', '.join(call.keys)}" if call.keys else ""
+    seen = f"{call.op} was dispatched{''.join(f' under {op}' for op in call.under)}{keys}"
+    seen += f", not known whether {unknown}" if unknown else ""
+    return ConditionResult(condition=condition, met=None if unknown else True, seen=seen)
 
 
-def _lacks(condition: Condition, call: DispatchedCall) -> Iterator[Lack]:
-    """Yield how a call of the operator is not what a condition declares, or is not known to be."""
+def _lacks(condition: Condition, call: DispatchedCall) -> Iterator[tuple[bool, str]]:
+    """Yield what a call lacks of a condition: whether that is known, and what it was instead or is not known."""
     if condition.under is not None and condition.under not in call.under:
         if UNNAMED in call.under:
             yield False, f"under {condition.under}"
@@ -99,24 +95,12 @@ def _lacks(condition: Condition, call: DispatchedCall) -> Iterator[Lack]:
         yield False, f"with {missing}"
     elif missing:
         yield True, f"with {', '.join(call.keys) or 'no keys'}, not with {missing}"
-    if condition.grad_mode is not None and call.grad_mode is None:
-        yield False, f"with grad mode {_mode(condition.grad_mode)}"
-    elif condition.grad_mode not in {None, call.grad_mode}:
-        yield True, f"with grad mode {_mode(call.grad_mode)}, not {_mode(condition.grad_mode)}"
-    thread = {"main": "in the main thread", "other": "in another thread"}
-    if condition.thread is not None and call.thread is None:
-        yield False, thread[condition.thread]
-    elif condition.thread is not None and call.thread is not None and condition.thread != call.thread:
-        yield True, f"{thread[call.thread]}, not in {'the main' if condition.thread == 'main' else 'another'} one"
-    python = {True: "with the Python key", False: "without the Python key"}
-    if condition.python_key is not None and call.python_key is None:
-        yield False, python[condition.python_key]
-    elif condition.python_key is not None and call.python_key is not None and condition.python_key != call.python_key:
-        yield True, f"{python[call.python_key]}, not {python[condition.python_key]}"
-
-
-def _mode(value: bool | None) -> str:
-    return "on" if value else "off"
+    for fact, words in _FACTS.items():
+        wanted, actual = getattr(condition, fact), getattr(call, fact)
+        if wanted is not None and actual is None:
+            yield False, words[wanted][0]
+        elif wanted not in {None, actual}:
+            yield True, f"{words[actual][0]}, not {words[wanted][1]}"
 
 
 def _instead(condition: Condition, calls: Sequence[DispatchedCall]) -> str:
@@ -138,12 +122,6 @@ def _instead(condition: Condition, calls: Sequence[DispatchedCall]) -> str:
         return f"{condition.op} was not dispatched, nor was any other operator"
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{condition.op} was not dispatched, but {under}{', '.join(names[:MOST_NAMED])}{more}"
-
-
-def _described(call: DispatchedCall) -> str:
-    under = "".join(f" under {op}" for op in call.under)
-    keys = f" with {', '.join(call.keys)}" if call.keys else ""
-    return f"{call.op} was dispatched{under}{keys}"
 
 
 def stuck_calls(diagnosis: HangDiagnosis) -> DispatchedCalls:

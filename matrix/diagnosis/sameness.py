@@ -92,7 +92,9 @@ def is_same_failure(first: str | None, second: str | None, says: str = "", other
     """
     signature, other_signature = Signature.parse(first).comparable, Signature.parse(second).comparable
     if signature.head == other_signature.head == STUCK:
-        return _is_same_place(signature.stuck_frames, other_signature.stuck_frames)
+        frames, others = signature.stuck_frames, other_signature.stuck_frames
+        shared = min(len(frames), len(others))  # signatures are cut, so one list may go on
+        return frames[:shared] == others[:shared] and (shared >= TELLING_FRAMES or frames == others)
     if signature == other_signature or str(signature) in _UNLOCATED or str(other_signature) in _UNLOCATED:
         return True
     if signature.head != other_signature.head and _is_builtin(signature.head) and _is_builtin(other_signature.head):
@@ -108,8 +110,7 @@ def is_same_failure(first: str | None, second: str | None, says: str = "", other
 def references(cells: Iterable[Cell]) -> dict[str, Cell]:
     """Return a cell with each test's reference failure, by the cells' names.
 
-    It has the most common outcome among the red cells, and the most common signature among those; of equally common
-    ones the first.
+    It has the most common outcome of the red cells, and the most common signature among those; of equals the first.
     """
     red: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -141,12 +142,6 @@ def _is_alike(cell: Cell, other: Cell) -> bool:
     return cell.outcome is other.outcome and is_same
 
 
-def _is_same_place(frames: Sequence[str], others: Sequence[str]) -> bool:
-    """Return whether two threads are stuck in one place; signatures are cut, so one list may go on."""
-    shared = min(len(frames), len(others))
-    return frames[:shared] == others[:shared] and (shared >= TELLING_FRAMES or frames == others)
-
-
 def _is_builtin(exception: str) -> bool:
     return isinstance(getattr(builtins, exception, None), type)
 
@@ -157,10 +152,9 @@ def is_missing_api(signature: str | None, message: str) -> bool:
     Only what is raised in the script itself counts: deeper down a missing attribute is torch's own bug.
     """
     head, frames = Signature.parse(signature)
-    inner = frames[0] if frames else ""
+    inner, pattern = frames[0] if frames else "", _MISSING_API.get(head)
     if inner.startswith(_UNSUPPORTED):
         return True
-    pattern = _MISSING_API.get(head)
     # The outer frame is the script's. An inner frame in the same file is a function of the script.
     is_scripts_own = len(frames) < 2 or _file(inner) == _file(frames[-1]) or inner.startswith(_PROXY)
     return pattern is not None and is_scripts_own and pattern.search(message) is not None

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import PurePath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from matrix.diagnosis import symbols
 from matrix.model import Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-_Value = TypeVar("_Value")
 
 _IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six arguments, and two registers; or -1 and these
 _STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless a program asks for another size
@@ -47,6 +45,16 @@ class Frame(Model):
         return self.function != symbols.UNNAMED
 
     @property
+    def file_name(self) -> str:
+        """The file without its folders; "" where it is not known."""
+        return PurePath(self.file or "").name
+
+    @property
+    def method(self) -> str:
+        """The function without its class, as faulthandler names it."""
+        return self.function.rpartition(".")[2]
+
+    @property
     def is_python(self) -> bool:
         """True for a frame of Python code."""
         return self.language is Language.PYTHON
@@ -55,7 +63,7 @@ class Frame(Model):
     def where(self) -> str:
         """`file:line` of Python, the library of native code; names, not paths."""
         if self.is_python and self.file:
-            return f"{PurePath(self.file).name}:{self.line}" if self.line else PurePath(self.file).name
+            return f"{self.file_name}:{self.line}" if self.line else self.file_name
         return PurePath(self.library or self.file or "").name
 
     @property
@@ -71,6 +79,11 @@ class KernelWait(Model):
     syscall: tuple[int, ...] = ()  # number and arguments
     word: str = ""  # the supervisor's word for it: gil, futex, child, pipe, lock, stopped, ended
     detail: str = ""  # of `word`
+
+    @property
+    def is_futex(self) -> bool:
+        """True where the thread sleeps in a futex, by any name that kernels give it."""
+        return self.wchan.startswith("futex") or self.word in {"futex", "gil"}
 
     @property
     def stack_pointer(self) -> int | None:
@@ -114,8 +127,8 @@ class Process(Model):
 
 def native(raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None) -> Frame:
     """Return a native frame with its function made readable."""
-    function = symbols.display(raw)
-    return Frame(language=Language.NATIVE, function=function, raw=raw, library=library, file=file, line=line)
+    shown = symbols.display(raw)
+    return Frame(language=Language.NATIVE, function=shown, raw=raw, library=library, file=file, line=line)
 
 
 def python(function: str, file: str | None, line: int | None = None) -> Frame:
@@ -125,8 +138,7 @@ def python(function: str, file: str | None, line: int | None = None) -> Frame:
 
 def looks_native(file: str) -> bool:
     """Return whether a file is native code: a source with debug information, or a library."""
-    name = PurePath(file).name
-    return PurePath(name).suffix in _NATIVE_FILES or ".so" in name
+    return PurePath(file).suffix in _NATIVE_FILES or ".so" in PurePath(file).name
 
 
 def merge(*pictures: Iterable[Process]) -> tuple[Process, ...]:
@@ -150,23 +162,18 @@ def _merge_process(pid: int, parts: Sequence[Process]) -> Process:
     threads = _numbered([thread for part in parts for thread in part.threads])
     # Those that know both numbers of a thread come first: they tie the others together.
     for thread in sorted(threads, key=lambda thread: (not thread.tid, thread.ident is None)):
-        group = _group_of(thread, groups, pid)
-        if group is None:
-            groups.append([thread])
-        else:
+        if group := _group_of(thread, groups, pid):
             group.append(thread)
+        else:
+            groups.append([thread])
     known = [group for group in groups if group[0].tid]
     # A thread without number that matches no other may be one of those with a number: it would count twice.
     if any(thread.frames for group in known for thread in group):
         groups = known
     order = {thread.tid: position for position, thread in reversed(list(enumerate(threads)))}
     groups.sort(key=lambda group: order.get(group[0].tid, len(order)))
-    return Process(
-        pid=pid,
-        command=_first(part.command for part in parts) or "",
-        parent=_first(part.parent for part in parts),
-        threads=tuple(map(_merge_thread, groups)),
-    )
+    facts = _known(parts, ("command", "parent"))
+    return Process.model_validate({"pid": pid, **facts, "threads": tuple(map(_merge_thread, groups))})
 
 
 def _numbered(threads: Sequence[Thread]) -> list[Thread]:
@@ -182,21 +189,15 @@ def _numbered(threads: Sequence[Thread]) -> list[Thread]:
         above = next((ident for ident in idents if pointer is not None and ident > pointer), None)
         if pointer is not None and above is not None and above - pointer < _STACK_SIZE:
             owners.setdefault(above, []).append(thread.tid)
-    numbers = {ident: tids[0] for ident, tids in owners.items() if len(tids) == 1}
-    return [
-        thread
-        if thread.tid or thread.ident not in numbers
-        else thread.model_copy(update={"tid": numbers[thread.ident]})
-        for thread in threads
-    ]
+    numbers: dict[int | None, int] = {ident: tids[0] for ident, tids in owners.items() if len(tids) == 1}
+    return [thread.model_copy(update={"tid": thread.tid or numbers.get(thread.ident, 0)}) for thread in threads]
 
 
 def _group_of(thread: Thread, groups: list[list[Thread]], pid: int) -> list[Thread] | None:
     """Return the group of the same thread: by number, by pthread_self(), as main thread, or by equal Python frames."""
     for group in groups:
-        if thread.tid and any(member.tid == thread.tid for member in group):
-            return group
-        if thread.ident is not None and any(member.ident == thread.ident for member in group):
+        is_same_number = thread.tid and any(member.tid == thread.tid for member in group)
+        if is_same_number or (thread.ident is not None and any(member.ident == thread.ident for member in group)):
             return group
     if thread.tid:
         return None
@@ -209,39 +210,22 @@ def _group_of(thread: Thread, groups: list[list[Thread]], pid: int) -> list[Thre
 
 
 def _python_lines(thread: Thread) -> list[tuple[str, int | None]]:
-    return [(PurePath(frame.file or "").name, frame.line) for frame in thread.frames if frame.is_python]
+    return [(frame.file_name, frame.line) for frame in thread.frames if frame.is_python]
 
 
 def _merge_thread(group: Sequence[Thread]) -> Thread:
     waits = [thread.kernel for thread in group if thread.kernel]
-    return Thread(
-        tid=group[0].tid,
-        ident=_first(thread.ident for thread in group),
-        name=_first(thread.name for thread in group) or "",
-        frames=_merge_frames([thread.frames for thread in group]),
-        has_gil=_any([thread.has_gil for thread in group]),
-        wants_gil=_any([thread.wants_gil for thread in group]),
-        state=_first(thread.state for thread in group),
-        active=_any([thread.active for thread in group]),
-        joins=_first(thread.joins for thread in group),
-        kernel=KernelWait(
-            wchan=_first(wait.wchan for wait in waits) or "",
-            syscall=_first(wait.syscall for wait in waits) or (),
-            word=_first(wait.word for wait in waits) or "",
-            detail=_first(wait.detail for wait in waits) or "",
-        )
-        if waits
-        else None,
-    )
+    facts = _known(group, ("ident", "name", "has_gil", "wants_gil", "state", "active", "joins"))
+    facts |= {"tid": group[0].tid, "frames": _merge_frames([thread.frames for thread in group])}
+    facts["kernel"] = KernelWait.model_validate(_known(waits, KernelWait.model_fields)) if waits else None
+    return Thread.model_validate(facts)
 
 
-def _first(values: Iterable[_Value | None]) -> _Value | None:
-    """Return the first value that is known."""
-    return next((value for value in values if value not in (None, "", ())), None)
-
-
-def _any(answers: Sequence[bool | None]) -> bool | None:
-    return True if any(answers) else False if False in answers else None
+def _known(parts: Sequence[Model], names: Iterable[str]) -> dict[str, object]:
+    """Return each fact's first known value; a yes of one part outweighs a no of another."""
+    values = {name: [getattr(part, name) for part in parts] for name in names}
+    known = {name: [value for value in row if value not in (None, "", ())] for name, row in values.items()}
+    return {name: True if any(value is True for value in row) else row[0] for name, row in known.items() if row}
 
 
 def _merge_frames(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:

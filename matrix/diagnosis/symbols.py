@@ -16,15 +16,9 @@ _SUFFIX = re.compile(
 )
 _QUALIFIERS = {"const", "volatile", "&", "&&", "noexcept"}
 _CLOSING = {"(": ")", "<": ">", "{": "}"}
-_OPERATORS = ("<=>", "<<=", ">>=", "<<", ">>", "<=", ">=", "->*", "->", "<", ">")
-_OPERATOR_CALL = re.compile(r"operator\(\)")
+_OPERATOR = re.compile(r"\boperator(?:<=>|<<=|>>=|<<|>>|<=|>=|->\*|->|<|>)?")
 _SPACED_OPERATOR = re.compile(r"operator (?:new|delete|co_await)(?:\[\])?$|operator [\w:]+\*?$")
 _CALL = "operator\0"  # stands for operator() while parentheses are cut
-
-
-def is_named(function: str) -> bool:
-    """Return whether a collector knew the name of a function."""
-    return bool(function) and function not in {UNNAMED, "??"} and not _ADDRESS.match(function)
 
 
 def display(symbol: str) -> str:
@@ -33,11 +27,10 @@ def display(symbol: str) -> str:
     Addresses and unknown functions become `???`; a lambda keeps its number: `run::{lambda#1}::operator()`.
     """
     symbol = symbol.strip()
-    if not is_named(symbol):
+    if symbol in {"", UNNAMED, "??"} or _ADDRESS.match(symbol):
         return UNNAMED
     symbol = _SUFFIX.sub("", symbol.replace("(anonymous namespace)::", "").replace("{anonymous}::", ""))
-    text = _cut(_OPERATOR_CALL.sub(_CALL, symbol))
-    name = _last_word(text).replace(_CALL, "operator()")
+    name = _last_word(_cut(symbol.replace("operator()", _CALL))).replace(_CALL, "operator()")
     return _SUFFIX.sub("", name) or symbol
 
 
@@ -47,16 +40,13 @@ def _cut(text: str) -> str:
     position = 0
     while position < len(text):
         character = text[position]
-        if text.startswith("operator", position) and (position == 0 or not _is_word(text[position - 1])):
-            rest = text[position + 8 :]
-            sign = next((sign for sign in _OPERATORS if rest.startswith(sign)), "")
-            parts.append("operator" + sign)
-            position += 8 + len(sign)
+        if match := _OPERATOR.match(text, position):
+            parts.append(match[0])
+            position = match.end()
         elif character in _CLOSING:
             end = _match(text, position)
             if character == "{":
-                inside = _cut(text[position + 1 : end]).strip()
-                parts.append("{" + inside.replace(" ", "_") + "}")
+                parts.append("{" + _cut(text[position + 1 : end]).strip().replace(" ", "_") + "}")
             position = end + 1
         else:
             parts.append(character)
@@ -87,10 +77,5 @@ def _last_word(text: str) -> str:
         words.pop()
     joined = " ".join(words)
     if spaced := _SPACED_OPERATOR.search(joined):
-        before = joined[: spaced.start()]
-        return before.rpartition(" ")[2] + spaced[0]
+        return joined[: spaced.start()].rpartition(" ")[2] + spaced[0]
     return words[-1].lstrip("*&") if words else ""
-
-
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"

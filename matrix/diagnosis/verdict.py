@@ -17,15 +17,14 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.diagnosis.sameness import STUCK, Signature
-from matrix.model import AttemptEvidence, Outcome, Role, StoppedBy
+from matrix.model import AttemptEvidence, Outcome, StoppedBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.model import Attempt
     from matrix.process.supervision import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
@@ -35,7 +34,6 @@ MESSAGE_LENGTH = 500  # characters: longer ones hold data
 SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
-_SEVERITY = (Outcome.HANG, Outcome.CRASH, Outcome.OOM, Outcome.FAIL)
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
 _RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
@@ -43,13 +41,9 @@ _PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Faile
 _GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\((?P<quote>['\"])(?P<words>.*)(?P=quote)")
 
 # raised by torch's compiler around what went wrong below it
-_WRAPPERS = {
-    "BackendCompilerFailed",
-    "InductorError",
-    "InternalTorchDynamoError",
-    "LoweringException",
-    "TorchRuntimeError",
-}
+_WRAPPERS = frozenset(
+    ["BackendCompilerFailed", "InductorError", "InternalTorchDynamoError", "LoweringException", "TorchRuntimeError"]
+)
 # functions that raise, or call, for others: their names tell nothing
 _HELPERS = re.compile(r"<lambda>|_fn|fn|inner|wrapper\w*|wrapped\w*|_wrap\w*|unimplemented\w*|raise_\w+|__call__")
 
@@ -82,21 +76,18 @@ def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False
 def _outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
     if ending.problem:
         return Outcome.ERROR, ending.problem
-    match StoppedBy(ending.stopped_by):
-        case StoppedBy.EXIT:
-            return _exit_outcome(ending, memory_mb)
-        case StoppedBy.STALL:
-            return Outcome.HANG, ""
-        case StoppedBy.TIMEOUT:
-            return _timeout_outcome(ending)
-        case StoppedBy.MEMORY:
-            return Outcome.OOM, f"passed its {memory_mb} MB"
-        case StoppedBy.PROCESSES:
-            return Outcome.OOM, "started more processes than it may"
-        case StoppedBy.OUTPUT:
-            return Outcome.ERROR, "wrote more than the disk can be asked to hold"
-        case StoppedBy.INTERRUPT:
-            return Outcome.ERROR, "interrupted"
+    reason = StoppedBy(ending.stopped_by)
+    if reason is StoppedBy.EXIT:
+        return _exit_outcome(ending, memory_mb)
+    if reason is StoppedBy.TIMEOUT:
+        return _timeout_outcome(ending)
+    return {
+        StoppedBy.STALL: (Outcome.HANG, ""),
+        StoppedBy.MEMORY: (Outcome.OOM, f"passed its {memory_mb} MB"),
+        StoppedBy.PROCESSES: (Outcome.OOM, "started more processes than it may"),
+        StoppedBy.OUTPUT: (Outcome.ERROR, "wrote more than the disk can be asked to hold"),
+        StoppedBy.INTERRUPT: (Outcome.ERROR, "interrupted"),
+    }[reason]
 
 
 def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
@@ -104,13 +95,9 @@ def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
         return Outcome.OOM, f"killed from outside at {ending.peak_rss_mb:.0f} MB: the kernel was out of memory"
     if ending.signal is not None:
         return Outcome.CRASH, ""
-    if ending.exit_code == 0:
-        return Outcome.PASS, ""
-    if ending.exit_code == NOT_APPLICABLE:
-        return Outcome.SKIP, ""
     if ending.exit_code is None:
         return Outcome.ERROR, "its exit status was lost"
-    return Outcome.FAIL, ""
+    return {0: Outcome.PASS, NOT_APPLICABLE: Outcome.SKIP}.get(ending.exit_code, Outcome.FAIL), ""
 
 
 def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
@@ -128,17 +115,13 @@ def _is_busy(ending: Ending) -> bool:
 
 
 def _signature(outcome: Outcome, ending: Ending, stderr: str) -> Signature | None:
-    match outcome:
-        case Outcome.FAIL:
-            return Signature(f"exit code {ending.exit_code}")
-        case Outcome.CRASH:
-            return Signature(ending.signal or "signal", _crash_frames(stderr))
-        case Outcome.OOM:
-            return Signature(ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL")
-        case Outcome.HANG:
-            return _hang_signature(ending)
-        case _:
-            return None
+    if outcome is Outcome.FAIL:
+        return Signature(f"exit code {ending.exit_code}")
+    if outcome is Outcome.CRASH:
+        return Signature(ending.signal or "signal", _crash_frames(stderr))
+    if outcome is Outcome.OOM:
+        return Signature(ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL")
+    return _hang_signature(ending) if outcome is Outcome.HANG else None
 
 
 def _crash_frames(stderr: str) -> tuple[str, ...]:
@@ -162,9 +145,8 @@ def _hang_signature(ending: Ending) -> Signature:
     return Signature("spins" if _is_busy(ending) else "idle")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracebackFrame:
-    """One line of a traceback: a function of a file, without folder and line number, which move."""
+class TracebackFrame(NamedTuple):
+    """One line of a traceback: a function of a file, without its line number, which moves."""
 
     file: str
     function: str
@@ -173,11 +155,6 @@ class TracebackFrame:
     def name(self) -> str:
         """As a signature shows it: `merge_devices (fake_tensor.py)`."""
         return f"{self.function} ({PurePath(self.file).name})"
-
-    @property
-    def is_helper(self) -> bool:
-        """True for what only raises or calls on behalf of others."""
-        return _HELPERS.fullmatch(self.function) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +168,7 @@ class Raised:
     @property
     def place(self) -> tuple[str, ...]:
         """The innermost frame that means something, and the innermost one of the script that led there."""
-        telling = [frame for frame in self.frames if not frame.is_helper] or list(self.frames)
+        telling = [frame for frame in self.frames if not _HELPERS.fullmatch(frame.function)] or list(self.frames)
         if not telling:
             return ()
         script = self.frames[-1].file  # the outermost frame is the script's own
@@ -202,21 +179,18 @@ class Raised:
 
 
 def _read_frame(line: str) -> TracebackFrame | None:
-    """Return the frame that a line of a traceback or of faulthandler's report names."""
     match = _FRAME.match(line)
-    return TracebackFrame(file=match["file"], function=match["function"]) if match else None
+    return TracebackFrame(match["file"], match["function"]) if match else None
 
 
 def read_exception(stderr: str) -> Raised | None:
     """Return the exception of the last traceback, if any; a chained cause comes before that one and does not count."""
     lines = stderr.splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-    if not starts:
-        return None
+    lines = lines[starts[-1] + 1 :] if starts else []
     frames: list[TracebackFrame] = []
     raises: str | None = None  # the type that the innermost frame's source line raises
-    for number in range(starts[-1] + 1, len(lines)):
-        line = lines[number]
+    for number, line in enumerate(lines):
         if frame := _read_frame(line):
             frames.append(frame)
             raises = None
@@ -253,23 +227,3 @@ def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> tuple[st
 def passes_needed(seen: int, made: int, luck: float) -> int:
     """Return how many passes in a row are luck with at most this chance, of what failed in `seen` of `made` runs."""
     return math.ceil(math.log(luck) / math.log(1 - seen / made))
-
-
-def combine(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Return the attempt that speaks for a cell.
-
-    An observing attempt never does, and a `slow` one only while nothing longer decided. Of several, the most frequent
-    red outcome speaks, since a pass does not take a hang back.
-    """
-    attempts = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
-    decided = [attempt for attempt in attempts if attempt.outcome is not Outcome.SLOW] or attempts
-    if not decided:
-        return None
-    counts = Counter(attempt.outcome for attempt in decided)
-
-    def weight(attempt: Attempt) -> tuple[bool, int, int]:
-        red = attempt.outcome.is_red
-        severity = -_SEVERITY.index(attempt.outcome) if red else 0
-        return red, counts[attempt.outcome], severity
-
-    return max(decided, key=weight)

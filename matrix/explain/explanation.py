@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from matrix.compare.factors import AXES, Factors, History, factors_of, histories
 from matrix.diagnosis.sameness import different, references
-from matrix.diagnosis.verdict import combine, passes_needed
+from matrix.diagnosis.verdict import passes_needed
 from matrix.explain.rules import Rule, smallest_rule
-from matrix.model import Cell, Environment, Model, Outcome, Record, Role
+from matrix.model import Cell, Environment, Model, Outcome, Record, Role, combine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

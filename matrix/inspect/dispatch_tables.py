@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.dispatch.operator_table import KernelDifference, Table, compare_tables, difference_lines, parse
+from matrix.diagnosis.dispatch.call_path import KernelDifference, Table, compare_tables, difference_lines, parse_table
 from matrix.environments.configs import cell_environ
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Environment, Model
@@ -106,7 +106,7 @@ def _table_in(request: Request, operator: str, environments: Environments, execu
         dump = _dump(operator, environment, cell_environ(request, environment, environments.home), executor)
     finally:
         environments.release(request)
-    table = parse(dump or "", operator)
+    table = parse_table(dump or "", operator)
     return EnvironmentTable(environment=environment.label, id=environment.id, torch=environment.torch, table=table)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.diagnosis.hang.wording import diagnosis_lines
 from matrix.errors import PreventedError, UsageError
 from matrix.process import kernel
 from matrix.process.evidence import capture
@@ -40,7 +39,7 @@ class ProcessReport:
     @property
     def lines(self) -> Iterator[str]:
         """The report for people, the stuck thread first."""
-        return diagnosis_lines(self.diagnosis, self.processes)
+        return stack_folder.diagnosis_lines(self.diagnosis, self.processes)
 
     @property
     def json_text(self) -> str:

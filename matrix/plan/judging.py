@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis import conditions
-from matrix.diagnosis.verdict import combine
-from matrix.model import UNOBSERVED, Cell, Doubt, Outcome, Role, judging_records
+from matrix.model import UNOBSERVED, Cell, Doubt, Outcome, Role, combine, judging_records
 from matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def judged_cell(
             outcome = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
             reason = unmet or reason
         elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
-            results = conditions.check(conditions.declared(planned.scenario, planned.variant), observation)
+            results = conditions.check(planned.scenario.declared(planned.variant), observation)
     line = planned.expectation(environment)
     return Cell(
         environment=environment.id,
@@ -69,7 +68,7 @@ def _observed(
     planned: PlannedCell, records: Sequence[Record]
 ) -> tuple[tuple[ConditionResult, ...], Doubt | None, str | None]:
     """Return whether the conditions of a pass were met, and in words which were not, or why that is not known."""
-    declared = conditions.declared(planned.scenario, planned.variant)
+    declared = planned.scenario.declared(planned.variant)
     observing = [record.attempt for record in records if record.attempt.role is Role.OBSERVE]
     if not declared or not observing:
         return (), None, None

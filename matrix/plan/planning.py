@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.version import Version
 
-from matrix.diagnosis import conditions
-from matrix.diagnosis.verdict import combine
 from matrix.environments import configs
 from matrix.environments.index import builds, releases, version_specs
 from matrix.environments.index.sources import configured_sources
 from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import PreventedError, UsageError, WhichtorchError
-from matrix.model import Build, Config, Limits, Outcome, Request, Role, judging_records, record_key, variant_suffix
+from matrix.model import (
+    Build,
+    Config,
+    Limits,
+    Outcome,
+    Request,
+    Role,
+    combine,
+    judging_records,
+    record_key,
+    variant_suffix,
+)
 from matrix.privacy.redaction import restored
 from matrix.suite import selection
 
@@ -276,7 +285,7 @@ class PlannedCell:
         if deciding is None or deciding.outcome is not Outcome.PASS:
             return False
         is_observed = any(record.attempt.role is Role.OBSERVE for record in records)
-        return not is_observed and bool(conditions.declared(self.scenario, self.variant))
+        return not is_observed and bool(self.scenario.declared(self.variant))
 
 
 def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOptions) -> list[PlannedCell]:

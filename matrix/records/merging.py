@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.verdict import combine
-from matrix.model import Attempt, Cell, Outcome, Record, Run, digest
+from matrix.model import Attempt, Cell, Outcome, Record, Run, combine, digest
 from matrix.records import stored_runs
 from matrix.records.store import read_lines
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.conditions import declared, stuck_calls
+from matrix.diagnosis.conditions import stuck_calls
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.verdict import judge
 from matrix.environments.configs import cell_environ
@@ -76,7 +76,7 @@ def run_attempt(
     evidence = AttemptEvidence.model_validate(ending.evidence)
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
-    elif diagnosis and verdict.outcome is Outcome.HANG and declared(planned.scenario, planned.variant):
+    elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
         evidence = evidence.model_copy(update={"observed": stuck_calls(diagnosis[0])})
     attempt = Attempt(
         role=order.role,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.stack_folder import READABLE
 from matrix.process.task_tree import whole_characters
-from reports.page.page_data import encoded
 from reports.shown_text import plain, read_ends
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from matrix.model import Attempt
     from matrix.records.stored_runs import StoredRun
-    from reports.page.page_data import TextLine
 
     Position = tuple[int, int]  # row and column of the grid
+    TextLine = tuple[str, str, int]  # title, text, 1 where it is folded
 
 HEAD = 1 / 3  # share of an output's budget for its head: the first error is there, but the last words say more
 STACKS = 2**18  # bytes of a readable diagnosis that are read
@@ -56,23 +56,18 @@ class Excerpt:
     def text(self, length: int | None = None) -> str:
         """Return `length` bytes, or all there are, with a line that says how much is left out."""
         head, tail, cut = self.head, self.tail, self.cut
-        if length is not None and length < len(head) + len(tail):
-            whole = head + tail if not cut else head
-            at_head = length if self.is_stack else int(length * HEAD)
+        if length is not None and length < self.length:
+            whole, rest = (head, tail) if cut else (head + tail, head + tail)
+            # of a stack only the beginning matters: the innermost frames
+            at_head = int(length * HEAD) if self.title.startswith("std") else length
             at_tail = length - at_head
-            rest = tail if cut else whole
-            cut += len(head) + len(tail)
+            cut += self.length
             head = whole_characters(whole[:at_head], at_end=True)
             tail = whole_characters(rest[max(0, len(rest) - at_tail) :], at_end=False) if at_tail else b""
             cut -= len(head) + len(tail)
         if not cut:
             return plain(head + tail)
         return "\n".join(part for part in (plain(head), f"… {cut:,} bytes cut …", plain(tail)) if part)
-
-    @property
-    def is_stack(self) -> bool:
-        """True where only the beginning matters: the innermost frames."""
-        return not self.title.startswith("std")
 
     @property
     def length(self) -> int:
@@ -94,6 +89,14 @@ class Excerpt:
             length = int(length * budget / taken * 0.97)
             text = self.text(length)
         return text
+
+
+def encoded(value: object) -> str:
+    """Return JSON that can stand in a script element of a page: nothing in it ends the element or a line."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
 
 
 def cost(text: str) -> int:
@@ -144,9 +147,8 @@ def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]
 
     `end` is how many bytes of each end of an output are read.
     """
-    first, *others = _stacks(stored, attempt) if attempt.stacks else (None,)
-    if first is not None:
-        yield first
+    stacks = list(_stacks(stored, attempt)) if attempt.stacks else []
+    yield from stacks[:1]
     for name, path, written in (
         ("stderr", attempt.stderr, attempt.stderr_bytes),
         ("stdout", attempt.stdout, attempt.stdout_bytes),
@@ -156,7 +158,7 @@ def excerpts(stored: StoredRun, attempt: Attempt, end: int) -> Iterator[Excerpt]
             yield from _ends(name, file, end)
         elif path and written:
             yield Excerpt(title=name, head=f"({written:,} bytes were written; {path} is not there any more)".encode())
-    yield from others
+    yield from stacks[1:]
 
 
 def _file(stored: StoredRun, path: str) -> Path | None:
@@ -182,13 +184,10 @@ def _ends(name: str, path: Path, end: int) -> Iterator[Excerpt]:
         head, tail, size = read_ends(path, end)
     except OSError:
         return
-    cut = size - len(head) - len(tail)
-    if cut > 0:
-        short_head, short_tail = whole_characters(head, at_end=True), whole_characters(tail, at_end=False)
-        cut += len(head) + len(tail) - len(short_head) - len(short_tail)
-        head, tail = short_head, short_tail
+    if size > len(head) + len(tail):
+        head, tail = whole_characters(head, at_end=True), whole_characters(tail, at_end=False)
     if size:
-        yield Excerpt(title=name, head=head, tail=tail, cut=max(0, cut))
+        yield Excerpt(title=name, head=head, tail=tail, cut=max(0, size - len(head) - len(tail)))
 
 
 def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
@@ -199,7 +198,13 @@ def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
         return
     diagnosis = attempt.diagnosis
     if diagnosis is None or not (diagnosis.stacks or diagnosis.left_out):  # of an older version of the tool
-        yield _readable(attempt, folder)
+        try:
+            with (folder / READABLE).open("rb") as file:  # the diagnosis that was written for people
+                yield Excerpt(title="stacks", head=file.read(STACKS))
+        except OSError:
+            names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
+            text = f"nobody made sense of them; {attempt.stacks} holds {names}"
+            yield Excerpt(title="stacks", head=text.encode())
         return
     first, *others = *diagnosis.stacks, *([diagnosis.left_out] if diagnosis.left_out else [])
     yield Excerpt(title="stuck thread" if diagnosis.stuck else "a thread", head=first.encode())
@@ -209,13 +214,3 @@ def _stacks(stored: StoredRun, attempt: Attempt) -> Iterator[Excerpt]:
         count = len(diagnosis.stacks[1:])
         title = f"{count} other thread{'s' if count != 1 else ''}"
         yield Excerpt(title=title, head="\n\n".join(others).encode(), is_folded=True)
-
-
-def _readable(attempt: Attempt, folder: Path) -> Excerpt:
-    """Return the diagnosis that was written for people, as it is."""
-    try:
-        with (folder / READABLE).open("rb") as file:
-            return Excerpt(title="stacks", head=file.read(STACKS))
-    except OSError:
-        names = ", ".join(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ""
-        return Excerpt(title="stacks", head=f"nobody made sense of them; {attempt.stacks} holds {names}".encode())

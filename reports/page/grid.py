@@ -192,9 +192,8 @@ def grid_of(result: Result) -> Grid:
             for index, column in enumerate(columns)
         )
         shown = one_line(name, NAME)
-        names[shown] += 1
-        if names[shown] > 1:  # two names that look alike once they are fit to be shown
-            shown = f"{shown} ({names[shown]})"
+        names[shown] += 1  # two names may look alike once they are fit to be shown
+        shown = f"{shown} ({names[shown]})" if names[shown] > 1 else shown
         family = one_line(first.scenario.rpartition("/")[0], NAME)
         short, turning = shown.removeprefix(f"{family}/"), _turning(row_turns, columns)
         row = GridRow(name=shown, short=short, scenario=scenario, squares=squares, turning=turning)
@@ -216,9 +215,8 @@ def grid_of(result: Result) -> Grid:
 
 def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
     ordered = sorted(environments, key=lambda environment: age(environment.torch))  # stable: else as planned
-    varying = [
-        axis for axis in AXES if axis != "torch" and len({getattr(environment, axis) for environment in ordered}) > 1
-    ]
+    axes = [axis for axis in AXES if axis != "torch"]
+    varying = [axis for axis in axes if len({getattr(environment, axis) for environment in ordered}) > 1]
     titles = [" ".join(plain(getattr(environment, axis)) for axis in varying) for environment in ordered]
     heads = Counter((environment.torch, title) for environment, title in zip(ordered, titles, strict=True))
     labels = Counter(environment.label for environment in ordered)
@@ -261,8 +259,7 @@ def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator
             continue  # its environments differ in more than the version
         for (_, before, old), (index, after, new) in pairwise(steps):
             if old.is_red != new.is_red:
-                does = verb(old if old.is_red else new)
-                words = plain(", ".join(stream))
+                words, does = plain(", ".join(stream)), verb(old if old.is_red else new)
                 yield _RowTurn(stream=words, before=before, after=after, column=index, is_fix=old.is_red, verb=does)
 
 

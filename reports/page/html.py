@@ -1,4 +1,8 @@
-"""A run as one HTML page that needs nothing else: no network, no files beside it."""
+"""A run as one HTML page that needs nothing else: no network, no files beside it.
+
+The page holds two JSON texts for templates/page.js: an index of every cell for the filters, which is read at once, and
+the details of cells (details.py). In both, keys that say nothing are left out.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +19,34 @@ from markupsafe import Markup
 
 from matrix.compare.comparison import ChangeKind
 from matrix.model import Outcome
-from reports.page import filters, pictures, story
-from reports.page.details import Details, details_of
-from reports.page.grid import WHAT, Grid, grid_of
-from reports.page.page_data import encoded
+from reports.page import pictures, story
+from reports.page.cuts import encoded
+from reports.page.details import details_of
+from reports.page.grid import NAME, WHAT, Grid, grid_of
 from reports.shown_text import one_line, plain
+from reports.table import AXES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from matrix.model import Result
     from reports.cell_text import Called
+    from reports.formats import RunFacts
+    from reports.page.grid import GridRow, Square
     from reports.page.story import Changes
-    from reports.run_facts import RunFacts
 
 FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take
 MOST_TURNS = 8  # boundaries that are listed; more are counted
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_FLAGS = {  # name and meaning; the bit of each in a cell's flags is its position
+    "unexpected": "not what the scenario's header expects",
+    "changed": "better or worse than in the earlier run",
+    "flaky": "attempts disagree",
+    "doubted": "ended well, but not known to have done what it declares",
+    "boundary": "red before and passing from here on, or the other way round",
+}
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"  # one for each combination of flags
 _DETAILS = "<!-- details -->"  # where they go: no text from a run comes into a page with such brackets
 
 
@@ -50,31 +66,23 @@ def page(facts: RunFacts, called: Called) -> str:
     }
     details = details_of(facts.stored, grid, changes, called, limit)
     before, _, after = _shell(facts, grid, changes, called).partition(_DETAILS)
-    return before + _fitting(details, limit - len(before.encode()) - len(after.encode())) + after
-
-
-def _fitting(details: Details, budget: int) -> str:
-    """Return the lines of the details, with as many texts as fit; without any facts where not even those do."""
     bare = "\n".join(details.lines(0))
-    left = budget - len(bare.encode())
-    return "\n".join(details.lines(left) if left >= 0 else details.least())
+    budget = limit - len((before + bare + after).encode())
+    return before + "\n".join(details.lines(budget) if budget >= 0 else details.least()) + after
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_clean,
+        # every text is made fit to be shown on its way into the page
+        finalize=lambda value: plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-
-
-def _clean(value: object) -> object:
-    """Make every text fit to be shown on its way into the page."""
-    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return environment.get_template("index.html.jinja")
 
 
 def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str:
@@ -83,14 +91,18 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
     counts = Counter(cell.outcome for cell in result.cells)
     not_passed = [outcome for outcome in Outcome if outcome is not Outcome.PASS and counts[outcome]]
     changed_cells = {key for key, change in changes.items() if change.change in story.TITLES}
+    kinds = Counter(change.change for change in comparison.cells) if comparison else Counter()
+    rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in story.TITLES and kinds[kind]]
     hanging = story.hanging(grid)
     advice, needing = story.advice(grid, facts, changes, called)
-    index = filters.index_of(grid, changed_cells)
+    menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
+    menus += [(axis, title, grid.values(axis)) for axis, title in AXES.items()]
+    index, flag_counts = _index(grid, changed_cells)
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     name_length = min(66, max((len(row.short) for row in grid.rows), default=0))
     title_length = min(24, max((len(column.title) for column in grid.columns), default=0))
-    return _environment().get_template("index.html.jinja").render(
+    return _template().render(
         run=result.run,
         took=_duration(result.run.seconds),
         total=len(result.cells),
@@ -104,12 +116,12 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
         moment=_moment,
         outcomes=list(Outcome),
         counts=[(outcome, counts[outcome]) for outcome in Outcome if counts[outcome]],
-        flags=filters.flag_counts(index),
-        menus=filters.menus_of(grid),
+        flags=[(name, flag_counts[name], meaning) for name, meaning in _FLAGS.items() if flag_counts[name]],
+        menus=[menu for menu in menus if len(menu[2]) > 1],
         changed_cells=changed_cells,
         comparison=comparison,
         changed=story.changed(grid, comparison) if comparison else [],
-        rest=story.rest_of(comparison) if comparison else "",
+        rest=", ".join(rest),
         environments=story.environment_changes(comparison) if comparison else [],
         hanging=hanging,
         hang_count=sum(group.count for group in hanging),
@@ -129,6 +141,77 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
         index=encoded(index),
         details=_DETAILS,
     )  # fmt: skip
+
+
+def _index(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> tuple[dict[str, object], Counter[str]]:
+    """Return what filters need to know of every cell, and how many cells have each flag.
+
+    `changed_cells` are those that are better or worse than before.
+    """
+    flag_counts: Counter[str] = Counter()
+    texts: dict[str, int] = {}  # by text, the index under which rows name it
+    rows = [_index_row(row, grid, changed_cells, texts, flag_counts) for row in grid.rows]
+    columns = []
+    group = -1
+    for column in grid.columns:
+        group += column.opens
+        columns.append({"label": column.label, "group": group, **column.axes})
+    index = {
+        "columns": columns,
+        "rows": rows,
+        "what": list(texts),
+        "outcomes": {outcome.row.letter: outcome.value for outcome in Outcome},
+        "red": "".join(outcome.row.letter for outcome in Outcome if outcome.is_red),
+        "total": sum(1 for _ in grid.squares),
+    }
+    return index, flag_counts
+
+
+def _index_row(
+    row: GridRow,
+    grid: Grid,
+    changed_cells: Collection[tuple[str, str]],
+    texts: dict[str, int],
+    flag_counts: Counter[str],
+) -> dict[str, object]:
+    """Return a row of the index: a letter and a digit of flags for each cell, and by column what few cells have."""
+    squares = [square for square in row.squares if square]
+    flags = []
+    for square in row.squares:
+        is_set = _flags(square, grid.key_of(square) in changed_cells) if square else {}
+        flag_counts.update(is_set)
+        flags.append(sum(flag << position for position, flag in enumerate(is_set.values())))
+    summary = [texts.setdefault(row.summary, len(texts))] if row.summary else []
+    what = {square.column: one_line(text, WHAT) for square in squares if (text := _searched_text(square))}
+    facts = {
+        "name": row.name,
+        "letters": "".join(square.letter if square else "-" for square in row.squares),
+        "seconds": max((round(square.cell.seconds, 1) for square in squares), default=0),  # of the slowest cell
+        "summary": summary and summary[0],
+        "tags": _tags(row),
+        "flags": "".join(_DIGITS[bits] for bits in flags) if any(flags) else "",
+        "what": {column: texts.setdefault(text, len(texts)) for column, text in what.items()},
+        "flaky": {square.column: square.cell.flaky for square in squares if square.cell.flaky},
+    }
+    return {name: value for name, value in facts.items() if value not in ("", [], {})}
+
+
+def _tags(row: GridRow) -> list[str]:
+    return [one_line(tag, NAME) for tag in row.scenario.tags] if row.scenario else []
+
+
+def _searched_text(square: Square) -> str | None:
+    """Return what a cell can be found by besides its name."""
+    cell = square.cell
+    if cell.outcome is Outcome.PASS and not square.is_unexpected:
+        return None
+    return ": ".join(filter(None, (cell.what, cell.message))) or cell.reason
+
+
+def _flags(square: Square, is_changed: bool) -> dict[str, bool]:
+    cell = square.cell
+    values = (square.is_unexpected, is_changed, bool(cell.flaky), cell.is_doubted, square.turns)
+    return dict(zip(_FLAGS, values, strict=True))
 
 
 def _notices(result: Result) -> list[str]:

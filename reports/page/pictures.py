@@ -1,4 +1,7 @@
-"""The geometry of a page's pictures: numbers in, coordinates out; the template draws them."""
+"""The geometry of a page's pictures: numbers in, coordinates out; the template draws them.
+
+Each picture is a mapping of the names that the template uses. Coordinates are in units of a picture WIDTH wide.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,14 @@ from reports.bisection_text import answer_lines, cost, heading, short, word
 from reports.shown_text import is_link, one_line, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from matrix.bisect.bisection import Bisection, Probe
+    from matrix.bisect.bisection import Bisection
     from matrix.bisect.strategy.evidence import SearchVerdict
     from matrix.compare.nights import Night
     from reports.page.grid import Grid
+
+    Picture = Mapping[str, object]
 
 WIDTH = 960  # of all pictures, in units of their own
 STEP = 26  # height of one probe
@@ -56,33 +61,20 @@ class VersionLine:
     is_ordered: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BisectionPicture:
-    """A bisection on a page."""
-
-    heading: str
-    lines: list[str]
-    commits: list[tuple[str, str]]  # title and link
-    line: VersionLine
-    command: str
-
-
-def bisection_picture(bisection: Bisection) -> BisectionPicture:
+def bisection_picture(bisection: Bisection) -> Picture:
     """Return a search as a page shows it."""
     answer = [line.strip() for line in answer_lines(bisection)]
-    return BisectionPicture(
-        heading=heading(bisection),
-        lines=[
-            *(line for line in answer if not line.startswith("commits: ")), *bisection.reasons, cost(bisection),
-        ],
-        commits=[
+    return {
+        "heading": heading(bisection),
+        "lines": [*(line for line in answer if not line.startswith("commits: ")), *bisection.reasons, cost(bisection)],
+        "commits": [
             (f"commits between {boundary.from_} and {boundary.to}", boundary.commits)
             for boundary in bisection.boundaries
             if boundary.commits and is_link(boundary.commits)
         ],
-        line=version_line(bisection),
-        command=bisection.command,
-    )  # fmt: skip
+        "line": version_line(bisection),
+        "command": bisection.command,
+    }
 
 
 def version_line(bisection: Bisection) -> VersionLine:
@@ -110,6 +102,7 @@ def version_line(bisection: Bisection) -> VersionLine:
     numbered = 0
     for probe in probes:
         verdicts.append((positions[probe.value], probe.verdict))
+        title = (f"{probe.value} {probe.title}".strip(), word(probe), probe.signature, probe.message)
         is_new = probe.value in order
         numbered += is_new
         bracket = _bracket(verdicts, ends[0], bisection) if ends and is_ordered else None
@@ -118,7 +111,7 @@ def version_line(bisection: Bisection) -> VersionLine:
                 number=numbered if is_new else None,
                 value=one_line(short(bisection, probe.value), 34),
                 word=word(probe),
-                title=one_line(_probe_title(probe), 200),
+                title=one_line(": ".join(filter(None, title)), 200),
                 outcome=probe.outcome,
                 x=x_of(positions[probe.value]),
                 y=36 + STEP * len(steps),
@@ -141,11 +134,6 @@ def version_line(bisection: Bisection) -> VersionLine:
     )
 
 
-def _probe_title(probe: Probe) -> str:
-    parts = (f"{probe.value} {probe.title}".strip(), word(probe), probe.signature, probe.message)
-    return ": ".join(part for part in parts if part)
-
-
 def _bracket(
     verdicts: Sequence[tuple[int, SearchVerdict]], ends: tuple[int, int], bisection: Bisection
 ) -> tuple[int, int] | None:
@@ -156,32 +144,11 @@ def _bracket(
     return (max(low), min(high)) if low and high else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """How long the cells of one environment took."""
+def times(grid: Grid) -> Picture | None:
+    """Return how long the cells took that ran, by environment; None where nothing ran.
 
-    label: str
-    x: float
-    width: float
-    low: float  # quartiles
-    middle: float
-    high: float
-    median: str  # in words
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """The picture of seconds per cell, on a logarithmic scale; each outcome is one path of dots."""
-
-    height: int
-    base: int
-    strips: tuple[Strip, ...]
-    paths: tuple[tuple[Outcome, str], ...]
-    lines: tuple[tuple[float, str], ...]  # of the scale
-
-
-def times(grid: Grid) -> Times | None:
-    """Return how long the cells took that ran, by environment; None where nothing ran."""
+    The scale is logarithmic. An environment is a box of quartiles, and each outcome is one path of dots.
+    """
     columns: list[list[tuple[float, Outcome]]] = [[] for _ in grid.columns]
     for _, square in grid.squares:
         if square.cell.attempts:
@@ -208,27 +175,25 @@ def times(grid: Grid) -> Times | None:
         ordered = sorted(seconds for seconds, _ in ran)
         quartiles = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.25, 0.5, 0.75)]
         strips.append(
-            Strip(
-                label=f"{plain(column.environment.torch)} {column.title}".strip(),
-                x=round(x, 1),
-                width=round(spread, 1),
-                low=y_of(quartiles[0]),
-                middle=y_of(quartiles[1]),
-                high=y_of(quartiles[2]),
-                median=f"{quartiles[1]:.1f} s",
-            )
+            {
+                "label": f"{plain(column.environment.torch)} {column.title}".strip(),
+                "x": round(x, 1),
+                "width": round(spread, 1),
+                **dict(zip(("low", "middle", "high"), map(y_of, quartiles), strict=True)),
+                "median": f"{quartiles[1]:.1f} s",
+            }
         )
         for number, (seconds, outcome) in enumerate(ran):
             # a fixed pattern instead of chance, so that a page is the same however often it is made
             shift = ((number * 0.618034) % 1 - 0.5) * spread
             dots.setdefault(outcome, []).append(f"M{x + shift:.1f} {y_of(seconds)}h0")
-    return Times(
-        height=base + 20 + (14 if len(grid.columns) <= 16 else 0),
-        base=base,
-        strips=tuple(strips),
-        paths=tuple((outcome, "".join(dots[outcome])) for outcome in Outcome if outcome in dots),
-        lines=tuple((y_of(seconds), f"{seconds:g} s") for seconds in scale),
-    )
+    return {
+        "height": base + 20 + (14 if len(grid.columns) <= 16 else 0),
+        "base": base,
+        "strips": strips,
+        "paths": [(outcome, "".join(dots[outcome])) for outcome in Outcome if outcome in dots],
+        "lines": [(y_of(seconds), f"{seconds:g} s") for seconds in scale],  # of the scale
+    }
 
 
 def _scale(shortest: float, longest: float) -> list[float]:
@@ -240,35 +205,8 @@ def _scale(shortest: float, longest: float) -> list[float]:
     return steps[first : last + 1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One night."""
-
-    x: float
-    width: float
-    hang_y: float
-    hang_height: float
-    red_y: float
-    red_height: float
-    hangs: int
-    red: int  # that do not hang
-    cells: int
-    day: str
-    has_label: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NightBars:
-    """The picture of hangs, and of other red cells, from run to run."""
-
-    base: int
-    bars: tuple[Bar, ...]
-    top: int  # count at the top of the scale
-    left_out: int
-
-
-def hangs_over_nights(nights: Sequence[Night]) -> NightBars | None:
-    """Return how many cells hung in each run; None where there is one run only."""
+def hangs_over_nights(nights: Sequence[Night]) -> Picture | None:
+    """Return how many cells hung in each run, and how many were red otherwise; None where there is one run only."""
     shown = nights[-NIGHTS:]
     if len(shown) < 2:
         return None
@@ -283,18 +221,18 @@ def hangs_over_nights(nights: Sequence[Night]) -> NightBars | None:
         hang_height = (base - top_y) * hangs[index] / top
         red_height = (base - top_y) * (red[index] - hangs[index]) / top
         bars.append(
-            Bar(
-                x=round(left + width * index + width * 0.15, 1),
-                width=round(width * 0.7, 1),
-                hang_y=round(base - hang_height, 1),
-                hang_height=round(hang_height, 1),
-                red_y=round(base - hang_height - red_height, 1),
-                red_height=round(red_height, 1),
-                hangs=hangs[index],
-                red=red[index] - hangs[index],
-                cells=night.cells,
-                day=one_line(night.run.started[:10], 10),
-                has_label=(len(shown) - 1 - index) % every == 0,
-            )
+            {
+                "x": round(left + width * index + width * 0.15, 1),
+                "width": round(width * 0.7, 1),
+                "hang_y": round(base - hang_height, 1),
+                "hang_height": round(hang_height, 1),
+                "red_y": round(base - hang_height - red_height, 1),
+                "red_height": round(red_height, 1),
+                "hangs": hangs[index],
+                "red": red[index] - hangs[index],
+                "cells": night.cells,
+                "day": one_line(night.run.started[:10], 10),
+                "has_label": (len(shown) - 1 - index) % every == 0,
+            }
         )
-    return NightBars(base=base, bars=tuple(bars), top=top, left_out=len(nights) - len(shown))
+    return {"base": base, "bars": bars, "top": top, "left_out": len(nights) - len(shown)}

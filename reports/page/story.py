@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -12,9 +11,9 @@ from matrix.compare.comparison import ChangeKind
 from matrix.explain.explanation import verb
 from matrix.model import Diagnosis, Outcome
 from reports import cell_text
-from reports.comparison_text import alike, changes_words, side_of
 from reports.page.grid import NAME, WHAT
 from reports.shown_text import is_link, one_line
+from reports.stored_run_text import WORSE, alike, changes_words, side_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from matrix.compare.comparison import CellChange, Comparison
     from matrix.model import Environment, Result
     from reports.cell_text import Called
+    from reports.formats import RunFacts
     from reports.page.grid import Grid, GridRow, Square
-    from reports.run_facts import RunFacts
 
     Changes = Mapping[tuple[str, str], CellChange]  # by name and label
 
@@ -31,7 +30,6 @@ NAMED = 12  # cells of one list that are linked; more are counted
 HANGS_SHOWN = 8  # groups of hangs
 ADVISED = 5  # cells whose commands stand on top; those of the others are in their details
 
-WORSE = {ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT}
 TITLES = {  # of the changes that are listed, the worst first: singular, plural
     ChangeKind.REGRESSION: (
         "regression: passed before, and does not now",
@@ -92,8 +90,7 @@ def changed(grid: Grid, comparison: Comparison) -> list[Group]:
     positions = {grid.key_of(square): (row, square) for row, square in grid.squares}
     groups = []
     for kind, titles in TITLES.items():
-        changes = comparison.of(kind)
-        if changes:
+        if changes := comparison.of(kind):
             links = tuple(_change_link(change, positions, grid) for change in changes[:NAMED])
             title = f"{len(changes)} {titles[len(changes) > 1]}"
             groups.append(Group(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
@@ -103,27 +100,20 @@ def changed(grid: Grid, comparison: Comparison) -> list[Group]:
 def _change_link(change: CellChange, positions: Mapping[tuple[str, str], tuple[GridRow, Square]], grid: Grid) -> Link:
     label = side_of(change).environment
     old = change.old.outcome if change.old else "unknown"
-    notes = [f"{old} → {change.new.outcome if change.new else 'gone'}"]
-    notes += ["the script changed, too"] if change.script_changed else []
-    notes += [change.why] if change.why else []
-    note = "; ".join(notes)
+    became = f"{old} → {change.new.outcome if change.new else 'gone'}"
+    script = "the script changed, too" if change.script_changed else ""
+    note = "; ".join(filter(None, (became, script, change.why)))
     if (change.name, label) in positions:
         return link_to(grid, *positions[change.name, label], note)
     return Link(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
-
-
-def rest_of(comparison: Comparison) -> str:
-    """Return in words how many cells are of the kinds that `changed` leaves out."""
-    counts = Counter(change.change for change in comparison.cells)
-    return ", ".join(f"{counts[kind]} {kind}" for kind in ChangeKind if kind not in TITLES and counts[kind])
 
 
 def environment_changes(comparison: Comparison) -> list[Group]:
     """Return which environments are not what they were, those that changed alike together."""
     groups = []
     for group in alike(comparison.environments):
-        commits = group[0].commits
-        href = commits if commits and is_link(commits) else ""
+        commits = group[0].commits or ""
+        href = commits if is_link(commits) else ""
         links = tuple(Link(name=one_line(change.new, NAME), label="", href=href) for change in group[:NAMED])
         title = one_line(changes_words(group[0]), 4 * WHAT)
         groups.append(Group(title=title, links=links, count=len(group)))
@@ -135,13 +125,14 @@ def hanging(grid: Grid) -> list[Group]:
     stages: dict[str, list[tuple[GridRow, Square]]] = {}
     for row, square in grid.squares:
         if square.cell.outcome is Outcome.HANG:
-            stages.setdefault(_NUMBER.sub("N", _stage(square)), []).append((row, square))
+            stages.setdefault(_NUMBER.sub("N", _stage_and_summary(square)[0]), []).append((row, square))
     groups = []
     for pairs in stages.values():
-        stage, unexpected = _stage(pairs[0][1]), sum(square.is_unexpected for _, square in pairs)
+        stage, summary = _stage_and_summary(pairs[0][1])
+        unexpected = sum(square.is_unexpected for _, square in pairs)
         group = Group(
             title=one_line(stage, WHAT),
-            more=one_line(_hang_summary(pairs[0][1]).removeprefix(stage).removeprefix("; "), WHAT),
+            more=one_line(summary.removeprefix(stage).removeprefix("; "), WHAT),
             links=tuple(link_to(grid, row, square) for row, square in pairs[:NAMED]),
             count=len(pairs),
             kind="unexpected" if unexpected else "",
@@ -151,19 +142,12 @@ def hanging(grid: Grid) -> list[Group]:
     return [group for _, group in sorted(groups, key=lambda pair: (pair[0], -pair[1].count))]
 
 
-def _hang_summary(square: Square) -> str:
-    """Return where a hung cell is stuck and who waits for whom, in a sentence."""
-    return _diagnosis(square).summary or square.cell.what or "no stacks were taken"
-
-
-def _stage(square: Square) -> str:
-    """Return where a hung cell is stuck."""
-    return _diagnosis(square).place or _hang_summary(square)
-
-
-def _diagnosis(square: Square) -> Diagnosis:
+def _stage_and_summary(square: Square) -> tuple[str, str]:
+    """Return where a hung cell is stuck; the same in a sentence, with who waits for whom."""
     attempt = cell_text.telling_attempt(square.cell)
-    return (attempt.diagnosis if attempt else None) or Diagnosis()
+    diagnosis = (attempt.diagnosis if attempt else None) or Diagnosis()
+    summary = diagnosis.summary or square.cell.what or "no stacks were taken"
+    return diagnosis.place or summary, summary
 
 
 def advice(grid: Grid, facts: RunFacts, changes: Changes, called: Called) -> tuple[list[Advice], int]:
@@ -206,8 +190,8 @@ def _advice(
         search = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
     commands += [("find what changed it", search)] if search else []
     commands.append(("ask why", cell_text.explain(cell, called("explain"))))
-    is_hang = cell.outcome is Outcome.HANG
-    what = _hang_summary(square) if is_hang else ": ".join(filter(None, (cell.what, cell.message)))
+    what = ": ".join(filter(None, (cell.what, cell.message)))
+    what = _stage_and_summary(square)[1] if cell.outcome is Outcome.HANG else what
     return Advice(
         link=link,
         what=one_line(what or cell.reason or verb(cell.outcome), WHAT),
@@ -233,10 +217,9 @@ def _before(environment: Environment, change: CellChange, facts: RunFacts) -> En
 
 def incomplete(result: Result) -> str:
     """Return why cells are missing, if they are."""
-    run = result.run
+    run, missing = result.run, result.run.planned - len(result.cells)
     if result.is_complete:
         return ""
     why = "it was interrupted" if run.interrupted else "" if run.ended else "it has not come to its end"
-    missing = run.planned - len(result.cells)
     how_many = f"{missing} of {run.planned} planned cells are missing" if missing > 0 else "cells may be missing"
     return ": ".join(filter(None, (why, how_many)))

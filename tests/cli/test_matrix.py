@@ -48,6 +48,7 @@ def test_second_run_costs_no_install_and_no_attempt(user: User, wheels: Path) ->
     assert "2 of 2 cells known from earlier runs" in again.stdout
     assert again.returncode == first.returncode == 1
     assert "repro.py    FAIL!    pass" in again.stdout
+    assert again.stdout.splitlines()[-2] == "2 cells, 1 not as expected; nothing hangs that should not"
 
 
 def test_list_runs_nothing_and_shows_what_is_known(user: User) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pyspy, pystack
-from matrix.diagnosis.dispatch import operator_table
-from matrix.diagnosis.dispatch.operator_table import Table
+from matrix.diagnosis.collectors import stack_tools
+from matrix.diagnosis.dispatch import call_path
+from matrix.diagnosis.dispatch.call_path import Table
 from matrix.diagnosis.stacks import Process, Thread
 from tests.diagnosis import pyspy_text
 
@@ -21,14 +21,14 @@ VERSION = "2.11.0"
 
 Parser = Callable[[str], tuple[Process, ...]]
 PARSERS: dict[str, Parser] = {
-    "pyspy.json": pyspy.parse,
-    "pyspy-native.json": pyspy.parse,
+    "pyspy.json": stack_tools.parse_pyspy,
+    "pyspy-native.json": stack_tools.parse_pyspy,
     "pyspy-native.txt": pyspy_text.parse,
-    "pystack.txt": pystack.parse,
-    "pystack-native.txt": pystack.parse,
-    "gdb.txt": gdb.parse,
-    "faulthandler.txt": faulthandler_text.parse,
-    "proc.txt": kernel_text.parse,
+    "pystack.txt": stack_tools.parse_pystack,
+    "pystack-native.txt": stack_tools.parse_pystack,
+    "gdb.txt": stack_tools.parse_gdb,
+    "faulthandler.txt": stack_tools.parse_faulthandler,
+    "proc.txt": stack_tools.parse_kernel,
 }
 
 
@@ -51,7 +51,7 @@ def picture(name: str, *collectors: str) -> tuple[Process, ...]:
 
 def table(version: str = VERSION) -> Table:
     """Return how a release dispatches aten::mm."""
-    return operator_table.parse((SAMPLES / f"table.aten_mm.{version}.txt").read_text(), "aten::mm")
+    return call_path.parse_table((SAMPLES / f"table.aten_mm.{version}.txt").read_text(), "aten::mm")
 
 
 def thread(processes: tuple[Process, ...], tid: int) -> Thread:

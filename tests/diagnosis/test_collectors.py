@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.collectors import faulthandler_text, gdb, kernel_text, pyspy, pystack
+from matrix.diagnosis.collectors import stack_tools
 from matrix.diagnosis.stacks import Language, Process
 from matrix.model import ThreadWait
 from tests.diagnosis import pyspy_text
@@ -45,14 +45,14 @@ def test_every_sample_parses(path: Path) -> None:
     assert not any(frame.function.startswith("0x") for frame in frames)
 
 
-@pytest.mark.parametrize("parser", [*PARSERS.values(), pyspy.parse], ids=lambda parser: parser.__module__)
+@pytest.mark.parametrize("parser", [*PARSERS.values(), stack_tools.parse_pyspy], ids=lambda parser: parser.__name__)
 @given(text=st.one_of(st.text(max_size=200), st.lists(st.sampled_from(HEADERS), max_size=8).map("\n".join)))
 def test_no_text_is_too_strange(parser: Parser, text: str) -> None:
     """Whatever a collector writes, also half of it or none, is read as far as it goes and never raises."""
     assert all(isinstance(process, Process) for process in parser(text))
 
 
-@pytest.mark.parametrize("parser", PARSERS.values(), ids=lambda parser: parser.__module__)
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=lambda parser: parser.__name__)
 def test_nothing_is_nothing(parser: Parser) -> None:
     """A failed collector's empty output, or its error message, is no process."""
     assert parser("") == ()
@@ -101,7 +101,7 @@ def test_pystack_source_of_several_lines() -> None:
         '    (Python) File "a.py", line 1, in f\n        g(\n            "(C) x",\n        )\n'
         '    (Python) File "a.py", line 9, in g\n        return 1\n'
     )
-    (process,) = pystack.parse(text)
+    (process,) = stack_tools.parse_pystack(text)
     assert [frame.words for frame in process.threads[0].frames] == ["g (a.py:9)", "f (a.py:1)"]
     assert process.threads[0].name == "a (b)"
 
@@ -119,7 +119,7 @@ def test_gdb_names_who_is_joined() -> None:
 def test_gdb_arguments_with_parentheses() -> None:
     """An unbalanced parenthesis within a string argument does not hide the function."""
     text = 'Thread 1 (LWP 5 "a"):\n#0  0x1 in f (name=0x2 "x) y") at a.c:3\n#1  <signal handler called>\n'
-    (process,) = gdb.parse(text)
+    (process,) = stack_tools.parse_gdb(text)
     assert process.threads[0].frames[0].function == "f"
 
 
@@ -127,7 +127,9 @@ def test_faulthandler_last_dump_of_each_thread_counts() -> None:
     """Around and between dumps a program writes what it likes; the last stack of each thread is taken."""
     first = 'Thread 0x1 [worker] (most recent call first):\n  File "a.py", line 1 in f\n\nsome warning\n'
     last = 'Current thread 0x1 (most recent call first):\n  File "a.py", line ??? in g\n  ...\nmore words\n'
-    (process,) = faulthandler_text.parse("noise\n" + first + last + '  File "b.py", line 2 in not_a_frame\n', pid=9)
+    (process,) = stack_tools.parse_faulthandler(
+        "noise\n" + first + last + '  File "b.py", line 2 in not_a_frame\n', pid=9
+    )
     assert [[frame.words for frame in member.frames] for member in process.threads] == [["g (a.py)"]]
     assert process.threads[0].frames[0].language is Language.PYTHON
 
@@ -147,7 +149,7 @@ def test_stall_rows() -> None:
         ThreadWait(pid=1, tid=1, name="python", state="S", wait="child", detail="pid 7"),
         ThreadWait(tid=3),
     ]
-    (process,) = kernel_text.from_stall(rows)
+    (process,) = stack_tools.from_stall(rows)
     assert [(member.tid, member.wants_gil) for member in process.threads] == [(2, True), (1, None)]
 
 

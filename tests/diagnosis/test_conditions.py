@@ -133,8 +133,8 @@ def test_conditions_may_be_asked_of_some_variants() -> None:
     """A condition that names a variant is asked of no other."""
     always, of_mm = Condition(op="aten::add"), Condition(op="aten::mm", variant={"op": "mm"})
     scenario = Scenario.model_validate({"name": "s", "path": "s.py", "source_hash": "", "conditions": (always, of_mm)})
-    assert conditions.declared(scenario, {"op": "mm", "gil": "held"}) == (always, of_mm)
-    assert conditions.declared(scenario, {"op": "add", "gil": "held"}) == (always,)
+    assert scenario.declared({"op": "mm", "gil": "held"}) == (always, of_mm)
+    assert scenario.declared({"op": "add", "gil": "held"}) == (always,)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.dispatch import debug_prints
-from matrix.diagnosis.dispatch.call_path import Place, Stage, Status
-from matrix.diagnosis.dispatch.operator_table import KernelKind
+from matrix.diagnosis.dispatch.call_path import KernelKind, Place, Stage, Status
+from matrix.diagnosis.dispatch.written_calls import prints_place
 from tests.diagnosis.pictures import table
 
 META = "DispatchKeySet(Meta, ADInplaceOrView, AutogradMeta)"
@@ -49,7 +48,7 @@ LINES = [line for line, _ in TRANSCRIPT]
 def cut(lines: int, *, tables: bool = False, before: str = "") -> Place:
     """Return the place of a transcript that ends after so many lines."""
     text = before + "\n".join(LINES[:lines])
-    place = debug_prints.place_of(text, {"aten::mm": table()} if tables else None)
+    place = prints_place(text, {"aten::mm": table()} if tables else None)
     assert place is not None
     return place
 
@@ -92,7 +91,7 @@ def test_what_the_last_print_means(line: str, meaning: str) -> None:
 
 def test_after_the_call_of_the_functor() -> None:
     """After the boxed functor's call the environment's table says why no meta print came: the kernel is Python's."""
-    place = debug_prints.place_of("\n".join(LINES[:21]) + "\nCalling functor operator()", {"aten::mm": table()})
+    place = prints_place("\n".join(LINES[:21]) + "\nCalling functor operator()", {"aten::mm": table()})
     assert place is not None
     assert place.words == "boxed kernel, Python-registered Meta kernel of aten::mm"
     assert (place.boxed, place.kernel, place.key) == (True, KernelKind.PYTHON, "Meta")
@@ -106,7 +105,7 @@ def test_after_the_call_of_the_functor() -> None:
 
 def test_a_missing_print_in_the_middle_is_named() -> None:
     """A print that was skipped, though later ones came, is among the missing."""
-    place = debug_prints.place_of("\n".join(LINES[:8] + LINES[9:13]))
+    place = prints_place("\n".join(LINES[:8] + LINES[9:13]))
     assert place is not None
     assert place.stage is Stage.AUTOGRAD
     assert place.missing[-1] == "[DEBUG OperatorEntry::lookup] dispatch table index="
@@ -116,7 +115,7 @@ def test_without_autograd_its_prints_are_not_missed() -> None:
     """A key set without an autograd key leads to one lookup only."""
     keys = "DispatchKeySet(Meta)"
     lines = [LINES[3], f"[DEBUG Dispatcher::call] dispatchKeySet={keys}", LINES[5], *LINES[13:18]]
-    place = debug_prints.place_of("\n".join(lines))
+    place = prints_place("\n".join(lines))
     assert place is not None
     assert place.keys == ("Meta",)
     assert not any("Autograd" in name for name in place.missing)
@@ -125,5 +124,5 @@ def test_without_autograd_its_prints_are_not_missed() -> None:
 @given(st.lists(st.sampled_from([*LINES, "something else", "[DEBUG", "[DEBUG x] op="]), max_size=40))
 def test_any_order_gives_some_place(lines: list[str]) -> None:
     """Prints of several threads may come in any order: some place is found where any print is, and nothing raises."""
-    place = debug_prints.place_of("\n".join(lines))
+    place = prints_place("\n".join(lines))
     assert (place is None) <= (not any(line in LINES for line in lines))

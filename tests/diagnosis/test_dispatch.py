@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.dispatch import dispatch_frames, dispatch_trace, operator_table
-from matrix.diagnosis.dispatch.call_path import Caller, Place, Stage, Status, expected, path
-from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
+from matrix.diagnosis.dispatch import call_path, dispatch_frames
+from matrix.diagnosis.dispatch.call_path import Caller, KernelKind, Place, Stage, Status, Table, expected, path
+from matrix.diagnosis.dispatch.written_calls import trace_place
 from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import SAMPLES, files, parse, picture, table, thread
 
@@ -194,7 +194,7 @@ def test_trace_cut_at_every_line() -> None:
     lines = TRACE.splitlines()
     found = []
     for end in range(1, len(lines) + 1):
-        place = dispatch_trace.place_of(dispatch_trace.parse("\n".join(lines[:end])), TABLES)
+        place = trace_place("\n".join(lines[:end]), TABLES)
         assert place is not None
         found.append((place.operator, place.key, place.stage, place.enclosing))
     assert found == wanted
@@ -202,7 +202,7 @@ def test_trace_cut_at_every_line() -> None:
 
 def test_trace_speaks_the_language_of_frames() -> None:
     """The trace of the same hang leads to the same kernel as its frames, without the wait that it cannot see."""
-    place = dispatch_trace.place_of(dispatch_trace.parse("noise\n" + TRACE), TABLES)
+    place = trace_place("noise\n" + TRACE, TABLES)
     assert place is not None
     assert place.words == "boxed kernel, Python-registered Meta kernel of aten::mm"
     assert statuses(place)[Stage.BACKEND] is Status.STUCK
@@ -212,10 +212,10 @@ def test_trace_speaks_the_language_of_frames() -> None:
 
 def test_boxed_trace_and_no_trace() -> None:
     """The boxed twins are read; a release wheel's silence is no place."""
-    place = dispatch_trace.place_of(dispatch_trace.parse("[callBoxed] op=[my::op], key=[CPU]\n"))
+    place = trace_place("[callBoxed] op=[my::op], key=[CPU]\n")
     assert place is not None
     assert (place.boxed, place.operator) == (True, "my::op")
-    assert dispatch_trace.place_of(dispatch_trace.parse("")) is None
+    assert trace_place("") is None
 
 
 def test_table_rows() -> None:
@@ -245,27 +245,27 @@ def test_registered_from_python_in_an_old_release() -> None:
 
 def test_compare_tables() -> None:
     """Only kernels that differ are named; lines, folders and shards of generated sources are not a difference."""
-    first = operator_table.parse(
+    first = call_path.parse_table(
         "Meta: registered at ENV/torch/_meta_registrations.py:53 [kernel]\n"
         "CPU: registered at /a/RegisterCPU_0.cpp:3 [kernel]\n"
     )
-    second = operator_table.parse(
+    second = call_path.parse_table(
         "Meta: registered at /b/RegisterMeta_0.cpp:9424 [kernel]\nCPU: registered at /b/RegisterCPU_4.cpp:8 [kernel]\n"
     )
-    differences = operator_table.compare_tables(first, second)
+    differences = call_path.compare_tables(first, second)
     assert [difference.key for difference in differences] == ["Meta"]
-    assert list(operator_table.difference_lines(differences)) == [
+    assert list(call_path.difference_lines(differences)) == [
         "Meta:",
         "    Python, boxed, _meta_registrations.py:53 [kernel]",
         "    C++, RegisterMeta_0.cpp:9424 [kernel]",
     ]
-    assert operator_table.compare_tables(first, first) == ()
+    assert call_path.compare_tables(first, first) == ()
 
 
 def test_compare_real_releases() -> None:
     """Between 2.11.0 and 2.15.0 one key of aten::mm changed; 2.1.2 had no kernel for a backend that came later."""
-    assert [difference.key for difference in operator_table.compare_tables(table(), table("2.15.0"))] == ["Named"]
-    older = {difference.key: difference for difference in operator_table.compare_tables(table("2.1.2"), table())}
+    assert [difference.key for difference in call_path.compare_tables(table(), table("2.15.0"))] == ["Named"]
+    older = {difference.key: difference for difference in call_path.compare_tables(table("2.1.2"), table())}
     assert older["AutogradMAIA"].first is None
     assert "Meta" not in older
 

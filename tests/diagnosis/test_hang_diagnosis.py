@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import kernel_text
+from matrix.diagnosis.collectors import stack_tools
 from matrix.diagnosis.dispatch.call_path import Stage
 from matrix.diagnosis.hang.causes import HangKind
 from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
-from matrix.diagnosis.hang.wording import diagnosis_lines
+from matrix.diagnosis.hang.stack_folder import diagnosis_lines
 from matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, native, python
 from matrix.model import ThreadWait, Waiting
 from tests.diagnosis.pictures import picture, table
@@ -201,11 +201,11 @@ def test_stall_rows_alone() -> None:
         ThreadWait(pid=1, tid=1, name="python", state="S", wait="futex", detail="0x7f"),
         ThreadWait(pid=1, tid=2, name="python", state="S", wait="gil"),
     ]
-    assert diagnose(kernel_text.from_stall(rows)).kind is HangKind.GIL_CYCLE
+    assert diagnose(stack_tools.from_stall(rows)).kind is HangKind.GIL_CYCLE
     pipe = [ThreadWait(pid=1, tid=1, name="python", state="S", wait="pipe", detail="read of fd 3")]
-    assert diagnose(kernel_text.from_stall(pipe)).kind is HangKind.PIPE
+    assert diagnose(stack_tools.from_stall(pipe)).kind is HangKind.PIPE
     third = ThreadWait(pid=1, tid=3, name="python", state="S", wait="futex", detail="0x8")
-    assert diagnose(kernel_text.from_stall([*rows, third])).kind is HangKind.UNKNOWN
+    assert diagnose(stack_tools.from_stall([*rows, third])).kind is HangKind.UNKNOWN
 
 
 def test_stall_rows_complete_stacks() -> None:
@@ -216,7 +216,7 @@ def test_stall_rows_complete_stacks() -> None:
     ]
     alone = picture("ctypes_join", "pyspy.json")
     assert diagnose(alone).kind is HangKind.UNKNOWN
-    assert diagnose(stacks.merge(alone, kernel_text.from_stall(rows))).kind is HangKind.GIL_CYCLE
+    assert diagnose(stacks.merge(alone, stack_tools.from_stall(rows))).kind is HangKind.GIL_CYCLE
 
 
 def test_slow_compile_in_python_and_in_a_compiler() -> None:

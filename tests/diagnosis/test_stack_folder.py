@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from matrix.diagnosis.dispatch import operator_table
+from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.hang.hang_diagnosis import signature_frames
 from matrix.diagnosis.stacks import Thread, native, python
@@ -73,7 +73,7 @@ def test_what_the_probe_keeps_of_a_table_tells_the_same(version: str) -> None:
     assert len(kept) < 1500
     for device in ("CPU", "CUDA", "Meta"):
         keys = (device, "ADInplaceOrView", f"Autograd{device}")
-        rows = [operator_table.parse(dump, "aten::mm").called(keys) for dump in (text, kept)]
+        rows = [call_path.parse_table(dump, "aten::mm").called(keys) for dump in (text, kept)]
         assert [row.words for row in rows[0]] == [row.words for row in rows[1]]
 
 

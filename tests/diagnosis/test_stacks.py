@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import faulthandler_text
+from matrix.diagnosis.collectors.stack_tools import parse_faulthandler
 from matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
 from tests.diagnosis.pictures import picture, thread
 
@@ -27,7 +27,7 @@ def test_merge_by_pthread_and_main() -> None:
     assert [len(process.threads) for process in found] == [3]
     kernel = Process(pid=5, threads=(Thread(tid=5, state="S"), Thread(tid=6, state="S")))
     text = 'Current thread 0x1 (most recent call first):\n  File "a.py", line 3 in <module>\n'
-    (merged,) = stacks.merge([kernel], faulthandler_text.parse(text))
+    (merged,) = stacks.merge([kernel], parse_faulthandler(text))
     assert [(member.tid, len(member.frames)) for member in merged.threads] == [(5, 1), (6, 0)]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.verdict import combine, judge
-from matrix.model import Attempt, Outcome, StoppedBy
+from matrix.diagnosis.verdict import judge
+from matrix.model import Attempt, Outcome, StoppedBy, combine
 from matrix.process.supervision import Ending
 
 MEMORY = 1000

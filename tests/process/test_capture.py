@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.diagnosis.collectors import faulthandler_text, kernel_text
+from matrix.diagnosis.collectors.stack_tools import parse_faulthandler, parse_kernel
 from matrix.diagnosis.hang import stack_folder
 from matrix.environments.inside.startup import FOLDER, sitecustomize
 from matrix.process.evidence import capture, sampler
@@ -95,12 +95,12 @@ def test_kind_of_a_real_hang(endings: dict[str, tuple[Ending, Path]], name: str)
 def test_every_process_is_asked_in_every_way(endings: dict[str, tuple[Ending, Path]]) -> None:
     """Parent and child each have their raw stacks of each collector, and the child its own faulthandler file."""
     _, folder = endings["stuck_thread_of_child"]
-    pids = [process.pid for process in kernel_text.parse((folder / "kernel.txt").read_text())]
+    pids = [process.pid for process in parse_kernel((folder / "kernel.txt").read_text())]
     assert len(pids) == 2
     suffixes = ("faulthandler.txt", "pyspy.json", "pystack.txt")
     wanted = {f"{pid}.{suffix}" for pid in pids for suffix in suffixes} | {"kernel.txt"}
     assert {path.name for path in folder.iterdir()} - {stack_folder.READABLE} == wanted
-    parent, child = (faulthandler_text.parse((folder / f"{pid}.faulthandler.txt").read_text()) for pid in pids)
+    parent, child = (parse_faulthandler((folder / f"{pid}.faulthandler.txt").read_text()) for pid in pids)
     assert [len(process.threads) for process in (*parent, *child)] == [1, 2]
 
 
@@ -199,7 +199,7 @@ def test_other_programs_are_not_sent_the_signal(tmp_path: Path) -> None:
 
 def test_kernel_lines_are_read_back() -> None:
     """What is written of this process names its parent and all its threads, as the parser reads it."""
-    (process,) = kernel_text.parse("\n".join(sampler.kernel_lines([os.getpid()])))
+    (process,) = parse_kernel("\n".join(sampler.kernel_lines([os.getpid()])))
     assert (process.pid, process.parent) == (os.getpid(), os.getppid())
     assert os.getpid() in {thread.tid for thread in process.threads}
 

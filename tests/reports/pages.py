@@ -27,8 +27,8 @@ from matrix.model import (
 )
 from matrix.records import stored_runs
 from matrix.records.stored_runs import StoredRun
+from reports.formats import RunFacts
 from reports.page.html import page
-from reports.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

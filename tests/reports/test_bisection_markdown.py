@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from matrix.model import Attempt, Cell, Diagnosis, Outcome, StoppedBy
-from reports.bisection_markdown import bisection_markdown
+from reports.bisection_text import bisection_markdown
 from tests.reports import reading
 from tests.reports.test_bisection_text import bisection, boundary, probe
 from tests.reports.test_markdown import HOSTILE

@@ -10,14 +10,13 @@ import typer
 from typer.testing import CliRunner
 
 from matrix.model import Outcome
-from reports.formats import FORMATS, ReportFormat
+from reports.formats import FORMATS, ReportFormat, RunFacts
 from tests import results
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from reports.cell_text import Called
-    from reports.run_facts import RunFacts
 
 report = importlib.import_module("matrix.cli.runs")
 

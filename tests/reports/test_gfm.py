@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reports.gfm import code_span, escaped, fenced, table
-from reports.shown_text import cleaned, cleaned_line
+from reports.shown_text import cleaned, cleaned_line, code_span, escaped, fenced, markdown_table
 from tests.reports import reading
 
 WORDS = [
@@ -85,7 +84,7 @@ def test_a_code_span_is_one(text: str) -> None:
 @given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), min_size=1, max_size=4))
 def test_a_table_is_one(rows: list[tuple[str, str, str]]) -> None:
     """No text opens or ends a cell; only between a backslash and a pipe a blank is added."""
-    lines = table(
+    lines = markdown_table(
         ["a", "b", "c"], [[code_span(first), escaped(other), code_span(third)] for first, other, third in rows]
     )
     (found,) = reading.tables("\n".join(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.sections import NOTE, Interest, Piece, Section, fitted, size_of
+from reports.markdown import NOTE, Interest, Piece, Section, fitted, size_of
 
 PIECES = st.builds(
     Piece, interest=st.sampled_from(Interest), lines=st.lists(st.text("aé\U0001f525"), min_size=1).map(tuple)

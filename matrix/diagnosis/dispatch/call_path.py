@@ -1,19 +1,146 @@
-"""The dispatcher's call path: one vocabulary for where a call is, for every kind of evidence.
+"""The dispatcher's call path: one vocabulary for where a call is, and the table that says where it should go.
 
-The evidence is native frames (`dispatch_frames`), TORCH_SHOW_DISPATCH_TRACE lines (`dispatch_trace`) or the prints of
-a patched build (`debug_prints`). The expected path comes from the environment's own table of the operator.
+The evidence is native frames (`dispatch_frames`), or what the program wrote (`written_calls`). The expected path comes
+from the environment's own table of the operator, `torch._C._dispatch_dump_table("aten::mm")`:
+
+    Meta: registered at …/torch/_meta_registrations.py:53 [kernel]
+    ADInplaceOrView: fallthrough registered at …/VariableFallbackKernel.cpp:103 [backend fallback]
+
+Rows are in the order of their priority, lowest first. The last row whose key a call has, and that does not fall
+through, is the kernel that is called.
 """
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
 from matrix.model import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping
+
+_ROW = re.compile(
+    r"^(?P<key>\w+): (?P<fallthrough>fallthrough )?registered at (?P<file>.*):(?P<line>\d+)"
+    r"(?: \[(?P<note>[^\]]*)\])?\s*$"
+)
+_NOWHERE = "/dev/null"  # how torch up to 2.1 records what Python registered ("temporary workaround")
+_SHARD = re.compile(r"_\d+(?=\.\w+$)")  # generated sources are split differently in each release
+
+
+class KernelKind(StrEnum):
+    """What a kernel is written in."""
+
+    PYTHON = "Python"
+    CPP = "C++"
+
+
+class KernelRow(Model):
+    """Which kernel one dispatch key leads to."""
+
+    key: str
+    kind: KernelKind
+    file: str
+    line: int
+    note: str = ""  # kernel, autograd kernel, math kernel, default backend kernel, backend fallback, batched kernel
+    fallthrough: bool = False
+
+    @property
+    def is_boxed(self) -> bool:
+        """True where the kernel takes a stack of IValues only, as all registered from Python and all fallbacks do."""
+        return self.kind is KernelKind.PYTHON or self.note == "backend fallback"
+
+    @property
+    def redispatches(self) -> bool:
+        """True where the kernel does its part and hands the call on to the next key."""
+        return self.note == "autograd kernel" or self.key.startswith(("Autograd", "Autocast", "Tracer", "ADInplace"))
+
+    @property
+    def where(self) -> str:
+        """File and line, without the folders."""
+        return f"{PurePath(self.file).name}:{self.line}" if self.file != _NOWHERE else "a Python library"
+
+    @property
+    def words(self) -> str:
+        """The row as a developer says it: `Meta: Python, boxed, _meta_registrations.py:53 [kernel]`."""
+        if self.fallthrough:
+            return f"{self.key}: falls through"
+        return f"{self.key}: {self.kind}{', boxed' if self.is_boxed else ''}, {self.where} [{self.note}]"
+
+    @property
+    def source(self) -> str:
+        """The source as it is compared between environments: without folders, and without shards of a build."""
+        return str(self.kind) if self.kind is KernelKind.PYTHON else _SHARD.sub("", PurePath(self.file).name)
+
+
+class Table(Model):
+    """All rows of an operator, lowest priority first."""
+
+    operator: str = ""
+    rows: tuple[KernelRow, ...] = ()
+
+    def row(self, key: str) -> KernelRow | None:
+        """Return the row of a dispatch key."""
+        return next((row for row in self.rows if row.key == key), None)
+
+    def called(self, keys: Collection[str]) -> tuple[KernelRow, ...]:
+        """Return the kernels that a call with these keys goes through, in turn: each but the last hands it on."""
+        called = []
+        for row in reversed(self.rows):
+            if row.key in keys and not row.fallthrough:
+                called.append(row)
+                if not row.redispatches or row.note == "math kernel":
+                    break
+        return tuple(called)
+
+
+class KernelDifference(Model):
+    """A dispatch key that leads to something else in another environment; None where it has no kernel there."""
+
+    key: str
+    first: KernelRow | None
+    second: KernelRow | None
+
+
+def parse_table(text: str, operator: str = "") -> Table:
+    """Return the table in a dump; lines that are no rows are left out."""
+    rows = tuple(
+        KernelRow(
+            key=match["key"],
+            kind=KernelKind.PYTHON if match["file"].endswith((".py", _NOWHERE)) else KernelKind.CPP,
+            file=match["file"],
+            line=int(match["line"][:9]),
+            note=match["note"] or "",
+            fallthrough=bool(match["fallthrough"]),
+        )
+        for match in filter(None, map(_ROW.match, text.splitlines()))
+    )
+    return Table(operator=operator, rows=rows)
+
+
+def compare_tables(first: Table, second: Table) -> tuple[KernelDifference, ...]:
+    """Return the keys whose kernel differs in language, source or note; line numbers change with every release."""
+    keys = dict.fromkeys(row.key for row in (*first.rows, *second.rows))
+    pairs = {key: (first.row(key), second.row(key)) for key in keys}
+    return tuple(
+        KernelDifference(key=key, first=row, second=other)
+        for key, (row, other) in pairs.items()
+        if _compared(row) != _compared(other)
+    )
+
+
+def _compared(row: KernelRow | None) -> object:
+    return row and (row.kind, row.note, row.fallthrough, row.source)
+
+
+def difference_lines(differences: Collection[KernelDifference]) -> Iterator[str]:
+    """Yield the differences for people: one key per paragraph of two lines."""
+    for difference in differences:
+        yield f"{difference.key}:"
+        for row in (difference.first, difference.second):
+            yield f"    {row.words.partition(': ')[2] if row else 'no kernel'}"
 
 
 class Stage(StrEnum):
@@ -39,11 +166,6 @@ class Stage(StrEnum):
     WAITING_IO = "waiting for I/O"
     WAITING_DEVICE = "waiting for the GPU"
     RETURNED = "returned"
-
-    @property
-    def is_wait(self) -> bool:
-        """True for a wait, which may happen anywhere on the path."""
-        return self.value.startswith("waiting")
 
 
 class Status(StrEnum):
@@ -96,13 +218,11 @@ class Place(Model):
         of = f" of {self.operator}" if self.operator else ""
         if self.boxed is not None and reached & {Stage.FOUND, Stage.FOUND_AGAIN, Stage.BACKEND}:
             parts.append("boxed kernel" if self.boxed else "unboxed kernel")
-        if Stage.BACKEND in reached:
-            language = "Python-registered " if self.kernel is KernelKind.PYTHON else ""
-            language = "C++ " if self.kernel is KernelKind.CPP else language
-            if self.key == "Python":  # a mode's or a tensor subclass's __torch_dispatch__
-                parts.append(f"kernel of the Python key{of}")
-            else:
-                parts.append(f"{language}{self.key + ' ' if self.key else ''}kernel{of}")
+        if Stage.BACKEND in reached and self.key == "Python":  # a mode's or a tensor subclass's __torch_dispatch__
+            parts.append(f"kernel of the Python key{of}")
+        elif Stage.BACKEND in reached:
+            language = {KernelKind.PYTHON: "Python-registered ", KernelKind.CPP: "C++ ", None: ""}[self.kernel]
+            parts.append(f"{language}{self.key + ' ' if self.key else ''}kernel{of}")
         elif Stage.AUTOGRAD in reached and self.stage is not Stage.AUTOGRAD:
             parts.append(f"autograd kernel{of}")
         if self.stage is not Stage.BACKEND:
@@ -110,24 +230,23 @@ class Place(Model):
         return ", ".join(parts)
 
 
-PATH = tuple(stage for stage in Stage if not stage.is_wait)
-ALWAYS = {Stage.CALL, Stage.LOOKUP, Stage.FOUND, Stage.BACKEND, Stage.INSIDE, Stage.RETURNED}
+PATH = tuple(stage for stage in Stage if not stage.startswith("waiting"))
+_ALWAYS = {Stage.CALL, Stage.LOOKUP, Stage.FOUND, Stage.BACKEND, Stage.INSIDE, Stage.RETURNED}
 _AGAIN = {Stage.REDISPATCH, Stage.LOOKUP_AGAIN, Stage.FOUND_AGAIN}
 
 
-def expected(table: Table, keys: Sequence[str]) -> dict[Stage, str]:
+def expected(table: Table, keys: Collection[str]) -> dict[Stage, str]:
     """Return what the environment's table says of a call with these keys."""
     rows = table.called(keys)
     if not rows:
         return {}
-    boxing = ["boxed" if row.is_boxed else "unboxed" for row in rows]
-    wanted = {Stage.FOUND: f"{boxing[0]}, for {rows[0].key}", Stage.BACKEND: rows[-1].words}
+    first, last = rows[0], rows[-1]
+    found, found_last = (f"{'boxed' if row.is_boxed else 'unboxed'}, for {row.key}" for row in (first, last))
+    wanted = {Stage.FOUND: found, Stage.BACKEND: last.words}
     if len(rows) > 1:
-        wanted[Stage.AUTOGRAD] = rows[0].words
-        wanted[Stage.REDISPATCH] = f"to {rows[-1].key}"
-        wanted[Stage.LOOKUP_AGAIN] = f"of {rows[-1].key}"
-        wanted[Stage.FOUND_AGAIN] = f"{boxing[-1]}, for {rows[-1].key}"
-    if rows[-1].kind is KernelKind.PYTHON:
+        wanted |= {Stage.AUTOGRAD: first.words, Stage.REDISPATCH: f"to {last.key}"}
+        wanted |= {Stage.LOOKUP_AGAIN: f"of {last.key}", Stage.FOUND_AGAIN: found_last}
+    if last.kind is KernelKind.PYTHON:
         wanted[Stage.INSIDE] = "Python code, with the GIL"
     return wanted
 
@@ -136,18 +255,16 @@ def path(
     seen: Mapping[Stage, str], stuck: Stage, wanted: Mapping[Stage, str], waits_in: str = ""
 ) -> tuple[CallStep, ...]:
     """Return the steps of the seen path beside the expected one; all stages before a reached one were reached too."""
-    deepest = max((PATH.index(stage) for stage in seen), default=-1)
-    if not stuck.is_wait:
-        deepest = max(deepest, PATH.index(stuck))
+    deepest = max((PATH.index(stage) for stage in (*seen, stuck) if stage in PATH), default=-1)
+    shown = {*_ALWAYS, *seen, *wanted, stuck}
+    shown |= _AGAIN if _AGAIN & shown else set()
     steps = []
     for index, stage in enumerate(PATH):
-        is_again = stage in _AGAIN and bool(_AGAIN & {*seen, *wanted, stuck})
-        if not (stage in ALWAYS or is_again or stage in seen or stage in wanted or stage is stuck):
-            continue
-        status = Status.NEVER if index > deepest else Status.REACHED
-        if stage is stuck and index == deepest:
-            status = Status.STUCK
-        steps.append(CallStep(stage=stage, status=status, seen=seen.get(stage, ""), expected=wanted.get(stage, "")))
-        if stuck.is_wait and index == deepest:
+        if stage in shown:
+            status = Status.REACHED if index <= deepest else Status.NEVER
+            if stage is stuck and index == deepest:
+                status = Status.STUCK
+            steps.append(CallStep(stage=stage, status=status, seen=seen.get(stage, ""), expected=wanted.get(stage, "")))
+        if stuck not in PATH and index == deepest:
             steps.append(CallStep(stage=stuck, status=Status.STUCK, seen=waits_in))
     return tuple(steps)

@@ -6,8 +6,7 @@ import re
 from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.dispatch.call_path import PATH, Caller, Place, Stage, expected, path
-from matrix.diagnosis.dispatch.operator_table import KernelKind, Table
+from matrix.diagnosis.dispatch.call_path import PATH, Caller, KernelKind, Place, Stage, Table, expected, path
 from matrix.diagnosis.hang.waits import classify
 from matrix.diagnosis.symbols import UNNAMED
 from matrix.model import Waiting
@@ -18,16 +17,8 @@ if TYPE_CHECKING:
     from matrix.diagnosis.stacks import Frame, Thread
 
 _WAITS = {
-    Waiting.GIL: Stage.WAITING_GIL,
-    Waiting.LOCK: Stage.WAITING_LOCK,
-    Waiting.CONDITION: Stage.WAITING_CONDITION,
-    Waiting.THREAD: Stage.WAITING_THREAD,
-    Waiting.CHILD: Stage.WAITING_CHILD,
-    Waiting.OPENMP: Stage.WAITING_OPENMP,
-    Waiting.IO: Stage.WAITING_IO,
-    Waiting.PIPE: Stage.WAITING_IO,
-    Waiting.DEVICE: Stage.WAITING_DEVICE,
-}
+    waiting: Stage[f"WAITING_{waiting.name}"] for waiting in Waiting if f"WAITING_{waiting.name}" in Stage.__members__
+} | {Waiting.PIPE: Stage.WAITING_IO}
 _OPERATOR = re.compile(r"^at::_ops::(?P<name>\w+)::(?P<how>call|redispatch)$")
 _OVERLOAD = re.compile(
     r"^(?P<name>.+?)_(?P<overload>dim_(?:Int|Dimname)List|memory_format|dtype_layout|[A-Z]\w*|out|int|dim|dimname|self|other)$"
@@ -44,9 +35,21 @@ _BOXED = re.compile(
 _UNBOXED = re.compile(r"wrap_kernel_functor_unboxed_::call$")
 _LOOKUP = re.compile(r"OperatorEntry::lookup$")
 _BOXED_CALL = re.compile(r"^c10::(?:Dispatcher|OperatorHandle)::(?:call|redispatch)Boxed$")
-_CPP_KERNEL = re.compile(r"^at::(?:native|cpu|cuda|meta)::|^at::wrapper_|structured_")
+_CPP_KERNEL = re.compile(r"^at::(?:native|cpu|cuda|meta)::|^at::wrapper_|^structured_")
 _ENGINE = "torch::autograd::Engine::"
 _COMPILED = re.compile(r"torchinductor|torch/_inductor/output_code\.py|torch/_inductor/codecache\.py$")
+# The first pattern that a function matches tells the stages that it shows.
+_STAGES = (
+    (_LOOKUP, (Stage.LOOKUP,)),
+    (_AUTOGRAD, (Stage.AUTOGRAD,)),
+    (_PYTHON_KERNEL, (Stage.BACKEND,)),
+    (_PYTHON_KEY, (Stage.BACKEND,)),
+    (_BOXED, (Stage.FOUND,)),
+    (_UNBOXED, (Stage.FOUND,)),
+    (_WRAPPER, (Stage.BACKEND,)),
+    (_CPP_KERNEL, (Stage.BACKEND, Stage.INSIDE)),
+)
+_AGAIN = {Stage.LOOKUP: Stage.LOOKUP_AGAIN, Stage.FOUND: Stage.FOUND_AGAIN}  # after a redispatch
 
 
 def operator_name(symbol: str, known: Iterable[str] = ()) -> str:
@@ -55,8 +58,7 @@ def operator_name(symbol: str, known: Iterable[str] = ()) -> str:
     The symbol joins name and overload by an underscore. A `known` operator with that spelling wins; else an overload
     begins with a capital letter, or is a common one.
     """
-    exact = next((name for name in known if name.partition("::")[2].replace(".", "_") == symbol), None)
-    if exact:
+    if exact := next((name for name in known if name.partition("::")[2].replace(".", "_") == symbol), None):
         return exact
     overload = _OVERLOAD.match(symbol)
     return f"aten::{overload['name']}.{overload['overload']}" if overload else f"aten::{symbol}"
@@ -64,63 +66,25 @@ def operator_name(symbol: str, known: Iterable[str] = ()) -> str:
 
 def place_of(thread: Thread, tables: Mapping[str, Table] | None = None) -> Place | None:
     """Return where in the dispatcher a thread is, None where its frames are not in it."""
-    frames = thread.frames
+    frames, tables = thread.frames, tables or {}
     innermost = next((index for index, frame in enumerate(frames) if _is_dispatch(frame)), None)
     if innermost is None:
         return None
-    matches = {index: match for index, frame in enumerate(frames) if (match := _OPERATOR.match(frame.function))}
-    first = next(iter(matches), None)
-    name = None if first is None or _is_inner_boxed_call(frames, first) else matches[first]["name"]
-    own = _own_frames(matches, name) if name else _boxed_call(frames, innermost)
-    return _describe(thread, name, own, matches, tables or {})
-
-
-def _is_dispatch(frame: Frame) -> bool:
-    patterns = (_OPERATOR, _BOXED_CALL, _PYTHON_KERNEL, _PYTHON_KEY, _LOOKUP)
-    return not frame.is_python and any(pattern.search(frame.function) for pattern in patterns)
-
-
-def _is_inner_boxed_call(frames: Sequence[Frame], operator: int) -> bool:
-    """Return whether Python code inside the innermost named operator has called another by its handle."""
-    inner = frames[:operator]
-    entered = [index for index, frame in enumerate(inner) if frame.is_python]
-    return bool(entered) and any(_BOXED_CALL.match(frame.function) for frame in inner[: entered[-1]])
-
-
-def _boxed_call(frames: Sequence[Frame], innermost: int) -> list[int]:
-    """Return the index of the call by an operator's handle that led here; its frames do not name the operator."""
-    native = takewhile(lambda index: not frames[index].is_python, range(innermost, len(frames)))
-    return [index for index in native if _BOXED_CALL.match(frames[index].function)][-1:] or [innermost]
-
-
-def _own_frames(matches: Mapping[int, re.Match[str]], name: str) -> list[int]:
-    """Return the indexes of the innermost operator's redispatches and its call, innermost first."""
-    own = []
-    for index, match in matches.items():
-        if match["name"] != name:
-            break
-        own.append(index)
-        if match["how"] == "call":
-            break
-    return own
-
-
-def _describe(
-    thread: Thread,
-    name: str | None,
-    own: Sequence[int],
-    matches: Mapping[int, re.Match[str]],
-    tables: Mapping[str, Table],
-) -> Place:
-    """Return the place of a call. `own` are the indexes of its frames; `matches` those of all operators by index."""
-    frames, outer = thread.frames, thread.frames[own[-1] + 1 :]
-    operator = operator_name(name, tables) if name else None
+    calls = {index: match for index, frame in enumerate(frames) if (match := _OPERATOR.match(frame.function))}
+    first = next(iter(calls), None)
+    if first is None or _is_inner_boxed_call(frames, first):
+        operator, own = None, _boxed_call(frames, innermost)
+    else:
+        operator, own = operator_name(calls[first]["name"], tables), _own_frames(calls)
+    outer, inner = frames[own[-1] + 1 :], frames[: own[0] + 1]  # who called it, and what its last dispatch led to
+    # A call by a handle, or a function of torch without a name, may be the call of an operator that is not named.
     enclosing = [
-        operator_name(matches[index]["name"]) if index in matches else UNNAMED
-        for index in range(own[-1] + 1, len(frames))
-        if index in matches or _may_be_call(frames[index])
+        operator_name(calls[index]["name"]) if index in calls else UNNAMED
+        for index, frame in enumerate(outer, own[-1] + 1)
+        if index in calls
+        or _BOXED_CALL.match(frame.function)
+        or (not frame.is_named and "torch" in (frame.library or ""))
     ]
-    table = tables.get(operator or "", Table())
     seen: dict[Stage, str] = {}
     for reached, function in _own_path(frames, own, is_named=operator is not None):
         seen.setdefault(reached, function)
@@ -129,14 +93,11 @@ def _describe(
         seen[Stage.CALLER] = f"{caller}: {words}" if words else str(caller)
     if composite := _composite(outer):
         seen[Stage.COMPOSITE] = composite
-    inner = frames[: own[0] + 1]  # what the last dispatch led to
-    kernel, key = _kernel(inner)
-    key = key or _key_by_table(kernel, table)
-    wait = classify(thread)
-    deepest = max(seen, key=PATH.index)
+    table = tables.get(operator or "", Table())
+    kernel, key = _kernel(inner, table)
+    wait, deepest = classify(thread), max(seen, key=PATH.index)
     stage = (_WAITS.get(wait.waiting) if wait else None) or deepest
     keys = _keys(key, table, has_autograd=Stage.AUTOGRAD in seen)
-    waiting_frame = wait.frame.words if wait and wait.frame else ""
     return Place(
         stage=stage,
         operator=operator,
@@ -146,13 +107,33 @@ def _describe(
         enclosing=tuple(name for name, _ in groupby(reversed(enclosing))),
         boxed=_is_boxed(inner),
         kernel=kernel,
-        steps=path(seen, stage, expected(table, keys), waiting_frame),
+        steps=path(seen, stage, expected(table, keys), wait.frame.words if wait and wait.frame else ""),
     )
 
 
-def _may_be_call(frame: Frame) -> bool:
-    """Return whether a frame may belong to an operator's call that its name does not tell."""
-    return bool(_BOXED_CALL.match(frame.function)) or (not frame.is_named and "torch" in (frame.library or ""))
+def _is_dispatch(frame: Frame) -> bool:
+    patterns = (_OPERATOR, _BOXED_CALL, _PYTHON_KERNEL, _PYTHON_KEY, _LOOKUP)
+    return not frame.is_python and any(pattern.search(frame.function) for pattern in patterns)
+
+
+def _is_inner_boxed_call(frames: Sequence[Frame], operator: int) -> bool:
+    """Return whether Python code inside the innermost named operator has called another by its handle."""
+    entered = [index for index, frame in enumerate(frames[:operator]) if frame.is_python]
+    return bool(entered) and any(_BOXED_CALL.match(frame.function) for frame in frames[: entered[-1]])
+
+
+def _boxed_call(frames: Sequence[Frame], innermost: int) -> list[int]:
+    """Return the index of the call by an operator's handle that led here; its frames do not name the operator."""
+    native = takewhile(lambda index: not frames[index].is_python, range(innermost, len(frames)))
+    return [index for index in native if _BOXED_CALL.match(frames[index].function)][-1:] or [innermost]
+
+
+def _own_frames(calls: Mapping[int, re.Match[str]]) -> list[int]:
+    """Return the indexes of the innermost operator's redispatches and its call, innermost first."""
+    _, group = next(groupby(calls, key=lambda index: calls[index]["name"]))
+    indexes = list(group)
+    call = next((position for position, index in enumerate(indexes) if calls[index]["how"] == "call"), len(indexes))
+    return indexes[: call + 1]
 
 
 def _own_path(frames: Sequence[Frame], own: Sequence[int], *, is_named: bool) -> Iterator[tuple[Stage, str]]:
@@ -161,46 +142,31 @@ def _own_path(frames: Sequence[Frame], own: Sequence[int], *, is_named: bool) ->
     is_again = False
     for index in range(own[-1], -1, -1):
         frame = frames[index]
-        function = frame.function
         if index in own and index != own[-1] and is_named:
             is_again = True
-            yield Stage.REDISPATCH, function
+            yield Stage.REDISPATCH, frame.function
         elif frame.is_python:
             yield Stage.INSIDE, frame.words
-        elif _LOOKUP.search(function):
-            yield (Stage.LOOKUP_AGAIN if is_again else Stage.LOOKUP), function
-        elif _AUTOGRAD.match(function):
-            yield Stage.AUTOGRAD, function
-        elif _PYTHON_KERNEL.search(function) or _PYTHON_KEY.search(function):
-            yield Stage.BACKEND, function
-        elif _BOXED.search(function) or _UNBOXED.search(function):
-            yield (Stage.FOUND_AGAIN if is_again else Stage.FOUND), function
-        elif _WRAPPER.search(function):
-            yield Stage.BACKEND, function
-        elif _CPP_KERNEL.match(function):
-            yield Stage.BACKEND, function
-            yield Stage.INSIDE, function
+        else:
+            for stage in next((stages for pattern, stages in _STAGES if pattern.search(frame.function)), ()):
+                yield (_AGAIN.get(stage, stage) if is_again else stage), frame.function
 
 
-def _kernel(inner: Sequence[Frame]) -> tuple[KernelKind | None, str | None]:
-    """Return language and key of the kernel that was entered last, where a frame tells."""
+def _kernel(inner: Sequence[Frame], table: Table) -> tuple[KernelKind | None, str | None]:
+    """Return language and key of the kernel that was entered last, where a frame or the table tells."""
+    python_keys = [row.key for row in table.rows if row.kind is KernelKind.PYTHON]
     for frame in inner:
         if _PYTHON_KERNEL.search(frame.function):
             entered = next((frame for frame in inner if frame.is_python), None)
             is_meta = entered is not None and "_meta_registrations" in (entered.file or "")
-            return KernelKind.PYTHON, "Meta" if is_meta else None
+            only_key = python_keys[0] if len(python_keys) == 1 else None
+            return KernelKind.PYTHON, "Meta" if is_meta else only_key
         if _PYTHON_KEY.search(frame.function):
             return KernelKind.PYTHON, "Python"
         if wrapper := _WRAPPER.search(frame.function):
             return KernelKind.CPP, wrapper["key"]
     is_native = any(_CPP_KERNEL.match(frame.function) for frame in inner)
     return (KernelKind.CPP if is_native else None), None
-
-
-def _key_by_table(kernel: KernelKind | None, table: Table) -> str | None:
-    """Return the key of the only kernel that Python registered, where a Python kernel was entered."""
-    keys = [row.key for row in table.rows if row.kind is KernelKind.PYTHON]
-    return keys[0] if kernel is KernelKind.PYTHON and len(keys) == 1 else None
 
 
 def _keys(key: str | None, table: Table, *, has_autograd: bool) -> tuple[str, ...]:
@@ -213,10 +179,9 @@ def _keys(key: str | None, table: Table, *, has_autograd: bool) -> tuple[str, ..
 
 def _is_boxed(inner: Sequence[Frame]) -> bool | None:
     for frame in inner:
-        if _BOXED.search(frame.function):
-            return True
-        if _UNBOXED.search(frame.function):
-            return False
+        is_boxed = bool(_BOXED.search(frame.function))
+        if is_boxed or _UNBOXED.search(frame.function):
+            return is_boxed
     return None
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.diagnosis.hang.waits import asking_frame, classify, is_idle_worker
 from matrix.model import WaitEdge, Waiting
 
 if TYPE_CHECKING:
+    from matrix.diagnosis.hang.waits import Wait
     from matrix.diagnosis.stacks import Frame, Process, Thread
 
 # The interpreter's own functions. What it calls (builtin_any, long_pow) is native code that does the script's work.
@@ -44,8 +45,7 @@ _COMPILERS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class Activity(NamedTuple):
     """Where a running thread is."""
 
     is_python: bool | None  # None: only Python frames are known, and it may run native code beyond them
@@ -55,60 +55,35 @@ class Activity:
 class ThreadState:
     """One thread, with what it waits for or does."""
 
-    __slots__ = ("activity", "is_idle", "process", "thread", "wait")
-
     def __init__(self, process: Process, thread: Thread) -> None:
-        self.process = process
-        self.thread = thread
+        self.process, self.thread = process, thread
+        self.pid, self.tid = process.pid, thread.tid
         self.wait = classify(thread)
+        self.waiting = self.wait.waiting if self.wait else None
+        self.partner = self.wait.partner if self.wait else None
         self.is_idle = is_idle_worker(thread)
-        self.activity = activity(thread)
-
-    @property
-    def tid(self) -> int:
-        """Number of the thread."""
-        return self.thread.tid
-
-    @property
-    def pid(self) -> int:
-        """Number of its process."""
-        return self.process.pid
-
-    @property
-    def waiting(self) -> Waiting | None:
-        """What it waits for, where that is known."""
-        return self.wait.waiting if self.wait else None
-
-    @property
-    def partner(self) -> int | None:
-        """The thread or child that it waits for, where the evidence names it."""
-        return self.wait.partner if self.wait else None
-
-    @property
-    def is_main(self) -> bool:
-        """True for the thread that runs the program."""
-        frames = self.thread.frames
-        return self.tid == self.pid or bool(frames and frames[-1].function == "<module>")
+        self.activity = _activity(thread)
+        starts_program = bool(thread.frames) and thread.frames[-1].function == "<module>"
+        self.is_main = thread.tid == process.pid or starts_program
 
     def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:
         """Return its wait for `partner`; it must be known to wait."""
-        assert self.waiting is not None
+        assert self.wait is not None
         return WaitEdge(
             pid=self.pid,
             tid=self.tid,
-            function=self._waiting_function(),
-            waiting=self.waiting,
+            function=self._waiting_function(self.wait),
+            waiting=self.wait.waiting,
             partner=partner,
             holds=holds,
             evidence=evidence,
         )
 
-    def _waiting_function(self) -> str:
+    def _waiting_function(self, wait: Wait) -> str:
         """Return where it waits, as people name it: `PythonKernelHolder`, `std::thread::join`, `take (a.py:17)`."""
-        frame = self.wait.frame if self.wait else None
-        if self.waiting is Waiting.THREAD and frame and not frame.is_python:
-            return frame.function.replace("__pthread_clockjoin_ex", "pthread_join")
-        frame = asking_frame(self.thread, frame)
+        if wait.waiting is Waiting.THREAD and wait.frame and not wait.frame.is_python:
+            return wait.frame.function.replace("__pthread_clockjoin_ex", "pthread_join")
+        frame = asking_frame(self.thread, wait.frame)
         if frame is None:
             return ""
         return frame.words if frame.is_python else short(frame.function)
@@ -120,18 +95,16 @@ def short(function: str) -> str:
     return holder if function.endswith("::operator()") and holder[:1].isupper() else function
 
 
-def activity(thread: Thread) -> Activity | None:
+def _activity(thread: Thread) -> Activity | None:
     """Return what a thread that is known to use a core does; None for any other thread."""
     if not thread.is_running or not thread.frames:
         return None
-    has_native = any(not frame.is_python for frame in thread.frames)
     for frame in thread.frames:
         if frame.is_python:
-            return Activity(is_python=True if has_native else None, frame=frame)
-        is_interpreters = _is_interpreter_function(frame) if frame.is_named else _is_interpreter_library(frame)
-        if not is_interpreters:
-            return Activity(is_python=False, frame=frame)
-    return Activity(is_python=False, frame=thread.frames[0])
+            return Activity(True if any(not other.is_python for other in thread.frames) else None, frame)
+        if not (_is_interpreter_function(frame) if frame.is_named else _is_interpreter_library(frame)):
+            return Activity(False, frame)
+    return Activity(False, thread.frames[0])
 
 
 def is_interpreter(frame: Frame) -> bool:
@@ -150,22 +123,17 @@ def _is_interpreter_library(frame: Frame) -> bool:
 def compiling_frame(thread: Thread) -> Frame | None:
     """Return the innermost frame of torch's compiler in a thread."""
     for frame in thread.frames:
-        file = (frame.file or "").replace("\\", "/")
-        if frame.is_python and _COMPILES.search(file):
-            name = frame.function.rpartition(".")[2]
-            if not (PurePath(file).name in _RUNNERS and name in _RUNS_COMPILED):
+        if frame.is_python and _COMPILES.search((frame.file or "").replace("\\", "/")):
+            runs_compiled = frame.file_name in _RUNNERS and frame.method in _RUNS_COMPILED
+            if not runs_compiled:
                 return frame
     return None
 
 
-def awaits_compiler(thread: Thread) -> bool:
-    """Return whether torch's compiler has started a program and waits for it."""
-    frame = compiling_frame(thread)
-    if frame is None:
-        return False
-    inner = thread.frames[: thread.frames.index(frame)]
-    is_started = any(PurePath(inner_frame.file or "").name == "subprocess.py" for inner_frame in inner)
-    return is_started or "run_compile_cmd" in frame.function
+def awaits_compiler(thread: Thread, compiling: Frame) -> bool:
+    """Return whether torch's compiler, at work in the frame `compiling`, has started a program and waits for it."""
+    inner = takewhile(lambda frame: frame != compiling, thread.frames)
+    return "run_compile_cmd" in compiling.function or any(frame.file_name == "subprocess.py" for frame in inner)
 
 
 def is_compiler(process: Process) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.diagnosis.hang.activity import ThreadState
-    from matrix.diagnosis.stacks import Process, Thread
+    from matrix.diagnosis.stacks import Process
 
 
 class HangKind(StrEnum):
@@ -47,31 +47,22 @@ class HangCause:
 # A holder of the GIL can wait in these ways only: waiting for a Python lock releases the GIL.
 _WITH_GIL = {Waiting.THREAD, Waiting.LOCK, Waiting.CONDITION, Waiting.OPENMP, Waiting.FUTEX, Waiting.DEVICE}
 _NO_END = {Waiting.FUTEX, Waiting.SLEEP, Waiting.OPENMP}  # a chain of waits stops before these: they tell too little
-_KINDS = {
-    Waiting.PIPE: HangKind.PIPE,
-    Waiting.CHILD: HangKind.CHILD,
-    Waiting.CONDITION: HangKind.CONDITION,
-    Waiting.IO: HangKind.IO,
-    Waiting.DEVICE: HangKind.DEVICE,
-}
+_ENDS = (Waiting.PIPE, Waiting.CHILD, Waiting.CONDITION, Waiting.IO, Waiting.DEVICE)
+_KINDS = {waiting: HangKind[waiting.name] for waiting in _ENDS}
 
 
 def gil_cycle(states: Sequence[ThreadState]) -> HangCause | None:
-    """Return the cycle of a thread that waits for the GIL and its holder, which waits for that thread.
-
-    `states` are the threads of one process.
-    """
+    """Return the cycle, in one process, of a thread that waits for the GIL and its holder, which waits for it."""
     waiters = [state for state in states if state.waiting is Waiting.GIL]
     holder, evidence = _gil_holder(states, waiters)
     if not waiters or holder is None or holder.waiting not in _WITH_GIL:
         return None
-    target = next((state for state in waiters if holder.partner and state.tid == holder.partner), None)
-    if target is not None:
+    if target := next((state for state in waiters if holder.partner and state.tid == holder.partner), None):
         evidence += "; its futex holds that thread's number"
     elif holder.partner is None and len(waiters) == 1 and holder.waiting is not Waiting.DEVICE:
         target = waiters[0]
         evidence += "; the only thread that waits for the GIL"
-    if target is None:
+    else:
         return None
     cycle = (target.edge(holder.tid), holder.edge(target.tid, holds=Waiting.GIL, evidence=evidence))
     return HangCause(kind=HangKind.GIL_CYCLE, stuck=target, cycle=cycle, is_closed=True)
@@ -83,38 +74,31 @@ def _gil_holder(states: Sequence[ThreadState], waiters: Sequence[ThreadState]) -
     marked = [state for state in others if state.thread.has_gil]
     if marked:
         return marked[0], "marked as the holder of the GIL"
-    candidates = [
-        state for state in others if _uses_python(state.thread) or (len(others) == 1 and not state.thread.frames)
-    ]
-    # Waiting for a Python lock, or in a system call of Python's, releases the GIL first.
-    candidates = [state for state in candidates if state.waiting in _WITH_GIL and not _has_released_gil(state.thread)]
+    candidates = [state for state in others if _may_hold_gil(state, is_alone=len(others) == 1)]
     is_running = any(state.activity for state in others)
     if waiters and len(candidates) == 1 and not is_running:
         return candidates[0], "the only other thread that runs Python and has not released the GIL"
     return None, ""
 
 
-def _uses_python(thread: Thread) -> bool:
-    return any(frame.is_python or frame.function.startswith("_PyEval_") for frame in thread.frames)
-
-
-def _has_released_gil(thread: Thread) -> bool:
-    locks = ("PyThread_acquire_lock", "lock_PyThread")
-    return any(frame.function.startswith(locks) for frame in thread.frames[:10])
+def _may_hold_gil(state: ThreadState, *, is_alone: bool) -> bool:
+    frames, locks = state.thread.frames, ("PyThread_acquire_lock", "lock_PyThread")
+    runs_python = any(frame.is_python or frame.function.startswith("_PyEval_") for frame in frames)
+    # Waiting for a Python lock, or in a system call of Python's, releases the GIL first.
+    has_released = state.waiting not in _WITH_GIL or any(frame.function.startswith(locks) for frame in frames[:10])
+    return not has_released and (runs_python or (is_alone and not frames))
 
 
 def fork_after_threads(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
     """Return a child that waits in OpenMP for threads that fork did not copy, while its parent waits for it."""
     for state in states:
-        if state.waiting is not Waiting.OPENMP or state.is_idle:
-            continue
-        parent = _waiting_parent(state.process, processes, states)
-        if parent is None:
-            continue
-        evidence = "it has no other thread" if len(state.process.threads) == 1 else "fork copies one thread only"
-        edges = (state.edge(evidence=evidence), parent.edge(state.pid, evidence="waits for this child"))
-        words = f"thread {state.tid} of the forked child waits in OpenMP for threads that fork did not copy; "
-        return HangCause(kind=HangKind.FORK_AFTER_THREADS, stuck=state, cycle=edges, words=words + edges[1].words())
+        is_waiting = state.waiting is Waiting.OPENMP and not state.is_idle
+        if is_waiting and (parent := _waiting_parent(state.process, processes, states)):
+            evidence = "it has no other thread" if len(state.process.threads) == 1 else "fork copies one thread only"
+            edges = (state.edge(evidence=evidence), parent.edge(state.pid, evidence="waits for this child"))
+            words = f"thread {state.tid} of the forked child waits in OpenMP for threads that fork did not copy; "
+            words += edges[1].words()
+            return HangCause(kind=HangKind.FORK_AFTER_THREADS, stuck=state, cycle=edges, words=words)
     return None
 
 
@@ -147,15 +131,12 @@ def blocked(processes: Sequence[Process], states: Sequence[ThreadState]) -> Hang
         edges.append(chain[-1].edge(partner, evidence=evidence))
         chain.append(following)
     last = chain[-1]
-    if last.waiting is None:
-        return None
     if last.waiting is Waiting.LOCK:
         return _lock_cycle(last, processes, states, edges)
-    kind = _KINDS.get(last.waiting)
-    if kind is None:
+    if last.waiting not in _KINDS:
         return None
     edges.append(last.edge(last.partner, evidence="the kernel names it" if last.partner else ""))
-    return HangCause(kind=kind, stuck=last, cycle=tuple(edges[::-1]))
+    return HangCause(kind=_KINDS[last.waiting], stuck=last, cycle=tuple(edges[::-1]))
 
 
 def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:
@@ -177,8 +158,7 @@ def _next(
     if state.waiting is not Waiting.THREAD:
         return None
     others = [other for other in states if other.process is state.process and other is not state and not other.is_idle]
-    known = next((other for other in others if state.partner is not None and other.tid == state.partner), None)
-    if known:
+    if known := next((other for other in others if state.partner is not None and other.tid == state.partner), None):
         return known, "its futex holds that thread's number"
     # Which thread is joined is not known. Where all of them wait for the same kind of thing, that decides.
     kinds = {other.waiting for other in others}
@@ -203,8 +183,7 @@ def _awaited_child(
         if len(own) > 1 and len({other.waiting for other in states if other.process in own and other.is_main}) == 1:
             children = [other for other in states if other.process in own and other.waiting]
             evidence = "all its children wait alike"
-    main = next((other for other in children if other.is_main), None)
-    return (main, evidence) if main else None
+    return next(((other, evidence) for other in children if other.is_main), None)
 
 
 def _lock_cycle(
@@ -223,21 +202,9 @@ def _lock_cycle(
         cycle = [state.edge(evidence="every thread of the process waits") for state in waiters]
     sentences = [f"thread {edge.tid} in {edge.function} waits for a lock" for edge in cycle]
     sentences.append("no thread of the process is left to release " + ("it" if len(cycle) == 1 else "them"))
-    parents = [
-        process for process in processes if process.pid == last.process.parent or _awaits(process, last.process, states)
-    ]
+    awaiting = {state.pid for state in states if state.waiting is Waiting.CHILD and state.partner == last.pid}
+    parents = [process for process in processes if process.pid in {last.process.parent, *awaiting}]
     if len(own) == 1 and parents and len(parents[0].threads) > 1 and parents[0].command == last.process.command:
         sentences.append("a forked child: fork copies a locked lock, but not the thread that would release it")
-    return HangCause(
-        kind=HangKind.LOCK_CYCLE,
-        stuck=last,
-        cycle=(*cycle, *reversed(edges)),
-        is_closed=True,
-        words="; ".join(sentences),
-    )
-
-
-def _awaits(parent: Process, child: Process, states: Sequence[ThreadState]) -> bool:
-    return any(
-        state.process is parent and state.waiting is Waiting.CHILD and state.partner == child.pid for state in states
-    )
+    whole, words = (*cycle, *reversed(edges)), "; ".join(sentences)
+    return HangCause(kind=HangKind.LOCK_CYCLE, stuck=last, cycle=whole, is_closed=True, words=words)

@@ -7,19 +7,13 @@ join's futex holds the thread's number, wait4 has the child's), or only one can 
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.dispatch import debug_prints, dispatch_frames, dispatch_trace
+from matrix.diagnosis.dispatch import dispatch_frames
 from matrix.diagnosis.dispatch.call_path import Place  # noqa: TC001 - pydantic resolves it
-from matrix.diagnosis.hang.activity import (
-    ThreadState,
-    awaits_compiler,
-    compiling_frame,
-    is_compiler,
-    is_interpreter,
-    short,
-)
+from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
+from matrix.diagnosis.hang import activity
+from matrix.diagnosis.hang.activity import ThreadState
 from matrix.diagnosis.hang.causes import HangCause, HangKind, blocked, fork_after_threads, gil_cycle
 from matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from matrix.diagnosis.sameness import STUCK, Signature
@@ -28,7 +22,7 @@ from matrix.model import Model, WaitEdge, Waiting, cycle_sentences
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.diagnosis.dispatch.operator_table import Table
+    from matrix.diagnosis.dispatch.call_path import Table
     from matrix.diagnosis.stacks import Process, Thread
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
@@ -80,8 +74,7 @@ def diagnose(
     waiting = (state for state in states if state.wait and dispatch_frames.place_of(state.thread))
     stuck = cause.stuck if cause else next(waiting, None)
     place = dispatch_frames.place_of(stuck.thread, tables) if stuck else None
-    place = place or dispatch_trace.place_of(dispatch_trace.parse(stderr), tables)
-    place = place or debug_prints.place_of(stderr, tables)
+    place = place or trace_place(stderr, tables) or prints_place(stderr, tables)
     return HangDiagnosis(
         kind=cause.kind if cause else HangKind.UNKNOWN,
         place=place,
@@ -97,11 +90,10 @@ def diagnose(
 
 
 def _cause(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
-    for process in processes:
-        if cause := gil_cycle([state for state in states if state.pid == process.pid]):
-            return cause
+    cycles = (gil_cycle([state for state in states if state.pid == process.pid]) for process in processes)
     return (
-        fork_after_threads(processes, states)
+        next(filter(None, cycles), None)
+        or fork_after_threads(processes, states)
         or _compiling(processes, states)
         or _running(states)
         or _stopped(states)
@@ -111,15 +103,15 @@ def _cause(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangC
 
 def _compiling(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
-    frames = {state: frame for state in states if (frame := compiling_frame(state.thread))}
-    at_work = [state for state in frames if state.activity]
-    if at_work:
-        state = min(at_work, key=lambda state: not state.is_main)
+    frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
+    if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
         words = f"thread {state.tid} compiles, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
     waiter = next((state for state in frames if state.waiting in _FOR_COMPILER), None)
-    compiler = next(filter(is_compiler, processes), None)
-    if waiter and (compiler or any(state.activity for state in states) or awaits_compiler(waiter.thread)):
+    compiler = next(filter(activity.is_compiler, processes), None)
+    if waiter and (
+        compiler or any(state.activity for state in states) or activity.awaits_compiler(waiter.thread, frames[waiter])
+    ):
         awaited = f"{compiler.command.split()[0]} ({compiler.pid})" if compiler else "a compiler"
         words = f"thread {waiter.tid} waits for {awaited}, in {frames[waiter].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=waiter, words=words)
@@ -131,13 +123,13 @@ def _running(states: Sequence[ThreadState]) -> HangCause | None:
     running = [(state, state.activity) for state in states if state.activity and not state.is_idle]
     if not running:
         return None
-    state, activity = min(running, key=lambda pair: (not pair[0].thread.has_gil, not pair[0].is_main))
-    frame = activity.frame.words
-    if activity.is_python is None:
+    state, (is_python, innermost) = min(running, key=lambda pair: (not pair[0].thread.has_gil, not pair[0].is_main))
+    frame = innermost.words
+    if is_python is None:
         kind, words = HangKind.UNKNOWN, f"thread {state.tid} runs, in {frame} or in native code that it calls"
     else:
-        kind = HangKind.SPIN_PYTHON if activity.is_python else HangKind.SPIN_NATIVE
-        words = f"thread {state.tid} runs {'Python' if activity.is_python else 'native'} code in {frame}"
+        kind = HangKind.SPIN_PYTHON if is_python else HangKind.SPIN_NATIVE
+        words = f"thread {state.tid} runs {'Python' if is_python else 'native'} code in {frame}"
     caller = next((frame for frame in state.thread.frames if frame.is_python), None)
     if kind is HangKind.SPIN_NATIVE and caller:
         words += f", called from {caller.words}"
@@ -164,13 +156,12 @@ def _signature_names(thread: Thread) -> Iterator[str]:
     for frame in thread.frames:
         if frame.is_python and "<frozen" in (frame.file or ""):
             continue  # runpy, importlib: how a program was started
-        name, file = frame.function.rpartition(".")[2], PurePath(frame.file or "").name
-        if frame.is_python and not (file == "threading.py" and name in _STARTS_PYTHON):
-            yield f"{name} ({file})"
+        if frame.is_python and not (frame.file_name == "threading.py" and frame.method in _STARTS_PYTHON):
+            yield f"{frame.method} ({frame.file_name})"
         elif frame.is_python or is_openmp(frame) or _STARTS.match(frame.function):
             continue
-        elif frame.is_named and not (is_means(frame) or is_lock(frame) or is_interpreter(frame)):
-            name = _LAMBDA.sub("{lambda}", _CPU_LEVEL.sub("::", short(frame.function)))
+        elif frame.is_named and not (is_means(frame) or is_lock(frame) or activity.is_interpreter(frame)):
+            name = _LAMBDA.sub("{lambda}", _CPU_LEVEL.sub("::", activity.short(frame.function)))
             yield name.removesuffix("_impl")
 
 

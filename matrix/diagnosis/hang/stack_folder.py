@@ -1,4 +1,4 @@
-"""Read the folder that `process.evidence.capture` fills: raw stacks -> one picture of the processes -> diagnosis."""
+"""Read a folder of raw stacks: one picture of the processes -> its diagnosis -> what a record and people get."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import kernel_text
-from matrix.diagnosis.dispatch import operator_table
+from matrix.diagnosis.collectors.stack_tools import from_stall
+from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.diagnosis.hang.wording import diagnosis_lines, place_lines, stack_texts
-from matrix.model import Diagnosis, StuckThread, WaitEdge
+from matrix.diagnosis.hang.waits import is_idle_worker
+from matrix.diagnosis.symbols import UNNAMED
+from matrix.model import Diagnosis, StuckThread, WaitEdge, cycle_sentences
 from matrix.process.evidence.capture import COLLECTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from matrix.diagnosis.dispatch.operator_table import Table
+    from matrix.diagnosis.dispatch.call_path import Place, Table
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-    from matrix.diagnosis.stacks import Process
+    from matrix.diagnosis.stacks import Process, Thread
     from matrix.model import Environment, ThreadWait
     from matrix.process.evidence.capture import Collector
 
 READABLE = "diagnosis.txt"  # beside the raw stacks, for people
+DEPTH = 20  # frames of a thread that are written; the rest is counted
 STACKS_KEPT = 16  # threads whose stacks a record holds; `READABLE` has all
 _LARGEST = 2**24  # bytes of one file that are read
 
@@ -32,31 +34,28 @@ def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process
     """Return one picture of what a folder of raw stacks and the evidence of a stall show, the leader first."""
     pictures = []
     for collector in sorted(COLLECTORS, key=lambda collector: collector.rank):
-        parse = parser(collector)
         for path in sorted(folder.glob(collector.file.format(pid="*"))):
             pid = path.name.partition(".")[0]
             if pid.isdigit() or not collector.is_per_process:
-                pictures.append(parse(_text(path), int(pid) if pid.isdigit() else 0))
+                pictures.append(parser(collector)(_text(path), int(pid) if pid.isdigit() else 0))
         if not collector.is_per_process:  # the kernel's picture; the supervisor's is the next best
-            pictures.append(kernel_text.from_stall(stall))
+            pictures.append(from_stall(stall))
     return stacks.merge(*pictures)
 
 
 def parser(collector: Collector) -> Callable[[str, int], tuple[Process, ...]]:
     """Return the function that reads what a collector writes."""
     module, _, function = collector.parser.partition(":")
-    parse: Callable[[str, int], tuple[Process, ...]] = getattr(
-        import_module(f"matrix.diagnosis.collectors.{module}"), function
-    )
+    parse: Callable[[str, int], tuple[Process, ...]]
+    parse = getattr(import_module(f"matrix.diagnosis.collectors.{module}"), function)
     return parse
 
 
 def tables_of(environment: Environment) -> dict[str, Table]:
     """Return the dispatch tables that an environment's fingerprint holds, by operator."""
     texts = environment.fingerprint.dispatch
-    if not isinstance(texts, dict):
-        return {}
-    return {operator: operator_table.parse(str(text), operator) for operator, text in texts.items()}
+    rows = texts.items() if isinstance(texts, dict) else ()
+    return {operator: call_path.parse_table(str(text), operator) for operator, text in rows}
 
 
 def diagnose_folder(
@@ -70,8 +69,8 @@ def diagnose_folder(
     if not any(thread.frames for process in processes for thread in process.threads):
         return None
     diagnosis = diagnose(processes, tables=tables, stderr=stderr)
-    lines = [*diagnosis_lines(diagnosis, processes), ""]
-    (folder / READABLE).write_text("\n".join(lines), encoding="utf-8", errors="replace")
+    text = "\n".join([*diagnosis_lines(diagnosis, processes), ""])
+    (folder / READABLE).write_text(text, encoding="utf-8", errors="replace")
     return diagnosis, processes
 
 
@@ -103,3 +102,72 @@ def _text(path: Path) -> str:
             return file.read(_LARGEST).decode(errors="replace")
     except OSError:
         return ""
+
+
+def diagnosis_lines(diagnosis: HangDiagnosis, processes: Sequence[Process] = ()) -> Iterator[str]:
+    """Yield the kind, who waits for whom, the path in the dispatcher, and the stacks, the stuck thread's first."""
+    yield f"{diagnosis.kind}: {diagnosis.summary}"
+    if diagnosis.cycle:
+        yield from ("", "who waits for whom" + (" (nothing in it can ever go on)" if diagnosis.closed else ""))
+        for edge, sentence in zip(diagnosis.cycle, cycle_sentences(diagnosis.cycle), strict=True):
+            yield f"  {sentence}" + (f"  [{edge.evidence}]" if edge.evidence else "")
+    if diagnosis.place:
+        yield from ("", *place_lines(diagnosis.place))
+    stacks, left_out = stack_texts(diagnosis, processes)
+    for text in filter(None, (*stacks, left_out)):
+        yield from ("", *text.split("\n"))
+
+
+def place_lines(place: Place) -> Iterator[str]:
+    """Yield the path of a call, one stage a line: status, stage, what was seen, what the table expects."""
+    keys = f", key set {', '.join(place.keys)}" if place.keys else ""
+    under = f", under {' > '.join(place.enclosing)}" if place.enclosing else ""
+    yield f"path of {place.operator or 'the call'}, by {place.evidence}{keys}{under}"
+    status = max(len(step.status) for step in place.steps)
+    stage = max(len(step.stage) for step in place.steps)
+    for step in place.steps:
+        line = f"  {step.status:<{status}}  {step.stage:<{stage}}  {step.seen}".rstrip()
+        yield line + (f"  (expected: {step.expected})" if step.expected else "")
+    if place.note:
+        yield f"  {place.note}"
+    if place.missing:
+        yield "  expected prints that did not come:"
+        yield from (f"    {name}" for name in place.missing)
+
+
+def stack_texts(
+    diagnosis: HangDiagnosis, processes: Sequence[Process], most: int | None = None
+) -> tuple[tuple[str, ...], str]:
+    """Return the stacks of `most` threads, or of all, the stuck thread's first; and how many threads are left out."""
+    stuck = (diagnosis.stuck_pid, diagnosis.stuck_thread)
+    threads = [(process, thread) for process in processes for thread in process.threads]
+    threads.sort(key=lambda pair: (pair[0].pid, pair[1].tid) != stuck)
+    busy = [(process, thread) for process, thread in threads if not is_idle_worker(thread)]
+    idle = len(threads) - len(busy)
+    counts = [f"{len(busy[most:])} more"] if most is not None and busy[most:] else []
+    counts += [f"{idle} idle worker{'s' if idle > 1 else ''} of a pool"] if idle else []
+    stacks = tuple("\n".join(_thread_lines(thread, process)) for process, thread in busy[:most])
+    return stacks, f"and {', '.join(counts)}" if counts else ""
+
+
+def _thread_lines(thread: Thread, process: Process) -> Iterator[str]:
+    """Yield a thread's stack, innermost frame first."""
+    facts = [thread.name] if thread.name else []
+    facts += ["has the GIL"] if thread.has_gil else []
+    facts += ["waits for the GIL"] if thread.wants_gil else []
+    facts += [f"state {thread.state}"] if thread.state else []
+    facts += [f"waits in {thread.kernel.wchan}"] if thread.kernel and thread.kernel.wchan else []
+    of = f" of process {process.pid}" if process.pid != thread.tid else ""
+    yield f"thread {thread.tid or hex(thread.ident or 0)}{of}" + (f" ({', '.join(facts)})" if facts else "")
+    unnamed = 0
+    for frame in thread.frames[:DEPTH]:
+        if frame.function == UNNAMED:
+            unnamed += 1
+            continue
+        if unnamed:
+            yield f"    … {unnamed} without a name"
+            unnamed = 0
+        yield f"    {frame.words}"
+    left = len(thread.frames[DEPTH:]) + unnamed
+    if left:
+        yield f"    … {left} more"

@@ -7,11 +7,9 @@ first frame that names a wait decides; any other frame ends the search without a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from matrix.diagnosis.collectors.kernel_text import is_futex
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
     from matrix.diagnosis.stacks import Frame, KernelWait, Thread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(NamedTuple):
     """What one thread waits for."""
 
     waiting: Waiting
@@ -78,20 +75,11 @@ _KERNEL_FUNCTIONS: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
     (Waiting.PIPE, re.compile(r"(?:anon_)?pipe_(?:read|write|wait\w*)$|wait_for_partner$")),
     (Waiting.SLEEP, re.compile(r"hrtimer_nanosleep|do_nanosleep")),
     (Waiting.STOPPED, re.compile(r"do_signal_stop")),
-    (
-        Waiting.IO,
-        re.compile(r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select|skb_wait|wait_woken"),
-    ),
+    (Waiting.IO, re.compile(r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select")),
+    (Waiting.IO, re.compile(r"skb_wait|wait_woken")),
 )
 # The supervisor's words for waits.
-_WORDS = {
-    "gil": Waiting.GIL,
-    "child": Waiting.CHILD,
-    "pipe": Waiting.PIPE,
-    "lock": Waiting.LOCK,
-    "stopped": Waiting.STOPPED,
-    "socket": Waiting.IO,
-}
+_WORDS = {word: Waiting[word.upper()] for word in ("gil", "child", "pipe", "lock", "stopped")} | {"socket": Waiting.IO}
 # What functions of the standard library wait for; functions without their class, as faulthandler names them.
 _PYTHON_FUNCTIONS: tuple[tuple[Waiting, str, frozenset[str]], ...] = (
     (Waiting.THREAD, "threading.py", frozenset({"join", "_wait_for_tstate_lock", "_shutdown", "_join_os_thread"})),
@@ -124,17 +112,13 @@ def classify(thread: Thread) -> Wait | None:
     wait = _from_frames(thread.frames)
     if thread.wants_gil:
         return Wait(waiting=Waiting.GIL, frame=wait.frame if wait and wait.waiting is Waiting.GIL else None)
-    kernel_waiting = _from_kernel(thread.kernel)
-    if wait is None:
-        if thread.joins is not None:
-            wait = Wait(waiting=Waiting.THREAD)
-        elif kernel_waiting:
-            wait = Wait(waiting=kernel_waiting)
-    if wait is None:
-        return Wait(waiting=Waiting.IO) if thread.state == "D" else None
-    if wait.waiting is Waiting.IO and kernel_waiting is Waiting.PIPE:
-        wait = replace(wait, waiting=Waiting.PIPE)
-    return replace(wait, partner=_partner(wait.waiting, thread))
+    kernel_waiting = _from_kernel(thread.kernel) or (Waiting.IO if thread.state == "D" else None)
+    waiting = wait.waiting if wait else Waiting.THREAD if thread.joins is not None else kernel_waiting
+    if waiting is None:
+        return None
+    if waiting is Waiting.IO and kernel_waiting is Waiting.PIPE:
+        waiting = Waiting.PIPE
+    return Wait(waiting=waiting, frame=wait.frame if wait else None, partner=_partner(waiting, thread))
 
 
 def _from_frames(frames: Sequence[Frame]) -> Wait | None:
@@ -169,7 +153,8 @@ def _refined(waiting: Waiting, frames: Sequence[Frame]) -> Wait:
     frame = frames[0]
     caller = next((frame for frame in frames if frame.is_python), None)
     caller_waiting = _python_wait(caller) if caller else None
-    if waiting is Waiting.LOCK and caller_waiting in {Waiting.THREAD, Waiting.CONDITION} and not _is_native_lock(frame):
+    is_native = ("mutex" in frame.function.lower() and "Py" not in frame.function) or "lll_" in frame.function
+    if waiting is Waiting.LOCK and caller_waiting in {Waiting.THREAD, Waiting.CONDITION} and not is_native:
         return Wait(waiting=caller_waiting, frame=caller)
     if waiting is Waiting.IO and caller_waiting is Waiting.PIPE:
         return Wait(waiting=Waiting.PIPE, frame=frame)
@@ -178,13 +163,8 @@ def _refined(waiting: Waiting, frames: Sequence[Frame]) -> Wait:
     return Wait(waiting=waiting, frame=frame)
 
 
-def _is_native_lock(frame: Frame) -> bool:
-    return ("mutex" in frame.function.lower() and "Py" not in frame.function) or "lll_" in frame.function
-
-
 def _python_wait(frame: Frame) -> Waiting | None:
-    name, file = frame.function.rpartition(".")[2], PurePath(frame.file or "").name
-    rows = (waiting for waiting, module, names in _PYTHON_FUNCTIONS if module == file and name in names)
+    rows = (row[0] for row in _PYTHON_FUNCTIONS if frame.file_name == row[1] and frame.method in row[2])
     return next(rows, None)
 
 
@@ -192,8 +172,7 @@ def _from_kernel(wait: KernelWait | None) -> Waiting | None:
     if wait is None:
         return None
     rows = (waiting for waiting, pattern in _KERNEL_FUNCTIONS if pattern.match(wait.wchan))
-    waiting = _WORDS.get(wait.word) or next(rows, None)
-    return Waiting.FUTEX if waiting is None and is_futex(wait) else waiting
+    return _WORDS.get(wait.word) or next(rows, Waiting.FUTEX if wait.is_futex else None)
 
 
 def _partner(waiting: Waiting, thread: Thread) -> int | None:
@@ -220,11 +199,10 @@ def is_idle_worker(thread: Thread) -> bool:
         if any(is_openmp(frame) for frame in telling):
             return all(is_openmp(frame) or frame.function in _THREAD_STARTS for frame in telling)
     for position, frame in enumerate(thread.frames):
-        function = PurePath(frame.file or "").name, frame.function.rpartition(".")[2]
-        if frame.is_python and function in _PYTHON_POOLS:
+        if frame.is_python and (frame.file_name, frame.method) in _PYTHON_POOLS:
             # Work would show as frames inside this one; the wait for work shows only frames of the queue.
             inner = [frame for frame in thread.frames[:position] if frame.is_python]
-            return all(PurePath(frame.file or "").name in _QUEUES for frame in inner)
+            return all(frame.file_name in _QUEUES for frame in inner)
     return False
 
 
@@ -247,7 +225,7 @@ def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:
     """Return the innermost frame that asked for a thread's wait, else the frame that waits."""
     for frame in thread.frames:
         if frame.is_python:
-            if PurePath(frame.file or "").name not in _LIBRARY_FILES:
+            if frame.file_name not in _LIBRARY_FILES:
                 return frame
         elif frame.is_named and not (is_means(frame) or is_openmp(frame) or _named_wait(frame) or _is_system(frame)):
             return frame

@@ -54,20 +54,22 @@ class Collector:
         return "{pid}" in self.file
 
 
-KERNEL = Collector(name="kernel", file="kernel.txt", parser="kernel_text:parse", rank=0)
-FAULTHANDLER = Collector(name="faulthandler", file="{pid}.faulthandler.txt", parser="faulthandler_text:parse", rank=4)
+KERNEL = Collector(name="kernel", file="kernel.txt", parser="stack_tools:parse_kernel", rank=0)
+FAULTHANDLER = Collector(
+    name="faulthandler", file="{pid}.faulthandler.txt", parser="stack_tools:parse_faulthandler", rank=4
+)
 COLLECTORS = (
     KERNEL,
     Collector(
-        name="py-spy", file="{pid}.pyspy.json", parser="pyspy:parse", rank=2,
+        name="py-spy", file="{pid}.pyspy.json", parser="stack_tools:parse_pyspy", rank=2,
         arguments=("dump", "--native", "--json", "--pid", "{pid}"),
     ),
     Collector(
-        name="pystack", file="{pid}.pystack.txt", parser="pystack:parse", rank=1,
+        name="pystack", file="{pid}.pystack.txt", parser="stack_tools:parse_pystack", rank=1,
         arguments=("remote", "--native", "{pid}"),
     ),
     Collector(
-        name="gdb", file="{pid}.gdb.txt", parser="gdb:parse", rank=3, patience=30.0, is_fallback=True,
+        name="gdb", file="{pid}.gdb.txt", parser="stack_tools:parse_gdb", rank=3, patience=30.0, is_fallback=True,
         arguments=("-nx", "-batch", "-p", "{pid}", "-ex", "thread apply all bt"),
     ),
     FAULTHANDLER,
