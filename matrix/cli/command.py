@@ -185,7 +185,7 @@ def called(command: str) -> str:
 
 def progress_on(console: Console) -> Show:
     """Return what shows the progress of a number of cells, and of the environments they need."""
-    return lambda total: Progress(console, total)
+    return partial(Progress, console)
 
 
 @contextmanager

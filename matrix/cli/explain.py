@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,21 +9,17 @@ import typer
 from rich.console import Console
 
 from matrix.cli import command
-from matrix.cli.command import Exit, called, check_folders_of, going_on_later, progress_on, write_json
+from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, called
 from matrix.environments.cache import EnvironmentCache
 from matrix.plan import planning
 from matrix.records import store
 
-_Here = partial(typer.Option, rich_help_panel="Environments")
-_Run = partial(typer.Option, rich_help_panel="How it runs")
-_Output = partial(typer.Option, rich_help_panel="Output")
-
 
 def explain(  # one parameter per option
     test: command.Test,
-    here: Annotated[Path | None, _Here(metavar="PYTHON", help="Why not with this interpreter?")] = None,
-    env: Annotated[str | None, _Here(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
-    run: Annotated[bool, _Run("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
+    here: Annotated[Path | None, EnvironmentOption(metavar="PYTHON", help="Why not with this interpreter?")] = None,
+    env: Annotated[str | None, EnvironmentOption(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
+    run: Annotated[bool, RunningOption("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
     matrix_file: command.MatrixPath = None,
     torch: command.OnlyTorch = None,
     python: command.OnlyPython = None,
@@ -33,7 +28,7 @@ def explain(  # one parameter per option
     timeout: command.Timeout = None,
     repeat: command.Repeat = 1,
     disk: command.Disk = None,
-    json_file: Annotated[Path | None, _Output("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
+    json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
 ) -> None:
     """Say why a test hangs or fails in some environments and not in others, from what is recorded.
 
@@ -48,7 +43,7 @@ def explain(  # one parameter per option
     from reports.explanation_text import explanation_lines
 
     home = store.state_folder()
-    check_folders_of(json_file)
+    command.check_folders_of(json_file)
     request = explainer.ExplainRequest(
         home=home,
         file=command.read_matrix(matrix_file, torch, python, build, config_names),
@@ -60,11 +55,11 @@ def explain(  # one parameter per option
     )
     suite = command.scenarios_of(test)
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
-    with going_on_later():
-        explanations = explainer.answers(request, suite, cache, progress_on(Console()))
+    with command.going_on_later():
+        explanations = explainer.answers(request, suite, cache, command.progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     for explanation in explanations.explanations:
         print(*explanation_lines(explanation, called("matrix"), again), sep="\n")
     if json_file:
-        write_json(json_file, explanations)
+        command.write_json(json_file, explanations)
     raise typer.Exit(Exit.GOOD if explanations.is_answered else Exit.UNANSWERED)

@@ -182,10 +182,7 @@ class MatrixFile(_Table):
 
 
 def read_matrix_file(path: Path) -> MatrixFile:
-    """Read a matrix file.
-
-    Raises UsageError that names every mistake with its line and remedy.
-    """
+    """Read a matrix file. Raises UsageError that names every mistake with its line and remedy."""
     try:
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)
@@ -199,10 +196,7 @@ def read_matrix_file(path: Path) -> MatrixFile:
 
 
 def checked(table: Mapping[str, Any], source: str, text: str = "") -> MatrixFile:
-    """Return the matrix file that a table says, read from `text` at `source`.
-
-    Raises UsageError that names every mistake with its line and remedy.
-    """
+    """Return the matrix file that a table says, read from `text` at `source`. Raises as `read_matrix_file`."""
     own = _OwnTables(
         builds=dict.fromkeys(table.get("build") or (), Build(name="")),
         configs=dict.fromkeys(table.get("config") or (), Config(name="")),

@@ -134,19 +134,17 @@ class _Expander:
     def _choices(self, spec: str, pythons: Iterable[str], chosen_builds: Sequence[Build]) -> list[_Choice]:
         """Return what a spec means for each Python and build; raises UnknownVersionError where none of them has it."""
         choices: list[_Choice] = []
-        unknown: list[_Choice] = []
-        first_error: version_specs.UnknownVersionError | None = None
+        unknown: dict[_Choice, version_specs.UnknownVersionError] = {}
         for python, build in itertools.product(pythons, chosen_builds):
             try:
                 choices += [_Choice(version, python, build) for version in self._versions(spec, python, build)]
             except version_specs.UnknownVersionError as error:
-                first_error = first_error or error
-                unknown.append(_Choice(spec, python, build, error.message))
+                unknown[_Choice(spec, python, build, error.message)] = error
             except PreventedError as error:
                 choices.append(_Choice(spec, python, build, error.message))
-        if first_error is not None and not choices:
-            raise first_error
-        return choices + unknown
+        if unknown and not choices:
+            raise next(iter(unknown.values()))
+        return [*choices, *unknown]
 
     def _build(self, name: str) -> Build:
         if name != "auto":
@@ -282,10 +280,7 @@ class PlannedCell:
         return len(outcomes) if self.options.provisional else len(outcomes) - outcomes.count(Outcome.SLOW)
 
     def wants_observation(self, records: Sequence[Record]) -> bool:
-        """Return True for a pass whose conditions no attempt has looked for yet.
-
-        A hang is not run again to be observed: that would hang, too. Its stacks tell of its conditions.
-        """
+        """Return True for a pass whose conditions were not looked for. A hang is not run again: its stacks tell."""
         deciding = combine([record.attempt for record in records])
         if deciding is None or deciding.outcome is not Outcome.PASS:
             return False

@@ -217,6 +217,12 @@ def _start_time(pid: int) -> int:
     return 0 if psutil.pid_exists(pid) else -1
 
 
+def sweep_left_behind(state: Path) -> None:
+    """SIGKILL what killed tools with the same state folder have left running."""
+    ours = state_id(state)
+    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
+
+
 def sweep(is_stale: Callable[[str], bool]) -> list[str]:
     """SIGKILL all processes whose mark `is_stale`, and their descendants; return their descriptions.
 

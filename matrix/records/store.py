@@ -40,10 +40,7 @@ _ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may w
 
 
 def state_folder() -> Path:
-    """Make and return the state folder: $WHICHTORCH_HOME, or .whichtorch in the current folder.
-
-    Raises PreventedError where nothing can be written there.
-    """
+    """Make and return the state folder: $WHICHTORCH_HOME or .whichtorch. Raises PreventedError if it is unwritable."""
     home = Path(os.environ.get("WHICHTORCH_HOME") or ".whichtorch").absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -92,10 +89,7 @@ class Records:
         return max((attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS), default=None)
 
     def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
-        """Return a record that decides a test in an environment, with a limit of `seconds` or more; None without one.
-
-        A `slow` attempt decides nothing.
-        """
+        """Return a record that decides a test in an environment, with a limit of `seconds` or more; no `slow` one."""
         for record in self._judging(scenario, variant):
             attempt = record.attempt
             if record.environment == environment and attempt.limit >= seconds and attempt.outcome is not Outcome.SLOW:

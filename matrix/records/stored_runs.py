@@ -111,10 +111,7 @@ def _listing(known: Sequence[RunFolder]) -> str:
 
 
 def read(run_folder: RunFolder) -> StoredRun:
-    """Return the whole run, with environments and cells in the order of the plan.
-
-    A cell that the run stored several times is there once, as it was stored last.
-    """
+    """Return the whole run in the order of the plan, each cell as it was stored last."""
     folder = run_folder.folder
     scenarios = {scenario.source_hash: scenario for scenario in read_lines(folder / "scenarios.jsonl", Scenario)}
     known = {environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)}

@@ -16,7 +16,7 @@ from matrix.events import CellDone, EnvironmentReady, Interrupted
 from matrix.model import judging_records
 from matrix.plan.judging import judged_cell
 from matrix.process.executor import LocalExecutor
-from matrix.process.supervision import owner_is_dead, state_id, sweep
+from matrix.process.supervision import sweep_left_behind
 from matrix.records.store import new_run
 from matrix.run.signals import answering
 from matrix.run.site import INSTALLS_AT_ONCE, CellEnd, EnvironmentWork, LocalSite
@@ -166,8 +166,7 @@ def recorded_run(environments: Environments, records: Records, show: Show, plann
 def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
     """Open a stored run, after ending what a killed tool has left behind; at the end it knows how long it took."""
     started = time.monotonic()
-    ours = state_id(home)
-    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
+    sweep_left_behind(home)
     with new_run(home, tuple(sys.argv[1:]), planned) as run_store:
         interrupted = False
         try:
