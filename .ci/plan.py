@@ -45,9 +45,9 @@ def read(text: str) -> list[ListedEnvironment]:
     try:
         listed = json.loads(text.strip().rpartition("\n")[2])  # without uv, pip's words come before it
         found = [
-            ListedEnvironment(session=one["session"], options=tuple(one["call_spec"]["options"]))
-            for one in listed
-            if one["name"] == "env"
+            ListedEnvironment(session=session["session"], options=tuple(session["call_spec"]["options"]))
+            for session in listed
+            if session["name"] == "env"
         ]
     except (ValueError, TypeError, KeyError) as error:
         raise PlanError("this is not what `nox -l --json -s env` writes") from error
@@ -64,11 +64,11 @@ def shares(environments: list[ListedEnvironment], jobs: int) -> list[list[Listed
 
 def job_matrix(environments: list[ListedEnvironment]) -> dict[str, list[dict[str, str]]]:
     """Return the matrix of a GitHub job: what each is called, its sessions by line, and which cache it uses."""
-    is_cached = len({one.cache for one in environments}) <= CACHES
+    is_cached = len({environment.cache for environment in environments}) <= CACHES
     rows = []
     for share in shares(environments, JOBS):
         more = f" and {len(share) - 1} more" if len(share) > 1 else ""
-        sessions = "\n".join(one.session for one in share)
+        sessions = "\n".join(environment.session for environment in share)
         cache = share[0].cache if is_cached else ""
         rows.append({"name": f"{share[0].label}{more}", "sessions": sessions, "cache": cache})
     return {"include": rows}
@@ -78,7 +78,7 @@ def sessions_of(environments: list[ListedEnvironment], share: str) -> list[str]:
     """Return the sessions of one job of several, "3/8"; none where there are more jobs than environments."""
     job, jobs = (int(number) for number in share.split("/"))
     given = shares(environments, jobs)
-    return [one.session for one in given[job - 1]] if job <= len(given) else []
+    return [environment.session for environment in given[job - 1]] if job <= len(given) else []
 
 
 def main() -> None:

@@ -44,8 +44,8 @@ Extension modules: numpy.core._multiarray_umath (total: 1)
 """
 
 
-def ending(**fields: object) -> Ending:
-    return Ending(**({"stopped_by": "exit", "exit_code": None, "signal": None, "seconds": 4.0} | fields))  # type: ignore[arg-type]
+def ending(**fields: Any) -> Ending:
+    return Ending(**({"stopped_by": "exit", "exit_code": None, "signal": None, "seconds": 4.0} | fields))
 
 
 @pytest.mark.parametrize(

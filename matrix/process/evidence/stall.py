@@ -50,7 +50,7 @@ class ThreadSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelWait:
+class BlockedCall:
     """A wait that only another thread of the tree can end."""
 
     word: str  # gil, futex, child, pipe, socket, poll, lock, stopped, ended
@@ -67,7 +67,7 @@ class Waiter:
 
     process: KernelProcess
     thread: ThreadSnapshot
-    wait: KernelWait
+    wait: BlockedCall
 
 
 class KernelView(Protocol):
@@ -92,53 +92,53 @@ class KernelView(Protocol):
         """Return whether it is certain that nothing outside the tree can end one of the waits."""
 
 
-def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> KernelWait | None:
+def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall | None:
     """Return what a thread waits for, None where that is no evidence of a deadlock."""
     if thread.state in "ZX":
-        return KernelWait(word="ended")
+        return BlockedCall(word="ended")
     if thread.state == "T":
-        return KernelWait(word="stopped")
+        return BlockedCall(word="stopped")
     if thread.state != "S":
         return None
     if thread.call is None:
         # The one function in which a thread only ever waits for a child, without deadline.
-        return KernelWait(word="child", child=0) if thread.channel == "do_wait" else None
+        return BlockedCall(word="child", child=0) if thread.channel == "do_wait" else None
     arguments = thread.arguments
     if thread.call == "futex":
         return _futex(pid, arguments, view)
     if thread.call in {"wait4", "waitid"}:
         return _child(thread.call, arguments)
     if word := _TRANSFERS.get(thread.call):
-        return KernelWait(word=word, detail=f"{thread.call} of fd {arguments[0]}", descriptors=(arguments[0],))
+        return BlockedCall(word=word, detail=f"{thread.call} of fd {arguments[0]}", descriptors=(arguments[0],))
     if thread.call in {"flock", "fcntl"}:
         waits = not arguments[1] & _LOCK_NB if thread.call == "flock" else arguments[1] == _SETLKW
-        return KernelWait(word="lock", detail=f"fd {arguments[0]}", descriptors=(arguments[0],)) if waits else None
+        return BlockedCall(word="lock", detail=f"fd {arguments[0]}", descriptors=(arguments[0],)) if waits else None
     if _has_no_deadline(thread.call, arguments) and (descriptors := view.polled(pid, thread.call, arguments)):
         words = ", ".join(map(str, descriptors[:8]))
-        return KernelWait(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
+        return BlockedCall(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
     return None
 
 
-def _futex(pid: int, arguments: Sequence[int], view: KernelView) -> KernelWait | None:
+def _futex(pid: int, arguments: Sequence[int], view: KernelView) -> BlockedCall | None:
     address, operation, deadline = arguments[0], arguments[1], arguments[3]
     if operation & _FUTEX_COMMAND not in _FUTEX_WAITS:
         return None
     if view.is_gil(pid, address):
-        return KernelWait(word="gil", address=address)
+        return BlockedCall(word="gil", address=address)
     if deadline:
         return None  # an Event.wait(0.005) wakes as often as a wait for the GIL
     shared = not operation & _FUTEX_PRIVATE
-    return KernelWait(word="futex", detail=hex(address), address=address, shared=shared)
+    return BlockedCall(word="futex", detail=hex(address), address=address, shared=shared)
 
 
-def _child(call: str, arguments: Sequence[int]) -> KernelWait | None:
+def _child(call: str, arguments: Sequence[int]) -> BlockedCall | None:
     if call == "wait4":
         child, options = max(ctypes.c_int(arguments[0]).value, 0), arguments[2]
     else:
         child, options = arguments[1] if arguments[0] == _P_PID else 0, arguments[3]
     if options & _WNOHANG:
         return None
-    return KernelWait(word="child", child=child, detail=f"pid {child}" if child else "")
+    return BlockedCall(word="child", child=child, detail=f"pid {child}" if child else "")
 
 
 def _has_no_deadline(call: str, arguments: Sequence[int]) -> bool:
