@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -30,9 +30,6 @@ from pydantic import (
 )
 
 from matrix.privacy.redaction import restored
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form

@@ -6,13 +6,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import words
-from matrix.model import Diagnosis, Outcome
+from matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from matrix.model import Attempt, Cell, Environment
     from matrix.records.stored_runs import StoredRun
 
     Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"

@@ -6,17 +6,14 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from matrix.compare.factors import AXES, age
+from matrix.compare.factors import AXES, History, age
 from matrix.diagnosis.conditions import words
-from matrix.explain.explanation import ExplanationKind, verb
+from matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, Observation, verb
 from matrix.model import Outcome
 from reports.shown_text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from matrix.compare.factors import History
-    from matrix.explain.explanation import Answer, Experiment, Explanation, Observation
 
 EQUALS_NAMED = 4  # of what separates equally well; the rest is counted
 PLACES_NAMED = 3  # environments; more are counted

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from matrix.compare.comparison import compare
-from matrix.compare.nights import nights
+from matrix.compare.comparison import Comparison, compare
+from matrix.compare.nights import Night, nights
 from matrix.records import stored_runs
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.bisect.bisection import Bisection
-    from matrix.compare.comparison import Comparison
-    from matrix.compare.nights import Night
     from matrix.model import Model
     from matrix.records.stored_runs import RunFolder, StoredRun
     from reports.cell_text import Called

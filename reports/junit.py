@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from matrix.compare.comparison import stream
-from matrix.model import Outcome
+from matrix.model import Cell, Environment, Outcome, Result
 from reports import cell_text
 from reports.shown_text import cleaned, cleaned_line, cut, ends_of
 from reports.table import short
@@ -36,7 +36,6 @@ from reports.table import short
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.model import Cell, Environment, Result
     from matrix.records.stored_runs import StoredRun
 
 SCRIPTS = "script"  # family of what is no scenario of the suite

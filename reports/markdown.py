@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from matrix.compare.comparison import ChangeKind
-from matrix.model import Outcome
+from matrix.compare.comparison import CellChange, ChangeKind, Comparison, EnvironmentChange
+from matrix.model import Cell, Environment, Outcome, Result
 from reports import cell_text
 from reports.shown_text import cleaned_line, code_span, cut, ends_of, escaped, fenced, some, table_head, table_row
 from reports.stored_run_text import WORSE, alike, changes_words, labels_of, remarks_of, side_of, transition
@@ -17,8 +17,6 @@ from reports.table import code, codes_of, heads_of, legend_lines, short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.compare.comparison import CellChange, Comparison, EnvironmentChange
-    from matrix.model import Cell, Environment, Result
     from matrix.records.stored_runs import StoredRun
 
 LIMIT = 900_000  # bytes of UTF-8: GitHub drops a job's summary of more than 1024 kB whole, and others may add to it

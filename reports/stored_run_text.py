@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 from tabulate import tabulate
 
-from matrix.compare.comparison import ChangeKind, classify, stream
-from matrix.model import Model, Run
-from reports.cell_text import bisect_between, log_of, rerun
+from matrix.compare.comparison import CellChange, ChangeKind, Comparison, EnvironmentChange, RunSide, classify, stream
+from matrix.model import Cell, Environment, Model, Result, Run
+from reports.cell_text import Called, bisect_between, log_of, rerun
 from reports.shown_text import cut, some
 from reports.table import code, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.compare.comparison import CellChange, Comparison, EnvironmentChange, RunSide
     from matrix.compare.nights import NightCell
-    from matrix.model import Cell, Environment, Result
     from matrix.records.merging import Merged
     from matrix.records.stored_runs import Pruned, StoredRun
-    from reports.cell_text import Called
 
 SCHEMA = 1
 COMMAND_SHOWN = 60  # columns; who needs more finds it in run.json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from matrix.diagnosis.sameness import different
-from matrix.model import Outcome
+from matrix.model import Cell, Environment, Outcome, Result
 from matrix.plan.judging import judged_cell
 from matrix.run.pipeline import with_answers
 from reports import cell_text
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from matrix.compare.comparison import RunSide
     from matrix.environments.cache import EnvironmentCache
-    from matrix.model import Cell, Environment, Result
     from matrix.plan.planning import PlannedCell
     from matrix.records.store import Records
     from matrix.records.stored_runs import StoredRun

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -14,9 +14,6 @@ from matrix import events
 from matrix.model import Outcome
 from matrix.process.evidence.capture import NOT_PERMITTED
 from reports.table import code
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten

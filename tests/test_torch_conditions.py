@@ -42,9 +42,7 @@ def test_the_thread_hangs_until_the_gil_is_released(tmp_path: Path) -> None:
     In either case the conditions are met: by the stacks of the hang, and as the observer saw the pass.
     """
     found = cells(
-        tmp_path,
-        "meta_mm/worker_thread[op=mm,guard=none,gil=held,device=meta]",
-        "meta_mm/worker_thread[gil=released]",
+        tmp_path, "meta_mm/worker_thread[op=mm,guard=none,gil=held,device=meta]", "meta_mm/worker_thread[gil=released]"
     )
     base, released = found["worker_thread,mm,none,held,meta"], found["worker_thread,mm,none,released,meta"]
     assert (base["outcome"], base["attempts"][0]["stopped_by"]) == ("hang", "stall")

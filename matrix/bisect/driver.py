@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger
+from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger, Workbench
 from matrix.bisect.strategy.decision import decide_parallel, partial
-from matrix.bisect.strategy.evidence import AnswerKind, Costs, Find, Search, SearchAnswer, SearchVerdict
+from matrix.bisect.strategy.evidence import (
+    AnswerKind,
+    Costs,
+    Find,
+    NextProbe,
+    ProbeRun,
+    Search,
+    SearchAnswer,
+    SearchOptions,
+    SearchVerdict,
+)
 from matrix.bisect.strategy.view import View
 from matrix.errors import UsageError
 from matrix.model import Outcome
@@ -24,10 +34,8 @@ if TYPE_CHECKING:
 
     from matrix.bisect.axis import Axis
     from matrix.bisect.bisection import Bisection
-    from matrix.bisect.ledger import Workbench
     from matrix.bisect.prober import Probed
     from matrix.bisect.request import SearchRequest
-    from matrix.bisect.strategy.evidence import NextProbe, ProbeRun, SearchOptions
 
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:

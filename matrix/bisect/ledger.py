@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from matrix.bisect.bisection import Bisection, Boundary, Probe
-from matrix.bisect.prober import Prober
-from matrix.bisect.sightings import Sighting, observations_of, reference_of
-from matrix.bisect.strategy.evidence import Search, SearchVerdict
+from matrix.bisect.prober import Probed, Prober
+from matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
+from matrix.bisect.strategy.evidence import AnswerKind, Bracket, Costs, Purpose, Search, SearchOptions, SearchVerdict
 from matrix.bisect.strategy.view import View
 from matrix.compare.factors import changed_packages, commit_of, compare_link
-from matrix.events import EnvironmentStage, ProbeChosen, Show
-from matrix.model import Outcome, combine, judging_records, variant_suffix
+from matrix.events import Emit, EnvironmentStage, Event, ProbeChosen, Show
+from matrix.model import Cell, Environment, Outcome, Record, combine, judging_records, variant_suffix
 from matrix.plan.judging import judged_cell
 from matrix.plan.planning import PlannedCell
 from matrix.records import store
@@ -26,13 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from matrix.bisect.axis import Axis
-    from matrix.bisect.prober import Probed
     from matrix.bisect.request import SearchRequest
-    from matrix.bisect.sightings import Failure
-    from matrix.bisect.strategy.evidence import AnswerKind, Bracket, Costs, Purpose, SearchOptions
     from matrix.environments.provider import Environments
-    from matrix.events import Emit, Event
-    from matrix.model import Cell, Environment, Record
     from matrix.records.store import Records
 
 UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)

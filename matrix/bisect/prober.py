@@ -6,23 +6,19 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.events import AttemptEnded
-from matrix.model import Role
-from matrix.process.executor import LocalExecutor
+from matrix.events import AttemptEnded, Emit, Event
+from matrix.model import Cell, Environment, Role
+from matrix.process.executor import Executor, LocalExecutor
 from matrix.run.pipeline import MatrixRun
-from matrix.run.site import SIGNAL_CHECK, LocalSite
+from matrix.run.site import SIGNAL_CHECK, LocalSite, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matrix.environments.provider import Environments
-    from matrix.events import Emit, Event
-    from matrix.model import Cell, Environment
     from matrix.plan.planning import PlannedCell
-    from matrix.process.executor import Executor
     from matrix.process.supervision import Supervised
     from matrix.records.store import Records, RunStore
-    from matrix.run.site import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,8 +62,7 @@ def matrix(  # one parameter per option
         bool, OutputOption("--list", help="Show what would run and what is already known, and run nothing.")
     ] = False,
     baseline: Annotated[
-        str | None,
-        OutputOption(metavar="RUN", help="Compare with this run, and exit 1 only for what got worse since."),
+        str | None, OutputOption(metavar="RUN", help="Compare with this run, and exit 1 only for what got worse since.")
     ] = None,
     json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the result as JSON.")] = None,
     markdown_file: Annotated[

@@ -187,9 +187,7 @@ def stream(environment: Environment) -> str:
     return environment.label.replace(environment.torch, "nightly") if is_nightly else environment.label
 
 
-def _environment_changes(
-    pairs: Iterable[tuple[Environment | None, Environment | None]],
-) -> Iterator[EnvironmentChange]:
+def _environment_changes(pairs: Iterable[tuple[Environment | None, Environment | None]]) -> Iterator[EnvironmentChange]:
     for before, after in pairs:
         if before and after and before.is_usable and after.is_usable:
             packages, facts = changed_packages(before, after), changed_facts(before, after)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.dispatch.call_path import Stage, Status
+from matrix.diagnosis.dispatch.call_path import Place, Stage, Status
 from matrix.diagnosis.symbols import UNNAMED
 from matrix.model import Condition, ConditionResult, DispatchedCall, DispatchedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.diagnosis.dispatch.call_path import Place
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
 
 STACKS = "stacks"  # source of calls that are not all that were dispatched, and not known in full

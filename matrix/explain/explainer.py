@@ -11,7 +11,7 @@ from matrix.compare.factors import AXES
 from matrix.errors import PreventedError, UsageError
 from matrix.explain.explanation import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.explain.rules import minimal_set
-from matrix.model import Cell, Environment, Model, Request, variant_suffix
+from matrix.model import Cell, Environment, Model, Request, Scenario, variant_suffix
 from matrix.plan.planning import EXISTING, PlannedCell, RunOptions, axes_of, environment_named, expand, request_for
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from matrix.environments.provider import Environments
     from matrix.events import Show
-    from matrix.model import Scenario
     from matrix.plan.matrix_file import MatrixFile
     from matrix.records.store import Records
 

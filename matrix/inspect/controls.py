@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
-from matrix.model import Cell, Config, Environment, Outcome, digest
+from matrix.model import Cell, Config, Environment, Outcome, Request, digest
 from matrix.plan.planning import RunOptions, existing, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.events import Show
-    from matrix.model import Request
 
 FAMILY = "control/*"
 PATIENCE = 30.0  # seconds for an interpreter to print its version

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.dispatch.call_path import KernelDifference, Table, compare_tables, difference_lines, parse_table
 from matrix.environments.configs import cell_environ
 from matrix.errors import PreventedError, UsageError
-from matrix.model import Environment, Model
+from matrix.model import Environment, Model, Request
 from matrix.plan.planning import EXISTING, axes_of, environment_named, request_for
 from matrix.process.supervision import Task
 from matrix.records import store
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.environments.provider import Environments
-    from matrix.model import Request
     from matrix.plan.matrix_file import MatrixFile
     from matrix.process.executor import Executor
 

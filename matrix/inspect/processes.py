@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang import stack_folder
-from matrix.diagnosis.hang.hang_diagnosis import diagnose
+from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from matrix.errors import PreventedError, UsageError
 from matrix.process import kernel
 from matrix.process.evidence import capture
@@ -18,7 +18,6 @@ from matrix.process.evidence import capture
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process
 
 REMEDY = (

@@ -5,23 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis import conditions
-from matrix.model import UNOBSERVED, Cell, Doubt, Outcome, Role, combine, judging_records
+from matrix.model import (
+    UNOBSERVED,
+    Cell,
+    ConditionResult,
+    Doubt,
+    Environment,
+    Outcome,
+    Record,
+    Role,
+    combine,
+    judging_records,
+)
 from matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.model import ConditionResult, Environment, Record
     from matrix.plan.planning import PlannedCell
 
 
 def judged_cell(
-    planned: PlannedCell,
-    environment: Environment,
-    records: Sequence[Record],
-    *,
-    reused: int = 0,
-    problem: str = "",
+    planned: PlannedCell, environment: Environment, records: Sequence[Record], *, reused: int = 0, problem: str = ""
 ) -> Cell:
     """Return the cell with the outcome that its records come to.
 

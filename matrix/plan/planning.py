@@ -15,14 +15,28 @@ from matrix.environments.index import builds, releases, version_specs
 from matrix.environments.index.sources import configured_sources
 from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import PreventedError, UsageError, WhichtorchError
-from matrix.model import Build, Limits, Outcome, Request, Role, combine, judging_records, record_key, variant_suffix
+from matrix.model import (
+    Build,
+    Config,
+    Environment,
+    Expectation,
+    Limits,
+    Outcome,
+    Record,
+    Request,
+    Role,
+    Scenario,
+    combine,
+    judging_records,
+    record_key,
+    variant_suffix,
+)
 from matrix.privacy.redaction import restored
 from matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from matrix.model import Config, Environment, Expectation, Record, Scenario
     from matrix.plan.matrix_file import MatrixFile
 
 EXISTING = "existing"  # the build of an environment that whichtorch did not make

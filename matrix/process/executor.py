@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import psutil
 
-from matrix.process.supervision import Supervised, start
-
-if TYPE_CHECKING:
-    from matrix.process.supervision import Ending, Task
+from matrix.process.supervision import Ending, Supervised, Task, start
 
 MEMORY_PER_JOB_MB = 3000  # what a compiling torch process and its workers take, measured up to 2.6 GB
 HEADROOM_MB = 1000  # left to the machine: no task starts below it while another runs

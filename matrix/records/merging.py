@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from matrix.model import Attempt, Cell, Outcome, Record, Run, combine, digest
+from matrix.model import Attempt, Cell, Environment, Outcome, Record, Run, combine, digest
 from matrix.records import stored_runs
-from matrix.records.store import read_lines
+from matrix.records.store import RunStore, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
-    from matrix.model import Environment
-    from matrix.records.store import RunStore
     from matrix.records.stored_runs import RunFolder, StoredRun
 
     CellOfPart = tuple[StoredRun, Cell]

@@ -25,13 +25,11 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pydantic import ValidationError
 
 from matrix.errors import PreventedError
-from matrix.model import Cell, Environment, Model, Outcome, Record, Role, Run
+from matrix.model import Cell, Environment, Model, Outcome, Record, Role, Run, Scenario
 from matrix.privacy.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from matrix.model import Scenario
 
     Item = TypeVar("Item", bound=Model)
 

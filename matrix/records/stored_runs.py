@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from matrix.errors import UsageError
-from matrix.model import Environment, Record, Result, Run, Scenario
+from matrix.model import Cell, Environment, Record, Result, Run, Scenario
 from matrix.records.store import CellLine, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from matrix.model import Cell
 
 COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
 _LATEST = re.compile(r"latest(?:~(\d+))?")

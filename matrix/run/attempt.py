@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import stuck_calls
 from matrix.diagnosis.hang import stack_folder
-from matrix.diagnosis.verdict import judge
+from matrix.diagnosis.verdict import Verdict, judge
 from matrix.environments.configs import cell_environ
 from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
-from matrix.process.supervision import Task, mark_for
+from matrix.process.supervision import Ending, Task, mark_for
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 from matrix.suite import selection
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process
-    from matrix.diagnosis.verdict import Verdict
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
-    from matrix.process.supervision import Ending
     from matrix.records.store import RunStore
 
 STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
@@ -47,12 +45,7 @@ class AttemptOrder:
 
 
 def run_attempt(
-    planned: PlannedCell,
-    environment: Environment,
-    order: AttemptOrder,
-    executor: Executor,
-    home: Path,
-    store: RunStore,
+    planned: PlannedCell, environment: Environment, order: AttemptOrder, executor: Executor, home: Path, store: RunStore
 ) -> Record | None:
     """Run a script once, in a folder of its own in the run's store; return None where it was interrupted.
 

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from matrix.environments.commander import condensed
 from matrix.environments.configs import cell_environ_of
 from matrix.environments.inside.build_native import NO_COMPILER
-from matrix.model import Config, StoppedBy, digest
+from matrix.model import Config, Environment, StoppedBy, digest
 from matrix.privacy.redaction import Redactor
 from matrix.process.supervision import Task, mark_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matrix.model import Environment
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
 

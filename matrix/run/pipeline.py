@@ -12,14 +12,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from matrix.events import CellDone, EnvironmentReady, Interrupted
-from matrix.model import judging_records
+from matrix.events import CellDone, Emit, EnvironmentReady, Interrupted, Show
+from matrix.model import Cell, Environment, Record, judging_records
 from matrix.plan.judging import judged_cell
 from matrix.process.executor import LocalExecutor
 from matrix.process.supervision import sweep_left_behind
-from matrix.records.store import new_run
+from matrix.records.store import Records, RunStore, new_run
 from matrix.run.signals import answering
-from matrix.run.site import INSTALLS_AT_ONCE, CellEnd, EnvironmentWork, LocalSite
+from matrix.run.site import INSTALLS_AT_ONCE, CellEnd, EnvironmentWork, LocalSite, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
     from matrix.environments.cache import EnvironmentCache
     from matrix.environments.provider import Environments
-    from matrix.events import Emit, Show
-    from matrix.model import Cell, Environment, Record
     from matrix.plan.planning import PlannedCell
-    from matrix.records.store import Records, RunStore
-    from matrix.run.site import Site
 
 TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.events import Asked
+from matrix.events import Asked, Emit
 from matrix.process import kernel
 from matrix.process.evidence.capture import find_tool
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import FrameType
 
-    from matrix.events import Emit
     from matrix.process.supervision import Supervised
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))

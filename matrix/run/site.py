@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 from matrix.environments.configs import cell_environ, recorded
-from matrix.events import AttemptEnded, AttemptStarted, EnvironmentStage
+from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
 from matrix.run.native_modules import NativeModule, NativeModules
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.environments.provider import Environments
-    from matrix.events import Emit
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
     from matrix.process.supervision import Supervised

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from matrix.compare.comparison import ChangeKind
+from matrix.compare.comparison import CellChange, ChangeKind
 from matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from matrix.explain.explanation import distance
-from matrix.model import Attempt, Cell, Condition, Diagnosis, Outcome, cycle_sentences
+from matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome, cycle_sentences
 from reports import cell_text
-from reports.page.cuts import ALL_REST, EACH, Excerpt, Rank, cost, encoded, excerpts, fitted
+from reports.page.cuts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from reports.page.grid import WHAT, Grid, GridRow, Square
 from reports.shown_text import one_line, plain
 from reports.stored_run_text import WORSE
@@ -26,11 +26,8 @@ from reports.stored_run_text import WORSE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.compare.comparison import CellChange
-    from matrix.model import Environment
     from matrix.records.stored_runs import StoredRun
     from reports.cell_text import Called
-    from reports.page.cuts import Position
     from reports.page.story import Changes
 
     Json = str | float | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"] | None

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from matrix.compare.factors import age
 from matrix.diagnosis.sameness import different
 from matrix.explain.explanation import verb
-from matrix.model import Outcome
+from matrix.model import Cell, Environment, Outcome, Result, Scenario
 from reports.shown_text import is_link, one_line, plain
 from reports.table import AXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from matrix.model import Cell, Environment, Result, Scenario
 
 WORDS_FIT = 12  # columns up to which a cell has room for its word; in a wider grid it is a letter
 NAME = 200  # characters of a name that are shown

@@ -18,21 +18,19 @@ import jinja2
 from markupsafe import Markup
 
 from matrix.compare.comparison import ChangeKind
-from matrix.model import Outcome
+from matrix.model import Outcome, Result
 from reports.page import pictures, story
 from reports.page.cuts import encoded
 from reports.page.details import details_of
-from reports.page.grid import NAME, WHAT, Grid, grid_of
+from reports.page.grid import NAME, WHAT, Grid, GridRow, Square, grid_of
 from reports.shown_text import one_line, plain
 from reports.table import AXES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from matrix.model import Result
     from reports.cell_text import Called
     from reports.formats import RunFacts
-    from reports.page.grid import GridRow, Square
     from reports.page.story import Changes
 
 FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take

@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from matrix.compare.comparison import ChangeKind
+from matrix.compare.comparison import CellChange, ChangeKind, Comparison
 from matrix.explain.explanation import verb
-from matrix.model import Diagnosis, Outcome
+from matrix.model import Diagnosis, Environment, Outcome, Result
 from reports import cell_text
-from reports.page.grid import NAME, WHAT
+from reports.page.grid import NAME, WHAT, Grid, GridRow, Square
 from reports.shown_text import is_link, one_line
 from reports.stored_run_text import WORSE, alike, changes_words, side_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matrix.compare.comparison import CellChange, Comparison
-    from matrix.model import Environment, Result
     from reports.cell_text import Called
     from reports.formats import RunFacts
-    from reports.page.grid import Grid, GridRow, Square
 
     Changes = Mapping[tuple[str, str], CellChange]  # by name and label
 

@@ -181,11 +181,7 @@ class MadeUpProber(Prober):
         self.cache, self.records, self.behave = cache, Records(), behave
         self.request: Request | None = None  # of the probe that begins
         super().__init__(
-            cache=cache,
-            records=self.records,
-            store=run_store,
-            emit=lambda _event: None,
-            make_executor=self.executor,
+            cache=cache, records=self.records, store=run_store, emit=lambda _event: None, make_executor=self.executor
         )
 
     def start(self, position: int, planned: PlannedCell) -> None:

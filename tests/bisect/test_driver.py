@@ -39,10 +39,7 @@ AS_IT_WAS = Raises("AssertionError: as it was")
 OTHER = Raises("ValueError: something else")
 ABSENT = Raises("AttributeError: module 'torch' has no attribute 'compile'")
 OLD = versions(8)[:3]  # 2.0.0 to 2.2.0
-FAILS_IN_TWO_WAYS: dict[str, EndOfRun] = {
-    **dict.fromkeys(OLD, STUCK),
-    **dict.fromkeys(versions(8)[3:5], OTHER),
-}
+FAILS_IN_TWO_WAYS: dict[str, EndOfRun] = {**dict.fromkeys(OLD, STUCK), **dict.fromkeys(versions(8)[3:5], OTHER)}
 
 
 def boundaries(bisection: Bisection) -> list[tuple[str, str, Change]]:

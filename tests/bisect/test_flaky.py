@@ -63,13 +63,7 @@ def test_no_culprit_is_named_where_there_is_none(rate: float, flaky: bool) -> No
     untestable=st.sets(st.integers(1, 14), max_size=6),
 )
 def test_nothing_is_blamed_below_the_confidence(
-    culprit: int,
-    rate: float,
-    false_rate: float,
-    confidence: float,
-    flaky: bool,
-    seed: int,
-    untestable: set[int],
+    culprit: int, rate: float, false_rate: float, confidence: float, flaky: bool, seed: int, untestable: set[int]
 ) -> None:
     """However the runs fall, the search ends within its runs, and what it blames it is sure of."""
     history = History(size=16, bad=range(culprit, 16), untestable=untestable, rate=rate, false_rate=false_rate)

@@ -50,10 +50,7 @@ def merge(service: Service, id_: str, half: Half, *, ref: str = "main") -> Job:
 
 @pytest.fixture(scope="module")
 def first(
-    tmp_path_factory: pytest.TempPathFactory,
-    outside: Outside,
-    machines: Callable[[], Path],
-    halves: dict[str, Half],
+    tmp_path_factory: pytest.TempPathFactory, outside: Outside, machines: Callable[[], Path], halves: dict[str, Half]
 ) -> tuple[Service, Job]:
     """Run the first night to its end; all is well in it."""
     service = Service(tmp_path_factory.mktemp("first"), outside.environ, machines)

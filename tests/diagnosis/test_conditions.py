@@ -24,11 +24,7 @@ LINEAR = [
     row("aten::matmul", "aten::linear"),
     row("aten::mm", "aten::matmul", "aten::linear"),
 ]
-WITH_BIAS = [
-    row("aten::linear"),
-    row("aten::addmm", "aten::linear"),
-    row("aten::mm", "aten::addmm", "aten::linear"),
-]
+WITH_BIAS = [row("aten::linear"), row("aten::addmm", "aten::linear"), row("aten::mm", "aten::addmm", "aten::linear")]
 
 
 def seen(condition: Condition, rows: list[dict[str, Any]]) -> tuple[bool | None, str]:

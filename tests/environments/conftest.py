@@ -65,9 +65,5 @@ def make_cache(tmp_path: Path, index: Index) -> MakeCache:
 def ask(torch: str, *, config: Config | None = None, build: Build | None = None, **fields: Any) -> Request:
     """Return a request for a stand-in torch."""
     return Request(
-        torch=torch,
-        python=PYTHON,
-        build=build or Build(name="pypi"),
-        config=config or Config(name="default"),
-        **fields,
+        torch=torch, python=PYTHON, build=build or Build(name="pypi"), config=config or Config(name="default"), **fields
     )

@@ -47,13 +47,7 @@ def test_builds_of_the_matrix_file_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("cuda128", "cu128"),
-        ("nightly-cp", "nightly-cpu"),
-        ("mime", "mine"),
-        ("", "known are"),
-    ],
+    ("name", "hint"), [("cuda128", "cu128"), ("nightly-cp", "nightly-cpu"), ("mime", "mine"), ("", "known are")]
 )
 def test_unknown_builds(name: str, hint: str) -> None:
     """An unknown name is the user's mistake, told with near ones."""

@@ -26,14 +26,7 @@ def fake_python(path: Path, version: str, *, headers: bool = True, implementatio
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the environment of a user who has nothing; findpython sees it too, and uv cannot download."""
     environ = {"HOME": str(tmp_path / "user"), "PATH": str(tmp_path / "bin"), "UV_OFFLINE": "1"}
-    for name in (
-        "PYENV_ROOT",
-        "CONDA_EXE",
-        "CONDA_PREFIX",
-        "MAMBA_ROOT_PREFIX",
-        "ASDF_DATA_DIR",
-        "XDG_DATA_HOME",
-    ):
+    for name in ("PYENV_ROOT", "CONDA_EXE", "CONDA_PREFIX", "MAMBA_ROOT_PREFIX", "ASDF_DATA_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)

@@ -93,10 +93,7 @@ def test_a_kept_nightly_stays_in_the_listing(
     other = Build(name="other", index_url=index.url, nightly=True)
     assert [
         release.version for release in list_releases(other, PYTHON, Sources(), tmp_path / "home" / "cache").releases
-    ] == [
-        "2.16.0.dev20260831+cpu",
-        NEW,
-    ]
+    ] == ["2.16.0.dev20260831+cpu", NEW]
 
 
 def test_what_comes_with_a_nightly_is_kept(wheels: Path, index: Index, tmp_path: Path, make_cache: MakeCache) -> None:

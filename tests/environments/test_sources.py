@@ -71,10 +71,7 @@ def test_uv_goes_before_pip(tmp_path: Path) -> None:
         PIP_FIND_LINKS="/links",
     )
     assert sources == Sources(
-        index_url="http://uv",
-        extra_index_urls=("http://a", "http://b"),
-        find_links=("/links",),
-        strategy=FIRST_INDEX,
+        index_url="http://uv", extra_index_urls=("http://a", "http://b"), find_links=("/links",), strategy=FIRST_INDEX
     )
     assert of(tmp_path, PIP_INDEX_URL="http://pip").strategy == BEST_MATCH
     assert of(tmp_path, UV_INDEX="http://a", UV_INDEX_STRATEGY=BEST_MATCH).strategy == BEST_MATCH

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matrix.environments.index.releases import Listing, Release
-from matrix.environments.index.version_specs import (
-    UnknownVersionError,
-    check_spec,
-    select,
-    split_specs,
-    yanked_among,
-)
+from matrix.environments.index.version_specs import UnknownVersionError, check_spec, select, split_specs, yanked_among
 from matrix.errors import UsageError
 from tests.wheels import build_wheel
 
@@ -27,11 +21,7 @@ def listing_of(*versions: str, yanked: tuple[str, ...] = (), aside: tuple[str, .
         return tuple(Release(version=name, filename=f"torch-{name}.whl", url=name, source="here") for name in names)
 
     return Listing(
-        releases=releases(versions),
-        yanked=releases(yanked),
-        aside=releases(aside),
-        python="3.11",
-        sources=("here",),
+        releases=releases(versions), yanked=releases(yanked), aside=releases(aside), python="3.11", sources=("here",)
     )
 
 

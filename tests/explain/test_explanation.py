@@ -214,8 +214,7 @@ def test_here_without_a_run_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome",
-    [Outcome.SKIP, Outcome.ERROR, Outcome.UNBUILDABLE, Outcome.BROKEN, Outcome.SLOW, Outcome.VACUOUS],
+    "outcome", [Outcome.SKIP, Outcome.ERROR, Outcome.UNBUILDABLE, Outcome.BROKEN, Outcome.SLOW, Outcome.VACUOUS]
 )
 def test_what_says_nothing_about_torch_is_no_evidence(outcome: Outcome) -> None:
     """Only red and passing cells count."""

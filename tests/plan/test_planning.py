@@ -30,11 +30,7 @@ def requests_of(
     """Return the environments that a matrix file asks for; with interpreters only these."""
     file = matrix_file.read_matrix_file(write(tmp_path, text))
     expansion = expand(
-        file,
-        cache=tmp_path / "cache",
-        interpreters_given=interpreters_given,
-        product=not interpreters_given,
-        path=path,
+        file, cache=tmp_path / "cache", interpreters_given=interpreters_given, product=not interpreters_given, path=path
     )
     return list(expansion.requests)
 

@@ -83,11 +83,7 @@ def test_a_regression_and_its_own_build() -> None:
 
 def test_a_block_between() -> None:
     """With values between that say nothing the boundary is a bracket, and they are listed by the reason."""
-    between = {
-        "untestable_between": ("2.3.0",),
-        "different_between": ("2.4.0",),
-        "untried_between": ("2.5.0",),
-    }
+    between = {"untestable_between": ("2.3.0",), "different_between": ("2.4.0",), "untried_between": ("2.5.0",)}
     found = bisection("H.Huf.pp", boundaries=(boundary("2.2.0", "2.6.0", **between),))
     lines = list(bisection_lines(found, 200))
     assert (

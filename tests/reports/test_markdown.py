@@ -33,11 +33,7 @@ def test_it_stands_alone() -> None:
         "rerun `whichtorch matrix --torch 2.12.1 --build pypi --scenario 'family/case[op=mm]' --fresh`"
     ) in text
     assert list(reading.tables(text)) == [
-        [
-            ["scenario", "2.11.0", "2.12.1"],
-            ["family/case[op=mm]", "FAIL", "HANG~!"],
-            ["family/other", "pass", "pass"],
-        ]
+        [["scenario", "2.11.0", "2.12.1"], ["family/case[op=mm]", "FAIL", "HANG~!"], ["family/other", "pass", "pass"]]
     ]
     assert "- FAIL `family/case[op=mm]` in `torch-2.11.0-pypi`: RuntimeError in merge_devices (fake_tensor.py)" in text
     assert "`2.12.1/default`" in text

@@ -170,10 +170,7 @@ def test_limit_shrinks_once_the_test_has_passed_elsewhere(tmp_path: Path) -> Non
 
 def test_expected_hangs_run_last(tmp_path: Path) -> None:
     """Passes elsewhere come first, for they shorten the limit of a hang."""
-    suite = [
-        scenario(tmp_path, "hangs", expect=({"outcome": "hang", "torch": "<2.1"},)),
-        scenario(tmp_path, "passes"),
-    ]
+    suite = [scenario(tmp_path, "hangs", expect=({"outcome": "hang", "torch": "<2.1"},)), scenario(tmp_path, "passes")]
     ended = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), jobs=1)
     assert [task.argv[1].rpartition("/")[2] for task in ended.executor.tasks] == ["passes.py", "hangs.py"]
 

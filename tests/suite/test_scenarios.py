@@ -92,8 +92,7 @@ grad = ["on", "off"]
 
 
 @pytest.mark.parametrize(
-    "source",
-    ["import torch\n", "", "# /// script\n# dependencies = []\n# ///\n", "#! python\n#\n# /\n", "\xff"],
+    "source", ["import torch\n", "", "# /// script\n# dependencies = []\n# ///\n", "#! python\n#\n# /\n", "\xff"]
 )
 def test_a_script_needs_no_header(tmp_path: Path, source: str) -> None:
     """A script of a user's own gets the defaults and is called by its path."""
@@ -151,12 +150,7 @@ def test_a_script_of_the_suite_is_named_by_its_place() -> None:
 WORD = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
 
 
-@given(
-    summary=WORD,
-    tags=st.lists(WORD),
-    timeout=st.integers(1, 10**6),
-    values=st.lists(WORD, min_size=1, unique=True),
-)
+@given(summary=WORD, tags=st.lists(WORD), timeout=st.integers(1, 10**6), values=st.lists(WORD, min_size=1, unique=True))
 def test_what_was_written_is_what_is_read(summary: str, tags: list[str], timeout: int, values: list[str]) -> None:
     """Any text survives the way through comment and TOML."""
 
@@ -281,14 +275,8 @@ threads = [1, 2]
             "variants = {n = [1]}\nconditions = [{ op = 'a', variant = {n = 2} }]",
             "3: conditions.0.variant: n is never '2'; known here: 1",
         ),
-        (
-            "[[expect]]\noutcome = 'fail'\n[[expect]]\noutcome = 'x'",
-            "5: expect.1.outcome: 'x' is not an outcome; ",
-        ),
-        (
-            "[[expect]]\noutcome = 'fail'\nvariant = {n = 1}",
-            "4: expect.0.variant: there is no variant 'n'; none is",
-        ),
+        ("[[expect]]\noutcome = 'fail'\n[[expect]]\noutcome = 'x'", "5: expect.1.outcome: 'x' is not an outcome; "),
+        ("[[expect]]\noutcome = 'fail'\nvariant = {n = 1}", "4: expect.0.variant: there is no variant 'n'; none is"),
         (
             "variants = {n = [1]}\nexpect = [{ outcome = 'fail', variant = {n = 2} }]",
             "3: expect.0.variant: n is never '2'; known here: 1",
@@ -317,17 +305,11 @@ def test_no_variant_may_take_the_name_of_a_variable(tmp_path: Path) -> None:
     ("source", "mistake"),
     [
         ("# /// scenario\n# timeout = 1\n", "2: the header has no end; write '# ///' after its last line"),
-        (
-            "# /// scenario\n# timeout = 1\nimport os",
-            "3: the header has no end; write '# ///' before this line",
-        ),
+        ("# /// scenario\n# timeout = 1\nimport os", "3: the header has no end; write '# ///' before this line"),
         ("# /// scenario\n#timeout = 1\n# ///", "2: the header has no end; write '# ///' before this line"),
         ("# /// scenarios\n# ///", "1: '# /// scenarios' starts no header; did you mean '# /// scenario'?"),
         ("\n#///scenario\n# ///", "2: '#///scenario' starts no header; did you mean '# /// scenario'?"),
-        (
-            "# /// scenario\n# ///\n# /// scenario\n# ///",
-            "3: a second header; the first is in line 1: join the two",
-        ),
+        ("# /// scenario\n# ///\n# /// scenario\n# ///", "3: a second header; the first is in line 1: join the two"),
     ],
 )
 def test_a_header_marked_wrongly_is_not_passed_over(tmp_path: Path, source: str, mistake: str) -> None:
@@ -439,10 +421,7 @@ SOME = [
         (["tag:se*"], ["meta_mm/linear"]),
         (["*meta*"], ["fake_tensor/add_meta", "meta_mm/linear", "meta_mm/matmul"]),
         (["control/*"], ["control/hangs", "control/passes"]),
-        (
-            ["control/hangs", "*"],
-            ["control/hangs", "fake_tensor/add_meta", "meta_mm/linear", "meta_mm/matmul"],
-        ),
+        (["control/hangs", "*"], ["control/hangs", "fake_tensor/add_meta", "meta_mm/linear", "meta_mm/matmul"]),
         (["tag:control"], ["control/hangs", "control/passes"]),
         (["scenarios/meta_mm/linear.py"], ["meta_mm/linear"]),
         (["./scenarios/meta_mm/linear.py"], ["meta_mm/linear"]),
@@ -493,10 +472,7 @@ def test_unknown_variant_is_told_with_the_known() -> None:
         ("tag:sed", r"no scenario matches 'tag:sed'\nhint: did you mean tag:seed\?"),
         ("tag:zzz", r"hint: known tags are compile, control, meta, seed, threads"),
         ("zzz", r"hint: the families are control, fake_tensor, meta_mm"),
-        (
-            "*hangs",
-            r"only scenarios that run on request match '\*hangs'\nhint: ask for them by family: control/\*",
-        ),
+        ("*hangs", r"only scenarios that run on request match '\*hangs'\nhint: ask for them by family: control/\*"),
         ("tag:threads", r"only scenarios that run on request match 'tag:threads'"),
     ],
 )
@@ -560,10 +536,7 @@ def test_without_variants_there_is_one_cell() -> None:
 
 def test_a_variant_reaches_the_script_by_its_name() -> None:
     """The variable is the name in capitals."""
-    assert variant_environ({"op": "mm", "grad_mode": "on"}) == {
-        "WHICHTORCH_OP": "mm",
-        "WHICHTORCH_GRAD_MODE": "on",
-    }
+    assert variant_environ({"op": "mm", "grad_mode": "on"}) == {"WHICHTORCH_OP": "mm", "WHICHTORCH_GRAD_MODE": "on"}
 
 
 # Expectations

@@ -117,13 +117,7 @@ def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, 
 
 
 def _write(
-    folder: Path,
-    name: str,
-    version: str,
-    tag: str,
-    files: dict[str, str],
-    requires: tuple[str, ...],
-    claims: str,
+    folder: Path, name: str, version: str, tag: str, files: dict[str, str], requires: tuple[str, ...], claims: str
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{claims}.dist-info"

@@ -15,7 +15,7 @@ from matrix.bisect.axes.versions import common
 from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import search_between
 from matrix.bisect.ledger import workbench
-from matrix.bisect.request import day_named
+from matrix.bisect.request import SearchRequest, day_named
 from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.environments.commander import InstallError
 from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
@@ -23,7 +23,6 @@ from matrix.errors import UsageError
 
 if TYPE_CHECKING:
     from matrix.bisect.bisection import Bisection
-    from matrix.bisect.request import SearchRequest
     from matrix.environments.provider import Resolver, ResolvingEnvironments
     from matrix.events import Show
     from matrix.model import Request

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from matrix.bisect.axes.locks import PackageChange, combined, differences, pins_of, read_lock, together
+from matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
 from matrix.bisect.axes.versions import common
 from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import Bisector
-from matrix.bisect.ledger import Ledger, workbench
+from matrix.bisect.ledger import Ledger, Workbench, workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
 from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.configs import config_named
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-    from matrix.bisect.axes.locks import Pins
     from matrix.bisect.bisection import Bisection, Probe
-    from matrix.bisect.ledger import Workbench
     from matrix.bisect.request import PackageSet, SearchRequest
     from matrix.environments.provider import Environments, Resolver, ResolvingEnvironments
     from matrix.events import Show

@@ -7,18 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from matrix.bisect.axis import Axis, AxisName
-from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger
+from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger, Workbench
 from matrix.bisect.strategy.evidence import Bracket, Change, Find, SearchVerdict
-from matrix.bisect.strategy.posterior import best_batch
+from matrix.bisect.strategy.posterior import Posterior, best_batch
 from matrix.bisect.strategy.view import Transition, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matrix.bisect.axes.git import Checkout, Commit
-    from matrix.bisect.ledger import Workbench
     from matrix.bisect.request import SearchRequest
-    from matrix.bisect.strategy.posterior import Posterior
     from matrix.model import Request
 
 

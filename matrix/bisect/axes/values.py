@@ -14,7 +14,7 @@ from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.ledger import Ledger, workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Find, Purpose, SearchVerdict
 from matrix.errors import PreventedError, UsageError
-from matrix.model import Outcome
+from matrix.model import Outcome, Request
 from matrix.plan.planning import expand
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matrix.bisect.sightings import Sighting
     from matrix.environments.provider import Environments
     from matrix.events import Show
-    from matrix.model import Request
     from matrix.plan.matrix_file import MatrixFile
 
 CONFIGS = ("default", "single-thread", "iomp", "cpp-meta", "no-compile-threads")  # that change what torch does

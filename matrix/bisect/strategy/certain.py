@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy import bracket
-from matrix.bisect.strategy.evidence import AnswerKind, Find, NextProbe, Purpose, SearchAnswer, SearchVerdict
-from matrix.bisect.strategy.posterior import best_batch
-from matrix.bisect.strategy.view import find_edge, widen
-
-if TYPE_CHECKING:
-    from matrix.bisect.strategy.evidence import Bracket
-    from matrix.bisect.strategy.posterior import Posterior
-    from matrix.bisect.strategy.view import Transition, View
+from matrix.bisect.strategy.evidence import AnswerKind, Bracket, Find, NextProbe, Purpose, SearchAnswer, SearchVerdict
+from matrix.bisect.strategy.posterior import Posterior, best_batch
+from matrix.bisect.strategy.view import Transition, View, find_edge, widen
 
 
 def decide(view: View, bounds: tuple[int, int]) -> NextProbe | SearchAnswer:

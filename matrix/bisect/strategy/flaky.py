@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy import bracket
 from matrix.bisect.strategy.evidence import AnswerKind, Change, NextProbe, Purpose, SearchAnswer, SearchVerdict
-from matrix.bisect.strategy.posterior import best_batch
-from matrix.bisect.strategy.view import Transition, widen_towards
-
-if TYPE_CHECKING:
-    from matrix.bisect.strategy.posterior import Posterior
-    from matrix.bisect.strategy.view import View
+from matrix.bisect.strategy.posterior import Posterior, best_batch
+from matrix.bisect.strategy.view import Transition, View, widen_towards
 
 MISFIT = 1e-4  # where the passes of a position are less likely than this, the model of a single change is wrong
 DECISIVE = 3.0  # nats by which the other direction must be likelier before it replaces the one asked for

@@ -7,11 +7,10 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from matrix.diagnosis.hang.waits import asking_frame, classify, is_idle_worker
+from matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
 from matrix.model import WaitEdge, Waiting
 
 if TYPE_CHECKING:
-    from matrix.diagnosis.hang.waits import Wait
     from matrix.diagnosis.stacks import Frame, Process, Thread
 
 # The interpreter's own functions. What it calls (builtin_any, long_pow) is native code that does the script's work.

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.dispatch import dispatch_frames
-from matrix.diagnosis.dispatch.call_path import Place  # noqa: TC001 - pydantic resolves it
+from matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - pydantic resolves Place
 from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
 from matrix.diagnosis.hang import activity
 from matrix.diagnosis.hang.activity import ThreadState
@@ -22,7 +22,6 @@ from matrix.model import Model, WaitEdge, Waiting, cycle_sentences
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.diagnosis.dispatch.call_path import Table
     from matrix.diagnosis.stacks import Process, Thread
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis import stacks
 from matrix.diagnosis.collectors.stack_tools import from_stall
 from matrix.diagnosis.dispatch import call_path
-from matrix.diagnosis.hang.hang_diagnosis import diagnose
+from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from matrix.diagnosis.hang.waits import is_idle_worker
 from matrix.diagnosis.symbols import UNNAMED
-from matrix.model import Diagnosis, StuckThread, WaitEdge, cycle_sentences
-from matrix.process.evidence.capture import COLLECTORS
+from matrix.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge, cycle_sentences
+from matrix.process.evidence.capture import COLLECTORS, Collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.diagnosis.dispatch.call_path import Place, Table
-    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process, Thread
-    from matrix.model import Environment, ThreadWait
-    from matrix.process.evidence.capture import Collector
 
 READABLE = "diagnosis.txt"  # beside the raw stacks, for people
 DEPTH = 20  # frames of a thread that are written; the rest is counted
