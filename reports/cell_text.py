@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import words
 from matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from matrix.records.stored_runs import StoredRun
 
-    Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
+Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 
 
 def telling_attempt(cell: Cell) -> Attempt | None:

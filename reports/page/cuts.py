@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from matrix.model import Attempt
     from matrix.records.stored_runs import StoredRun
 
-    Position = tuple[int, int]  # row and column of the grid
     TextLine = tuple[str, str, int]  # title, text, 1 where it is folded
+
+Position = tuple[int, int]  # row and column of the grid
 
 HEAD = 1 / 3  # share of an output's budget for its head: the first error is there, but the last words say more
 STACKS = 2**18  # bytes of a readable diagnosis that are read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,11 @@ from packaging.version import InvalidVersion, Version
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    Pins = Mapping[str, str]  # name -> "==2.3.0" or "@ https://…/x.whl"
+Pins = Mapping[str, str]  # name -> "==2.3.0" or "@ https://…/x.whl"
+
 
 INSTALLERS = frozenset({"pip", "uv", "whichtorch"})  # say nothing about a script
 
