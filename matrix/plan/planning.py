@@ -1,4 +1,7 @@
-"""Matrix file -> the environments that it asks for -> the cells to run: environments x scenarios x variants."""
+"""Matrix file -> the environments that it asks for -> the cells to run: environments x scenarios x variants.
+
+It is longer than 300 lines because the way from a matrix file to its planned cells is read in one go.
+"""
 
 from __future__ import annotations
 
