@@ -35,7 +35,7 @@ def matrix(  # one parameter per option
     ] = None,
     disk: command.Disk = None,
     install_timeout: Annotated[
-        float, EnvironmentOption(metavar="S", min=1, help="Seconds after which an install is given up.")
+        float, EnvironmentOption(metavar="S", min=1, help="Seconds after which a step of an install is given up.")
     ] = INSTALL_TIMEOUT,
     scenario: Annotated[
         list[str] | None,

@@ -56,7 +56,6 @@ class LocalExecutor:
 
     def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
         """Run a task to its end, or until `cancelled` is set; None if it was interrupted before it could start."""
-        is_cancellable, cancelled = cancelled is not None, cancelled or threading.Event()
         with self._changed:
             while self._running and not self._is_over(cancelled) and _available_mb() < HEADROOM_MB:
                 self._changed.wait(MEMORY_RECHECK)
@@ -65,7 +64,7 @@ class LocalExecutor:
             supervised = start(task)
             self._running.add(supervised)
         ended = threading.Event()
-        if is_cancellable:
+        if cancelled is not None:
             threading.Thread(target=_pass_on, args=(cancelled, supervised, ended), daemon=True).start()
         try:
             return supervised.wait()
@@ -75,8 +74,8 @@ class LocalExecutor:
                 self._running.discard(supervised)
                 self._changed.notify_all()
 
-    def _is_over(self, cancelled: threading.Event) -> bool:
-        return self._interrupted or cancelled.is_set()
+    def _is_over(self, cancelled: threading.Event | None) -> bool:
+        return self._interrupted or (cancelled is not None and cancelled.is_set())
 
     def interrupt(self) -> None:
         """Stop all tasks that run, and start no other."""
