@@ -10,11 +10,13 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from matrix.diagnosis import symbols
 from matrix.model import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six arguments, and two registers; or -1 and these
 _STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless a program asks for another size
@@ -29,6 +31,14 @@ class Language(StrEnum):
     NATIVE = "native"
 
 
+class Value(Model):
+    """A local variable or an argument of a Python function."""
+
+    name: str
+    text: str = ""  # as a collector writes it: `3`, `"gloo"`, `<Queue at 0x7fdcca61aa10>`
+    address: int = 0  # of the object; two frames that name the same address mean the same object
+
+
 class Frame(Model):
     """One function that has not returned."""
 
@@ -38,6 +48,7 @@ class Frame(Model):
     library: str | None = None  # of native code, a path
     file: str | None = None
     line: int | None = None
+    values: tuple[Value, ...] = ()  # of Python code, where a collector can read them
 
     @property
     def is_named(self) -> bool:
@@ -103,6 +114,8 @@ class Thread(Model):
     state: str | None = None  # the kernel's letter: R, S, D, T, t, Z
     active: bool | None = None  # py-spy's opinion: on a core, and not in a known wait
     joins: int | None = None  # tid of the thread whose end it waits for
+    owner: int | None = None  # tid of the thread that holds the native mutex it waits for
+    descriptor: int | None = None  # that its system call reads, writes, locks or accepts on
     kernel: KernelWait | None = None
 
     @property
@@ -116,12 +129,30 @@ class Thread(Model):
         return self.state == "R" if self.state else bool(self.active)
 
 
+class Descriptor(Model):
+    """An open file, pipe or socket that a process waits on, or through which it is waited for."""
+
+    number: int
+    link: str  # as the kernel names it: `pipe:[123]`, `socket:[55]`, or a path
+    is_written: bool = False  # opened for writing only: the writing end of a pipe
+    local: str = ""  # of a socket, "127.0.0.1:4242"
+    peer: str = ""  # of a connected socket
+    is_listening: bool = False
+    unread: int | None = None  # bytes that wait to be read
+    holders: tuple[int, ...] = ()  # processes that hold the other end, or the file's lock
+
+
 class Process(Model):
     """One process of a tree."""
 
     pid: int = 0  # 0 where the collector's text does not say
     command: str = ""
     parent: int | None = None
+    ended: str = ""  # how a process ended that its parent has not reaped: "exit code 1", "SIGKILL"
+    environ: dict[str, str] = Field(
+        default_factory=dict
+    )  # its place in a distributed job: RANK, WORLD_SIZE, MASTER_ADDR, ...
+    descriptors: tuple[Descriptor, ...] = ()
     threads: tuple[Thread, ...] = ()
 
 
@@ -172,7 +203,7 @@ def _merge_process(pid: int, parts: Sequence[Process]) -> Process:
         groups = known
     order = {thread.tid: position for position, thread in reversed(list(enumerate(threads)))}
     groups.sort(key=lambda group: order.get(group[0].tid, len(order)))
-    facts = _known(parts, ("command", "parent"))
+    facts = _known(parts, ("command", "parent", "ended", "environ", "descriptors"))
     return Process.model_validate({"pid": pid, **facts, "threads": tuple(map(_merge_thread, groups))})
 
 
@@ -215,7 +246,8 @@ def _python_lines(thread: Thread) -> list[tuple[str, int | None]]:
 
 def _merge_thread(group: Sequence[Thread]) -> Thread:
     waits = [thread.kernel for thread in group if thread.kernel]
-    facts = _known(group, ("ident", "name", "has_gil", "wants_gil", "state", "active", "joins"))
+    names = ("ident", "name", "has_gil", "wants_gil", "state", "active", "joins", "owner", "descriptor")
+    facts = _known(group, names)
     facts |= {"tid": group[0].tid, "frames": _merge_frames([thread.frames for thread in group])}
     facts["kernel"] = KernelWait.model_validate(_known(waits, KernelWait.model_fields)) if waits else None
     return Thread.model_validate(facts)
@@ -224,19 +256,28 @@ def _merge_thread(group: Sequence[Thread]) -> Thread:
 def _known(parts: Sequence[Model], names: Iterable[str]) -> dict[str, object]:
     """Return each fact's first known value; a yes of one part outweighs a no of another."""
     values = {name: [getattr(part, name) for part in parts] for name in names}
-    known = {name: [value for value in row if value not in (None, "", ())] for name, row in values.items()}
+    known = {name: [value for value in row if value not in (None, "", (), {})] for name, row in values.items()}
     return {name: True if any(value is True for value in row) else row[0] for name, row in known.items() if row}
 
 
 def _merge_frames(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
-    """Return the richest stack; a native one gets the Python frames of another woven in."""
+    """Return the richest stack; a native one gets the Python frames of another woven in, each the values of others."""
     best = max(stacks, key=_richness)
     others = [stack for stack in stacks if any(frame.is_python for frame in stack)]
-    if best in others or not others or not best:
-        return best
+    values = {
+        (frame.file_name, frame.line, frame.method): frame.values for stack in others for frame in stack if frame.values
+    }
+    others = [tuple(_with_values(frame, values) for frame in stack) for stack in others]
+    if any(frame.is_python for frame in best) or not others or not best:
+        return tuple(_with_values(frame, values) for frame in best)
     inner = next((position for position, frame in enumerate(best) if frame.function == _EVAL), len(best))
     taken = [frame for frame in max(others, key=_richness) if frame.is_python]
     return (*best[:inner], *taken, *best[inner:])
+
+
+def _with_values(frame: Frame, known: Mapping[tuple[str, int | None, str], tuple[Value, ...]]) -> Frame:
+    values = frame.values or known.get((frame.file_name, frame.line, frame.method), ())
+    return frame.model_copy(update={"values": values}) if values else frame
 
 
 def _richness(stack: Sequence[Frame]) -> tuple[bool, int]:

@@ -9,7 +9,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, looks_native, native, python
+from matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, Value, looks_native, native, python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -195,7 +195,7 @@ def _processes(members: Iterable[tuple[int, Thread]]) -> tuple[Process, ...]:
 
 
 def parse_pyspy(text: str, _pid: int = 0) -> tuple[Process, ...]:
-    """Read what `py-spy dump --native --json` writes: a list of threads, each with its pid, without command lines.
+    """Read what `py-spy dump --native --locals --json` writes: threads, each with its pid, without command lines.
 
     It shows who has the GIL, of idle threads too (measured: the holder in a GIL cycle), but not who waits for it.
     What cannot be read is left out.
@@ -227,9 +227,15 @@ def _pyspy_frame(row: dict[str, Any]) -> Frame:
     name, module = _text(row.get("name")), _text(row.get("module"))
     file, line = _text(row.get("filename")), _number(row.get("line"))
     if not module and not looks_native(file):
-        return python(name, file or None, line or None)
+        values = row.get("locals")
+        rows = [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+        return python(name, file or None, line or None).model_copy(update={"values": tuple(map(_pyspy_value, rows))})
     source = file if file != module else ""
     return native(name, library=module or None, file=source or None, line=line or None)
+
+
+def _pyspy_value(row: dict[str, Any]) -> Value:
+    return Value(name=_text(row.get("name")), text=_text(row.get("repr")), address=_number(row.get("addr")) or 0)
 
 
 def _number(value: object) -> int | None:

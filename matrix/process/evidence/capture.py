@@ -62,7 +62,7 @@ COLLECTORS = (
     KERNEL,
     Collector(
         name="py-spy", file="{pid}.pyspy.json", parser="stack_tools:parse_pyspy", rank=2,
-        arguments=("dump", "--native", "--json", "--pid", "{pid}"),
+        arguments=("dump", "--native", "--locals", "--json", "--pid", "{pid}"),
     ),
     Collector(
         name="pystack", file="{pid}.pystack.txt", parser="stack_tools:parse_pystack", rank=1,
