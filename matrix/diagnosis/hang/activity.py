@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.diagnosis.hang.user_call import user_call
 from matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
 from matrix.model import WaitEdge, Waiting
 
@@ -64,6 +65,19 @@ class ThreadState:
         self.activity = _activity(thread)
         starts_program = bool(thread.frames) and thread.frames[-1].function == "<module>"
         self.is_main = thread.tid == process.pid or starts_program
+        self.user = user_call(thread.frames)
+        self.awaits = self._awaits()  # in the user's terms: a queue, where `waiting` is only the lock inside it
+
+    def _awaits(self) -> Waiting | None:
+        if self.waiting in {None, Waiting.GIL, Waiting.STOPPED, Waiting.OPENMP, Waiting.DEVICE}:
+            return self.waiting
+        known = self.user.call or self.user.native
+        return known.waiting if known else self.waiting
+
+    @property
+    def place(self) -> str:
+        """The user's own line, "train.py:88"; "" where none of the user's code runs."""
+        return self.user.place.where if self.user.place else ""
 
     def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:
         """Return its wait for `partner`; it must be known to wait."""

@@ -1,0 +1,95 @@
+"""Find a thread's place in the user's own code, and the library call that it waits in there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.hang.library import LibraryCall, NativeCall, library_call, native_call
+from matrix.diagnosis.hang.source_text import SourceSite, read_site
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matrix.diagnosis.stacks import Frame
+
+_OF_LIBRARIES = re.compile(
+    r"^<(?!string>|stdin>)|(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64|32)?/(?:python|pypy)\d[\d.]*/"
+    r"|(?:^|/)torchinductor_\w+/|(?:^|/)environments/inside/startup/"
+    # A torch that was built in place lies in a folder of its developer's.
+    r"|(?:^|/)torch/(?:_[a-z]\w*|ao|autograd|backends|cuda|distributed|distributions|export|fx|futures|jit|library|linalg"
+    r"|masked|mps|multiprocessing|nested|nn|onnx|optim|package|profiler|quantization|sparse|special|testing|utils|xpu)[/.]"
+)
+# Where a process or a thread starts. What lies beyond, in a forked child, is where its parent stood.
+_BEGINNINGS = (
+    (re.compile(r"(?:^|/)multiprocessing/process\.py$"), "_bootstrap"),
+    (re.compile(r"(?:^|/)multiprocessing/(?:spawn|forkserver|resource_tracker)\.py$"), "spawn_main"),
+    (re.compile(r"(?:^|/)multiprocessing/(?:forkserver|resource_tracker)\.py$"), "main"),
+    (re.compile(r"(?:^|/)threading\.py$"), "_bootstrap"),
+)
+
+
+def is_own(frame: Frame) -> bool:
+    """Return whether a frame is of the user's code: Python, and of no installed package."""
+    path = (frame.file or "").replace("\\", "/")
+    return frame.is_python and bool(path) and not _OF_LIBRARIES.search(path)
+
+
+def since_start(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Return the frames of a thread without those that a fork has copied from the parent."""
+    for position, frame in enumerate(frames):
+        if frame.is_python and any(frame.method == name and path.search(frame.file or "") for path, name in _BEGINNINGS):
+            return tuple(frames[: position + 1])
+    return tuple(frames)
+
+
+@dataclass(frozen=True)
+class UserCall:
+    """Where a thread is, as its user sees it."""
+
+    frames: tuple[Frame, ...]  # since its start, innermost first
+    place: Frame | None  # the innermost of the user's own
+    call: LibraryCall | None  # the outermost call of a library below `place` that is known to wait
+    frame: Frame | None  # of that call
+    native: NativeCall | None  # what it waits for in native code, where no function of Python says so
+    is_exit: bool  # the script has come to its end, and the interpreter waits on its behalf
+
+    @cached_property
+    def site(self) -> SourceSite:
+        """What the source says of `place`."""
+        if self.place is None:
+            return SourceSite()
+        inner = [frame for frame in self.frames[: self.frames.index(self.place)] if frame.is_python]
+        site = read_site(self.place, inner[-1].method if inner else "")
+        return site if site.call or not inner else read_site(self.place)
+
+    def value(self, *names: str) -> str:
+        """Return the text of the first local variable with one of these names, in the call's frames outwards."""
+        for frame in self.frames:
+            for name in names:
+                for value in frame.values:
+                    if value.name == name and value.text not in {"", "None"}:
+                        return value.text.strip("\"'")
+        return ""
+
+
+def user_call(frames: Sequence[Frame]) -> UserCall:
+    """Return where a thread is, from its frames, innermost first."""
+    own = since_start(frames)
+    position = next((position for position, frame in enumerate(own) if is_own(frame)), None)
+    inner = [frame for frame in own[:position] if frame.is_python]
+    known = [(frame, call) for frame in reversed(inner) if (call := library_call(frame))]
+    waits = [pair for pair in known if not pair[1].is_exit] or known
+    frame, call = waits[0] if waits else (None, None)
+    inside = own[:position] if position is not None else own
+    native = next(filter(None, (native_call(frame.function) for frame in inside if not frame.is_python)), None)
+    return UserCall(
+        native=native,
+        frames=own,
+        place=own[position] if position is not None else None,
+        call=call,
+        frame=frame,
+        is_exit=any(call.is_exit for _, call in known) or any(frame.function.startswith("Py_FinalizeEx") for frame in own),
+    )
