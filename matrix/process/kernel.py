@@ -95,6 +95,12 @@ def mappings(pid: int) -> list[tuple[int, int, list[bytes]]]:
         return []
 
 
+def memory(pid: int, address: int, size: int) -> bytes:
+    """Return up to `size` bytes of a process's memory; raise OSError or OverflowError where there is none."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+        return os.pread(file.fileno(), size, address)
+
+
 def pids() -> set[int]:
     """Return all process ids of this machine (of this pid namespace)."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}

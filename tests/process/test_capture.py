@@ -98,7 +98,7 @@ def test_every_process_is_asked_in_every_way(endings: dict[str, tuple[Ending, Pa
     pids = [process.pid for process in parse_kernel((folder / "kernel.txt").read_text())]
     assert len(pids) == 2
     suffixes = ("faulthandler.txt", "pyspy.json", "pystack.txt")
-    wanted = {f"{pid}.{suffix}" for pid in pids for suffix in suffixes} | {"kernel.txt"}
+    wanted = {f"{pid}.{suffix}" for pid in pids for suffix in suffixes} | {"kernel.txt", "facts.json"}
     assert {path.name for path in folder.iterdir()} - {stack_folder.READABLE} == wanted
     parent, child = (parse_faulthandler((folder / f"{pid}.faulthandler.txt").read_text()) for pid in pids)
     assert [len(process.threads) for process in (*parent, *child)] == [1, 2]
@@ -121,7 +121,7 @@ def test_collectors_that_fail_change_no_verdict(tmp_path: Path) -> None:
     assert "py-spy: could not read process" in ending.note
     assert "no sense" in ending.note
     files = {path.name.partition(".")[2] for path in (tmp_path / "a" / "stacks").iterdir()}
-    assert files == {"txt", "faulthandler.txt"}
+    assert files == {"txt", "json", "faulthandler.txt"}
     assert stack_folder.diagnose_folder(tmp_path / "a" / "stacks") is not None
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
 STACKS_SIGNAL = 59  # what matrix/environments/inside/startup/sitecustomize.py registers
+MEMBERS = 512  # processes of a tree of which the kernel is asked
 PROCESSES = 16  # of a larger tree the first ones tell the story, and each costs some 0.3 s
 AT_ONCE = 4  # processes read side by side
 PATIENCE = 10.0  # seconds for one dump: with torch loaded the first reads 500 MB of symbols
@@ -55,11 +56,13 @@ class Collector:
 
 
 KERNEL = Collector(name="kernel", file="kernel.txt", parser="stack_tools:parse_kernel", rank=0)
+FACTS = Collector(name="facts", file="facts.json", parser="fact_sheet:parse_facts", rank=0)
 FAULTHANDLER = Collector(
     name="faulthandler", file="{pid}.faulthandler.txt", parser="stack_tools:parse_faulthandler", rank=4
 )
 COLLECTORS = (
     KERNEL,
+    FACTS,
     Collector(
         name="py-spy", file="{pid}.pyspy.json", parser="stack_tools:parse_pyspy", rank=2,
         arguments=("dump", "--native", "--locals", "--json", "--pid", "{pid}"),
@@ -144,8 +147,10 @@ class Collection:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pids = list(pids)[:PROCESSES]
         self._left_out = len(pids) - len(self._pids)
+        members = list(pids)[:MEMBERS]
         with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
-            file.writelines(line + "\n" for line in kernel_lines(self._pids))
+            file.writelines(line + "\n" for line in kernel_lines(members))
+        self._take_facts(members)
         self._waiting = [self._read(pid) for pid in self._pids]
         self._active: list[Generator[None]] = []
 
@@ -180,6 +185,15 @@ class Collection:
         if self._left_out:
             notes.append(f"of {self._left_out} processes no stacks were taken: there were too many")
         return notes
+
+    def _take_facts(self, members: Sequence[int]) -> None:
+        """Write what /proc knows beyond states and system calls; whatever is wrong with that is a note."""
+        from matrix.process.evidence.facts import write_facts  # the tool itself reads this module, and needs no facts
+
+        try:
+            write_facts(members, self._folder / FACTS.file)
+        except Exception as error:  # noqa: BLE001 - a hang is told without facts, too
+            self._failures[FACTS.name] = repr(error)
 
     def _read(self, pid: int) -> Generator[None]:
         """Take the stacks of one process, collector after collector; yield while one works."""

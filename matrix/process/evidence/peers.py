@@ -14,18 +14,14 @@ import struct
 from typing import TYPE_CHECKING
 
 from matrix.process import kernel
+from matrix.process.evidence.sockets import sockets as all_sockets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from matrix.process.evidence.stall import Waiter
 
 _PIDFD_GETFD = 438  # the same number on all architectures
-_SOCK_DIAG, _DIAG_BY_FAMILY, _UNIX_DIAG_PEER = 4, 20, 2  # linux/sock_diag.h, unix_diag.h
-_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
-_SHOW_PEER = 4  # UDIAG_SHOW_PEER
-_NETLINK_DONE, _NETLINK_ERROR = 3, 2
-_ESTABLISHED = b"01"  # /proc/net/tcp
 
 
 def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], supervisor: int) -> bool:
@@ -44,20 +40,20 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
             links |= inner_links
     sockets = {link for link in links if link.startswith("socket:")}
     if sockets:
-        peers = _peers()
-        if not sockets <= peers.keys():
+        rows = all_sockets()
+        if not all(link in rows and rows[link].is_paired for link in sockets):
             return True
-        links |= {peers[link] for link in sockets}
+        links |= {rows[link].other for link in sockets}
     files = _shared_files(waiters)
     if files is None:
         return True
     if not links and not files:
         return False
     for pid in kernel.pids() - members - {supervisor}:
-        if (links and not links.isdisjoint(_open_files(pid))) or (files and _maps_any(pid, files)):
+        if (links and not links.isdisjoint(open_files(pid).values())) or (files and _maps_any(pid, files)):
             return True
     # A peer must be open somewhere in the tree: else it is on its way in a message, or in the kernel's hands.
-    return not links <= {link for pid in members for link in _open_files(pid)}
+    return not links <= {link for pid in members for link in open_files(pid).values()}
 
 
 def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set[str] | None:
@@ -99,79 +95,47 @@ def epolled(pid: int, descriptor: int) -> tuple[int, ...] | None:
     return tuple(targets)
 
 
-def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
-    """Return whether a socket has no timeout set on it, which the arguments of the call do not show."""
-    try:
-        process = os.pidfd_open(pid)
-    except OSError:
-        return False
+@contextlib.contextmanager
+def duplicate(pid: int, descriptor: int) -> Iterator[int]:
+    """Lend a copy of a process's descriptor; raise OSError where it may not be taken."""
+    process = os.pidfd_open(pid)
     try:
         copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, descriptor, 0)
         if copy < 0:
-            return False
-        with socket.socket(fileno=copy) as duplicate:
-            options = [] if "poll" in call or "select" in call else [socket.SO_RCVTIMEO, socket.SO_SNDTIMEO]
-            timeouts = [duplicate.getsockopt(socket.SOL_SOCKET, option, 16) for option in options]
-            return not any(any(struct.unpack("@ll", timeout)) for timeout in timeouts)
-    except (OSError, struct.error):
-        return False
+            raise OSError(ctypes.get_errno(), "pidfd_getfd")
+        try:
+            yield copy
+        finally:
+            os.close(copy)
     finally:
         os.close(process)
 
 
-def _peers() -> dict[str, str]:
-    """Return the other end of every connected local socket: unix, and TCP within this machine."""
-    peers: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        peers.update(_unix_peers())
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = kernel.read(table, 1 << 24).splitlines()[1:]
-        except OSError:
-            continue
-        rows = [line.split() for line in lines]
-        by_address = {(row[1], row[2]): row[9] for row in rows if row[3] == _ESTABLISHED and row[9] != b"0"}
-        for (local, remote), inode in by_address.items():
-            if peer := by_address.get((remote, local)):
-                peers[f"socket:[{inode.decode()}]"] = f"socket:[{peer.decode()}]"
-    return peers
+def _waits_for_ever(pid: int, descriptor: int, call: str) -> bool:
+    """Return whether a socket has no timeout set on it, which the arguments of the call do not show."""
+    options = [] if "poll" in call or "select" in call else [socket.SO_RCVTIMEO, socket.SO_SNDTIMEO]
+    try:
+        with duplicate(pid, descriptor) as copy, socket.socket(fileno=os.dup(copy)) as own:
+            timeouts = [own.getsockopt(socket.SOL_SOCKET, option, 16) for option in options]
+            return not any(any(struct.unpack("@ll", timeout)) for timeout in timeouts)
+    except (OSError, struct.error):
+        return False
 
 
-def _unix_peers() -> dict[str, str]:
-    """Ask the kernel for the pairs of unix sockets (sock_diag(7)): /proc/net/unix does not list them."""
-    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOW_PEER, 0xFFFFFFFF, 0xFFFFFFFF)
-    peers: dict[str, str] = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
-        netlink.settimeout(1.0)
-        netlink.send(struct.pack("=IHHII", 16 + len(request), _DIAG_BY_FAMILY, _DUMP, 1, 0) + request)
-        while True:
-            data = netlink.recv(1 << 17)
-            start = 0
-            while start + 16 <= len(data):
-                length, kind = struct.unpack_from("=IH", data, start)
-                if kind in (_NETLINK_DONE, _NETLINK_ERROR) or length < 16:
-                    return peers
-                inode = struct.unpack_from("=I", data, start + 20)[0]
-                position, end = start + 32, start + length
-                while position + 4 <= end:
-                    size, name = struct.unpack_from("=HH", data, position)
-                    if name == _UNIX_DIAG_PEER and size >= 8:
-                        peer = struct.unpack_from("=I", data, position + 4)[0]
-                        peers[f"socket:[{inode}]"] = f"socket:[{peer}]"
-                    position += max(4, -(-size // 4) * 4)
-                start += -(-length // 4) * 4
+def lock_holders(pid: int, descriptor: int) -> set[int]:
+    """Return the processes that have locked a file (/proc/locks); it may raise OSError."""
+    inode = os.stat(f"/proc/{pid}/fd/{descriptor}").st_ino
+    # A row with an arrow is a process that waits for the lock.
+    rows = [words for words in map(bytes.split, kernel.read("/proc/locks").splitlines()) if b"->" not in words]
+    return {int(words[4]) for words in rows if len(words) >= 6 and words[5].rpartition(b":")[2] == b"%d" % inode}
 
 
 def _lock_holder_is_member(pid: int, descriptor: int, members: frozenset[int]) -> bool:
-    """Return whether only members hold the locks of a file (/proc/locks)."""
+    """Return whether only members hold the locks of a file."""
     try:
-        entry = os.stat(f"/proc/{pid}/fd/{descriptor}")
-        lines = kernel.read("/proc/locks").splitlines()
+        holders = lock_holders(pid, descriptor)
     except OSError:
         return False
-    # A row with an arrow is a process that waits for the lock.
-    rows = [words for words in map(bytes.split, lines) if b"->" not in words and len(words) >= 6]
-    holders = {int(words[4]) for words in rows if words[5].rpartition(b":")[2] == b"%d" % entry.st_ino}
     return bool(holders) and holders <= members
 
 
@@ -194,15 +158,15 @@ def _maps_any(pid: int, files: set[tuple[bytes, bytes]]) -> bool:
     return any(fields[1].endswith(b"s") and (fields[3], fields[4]) in files for _, _, fields in kernel.mappings(pid))
 
 
-def _open_files(pid: int) -> list[str]:
-    """Return the links of a process's descriptors.
+def open_files(pid: int) -> dict[int, str]:
+    """Return the links of a process's descriptors by their numbers.
 
     A process of another user cannot be read, and need not be: it gets pipes and socket pairs of the tree by
     inheritance, which makes it a member, or in a message over a socket, which is not followed.
     """
-    links = []
+    links = {}
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+                links[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
     return links

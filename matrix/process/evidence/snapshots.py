@@ -10,25 +10,26 @@ from __future__ import annotations
 import os
 import struct
 import time
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from matrix.process import kernel
-from matrix.process.evidence import peers, stall
+from matrix.process.evidence import elf, peers, stall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # linux/arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h
 _X86_64 = {
-    0: "read", 1: "write", 7: "poll", 19: "readv", 20: "writev", 23: "select", 44: "sendto", 45: "recvfrom",
-    46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 202: "futex", 232: "epoll_wait",
-    247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 441: "epoll_pwait2",
+    0: "read", 1: "write", 7: "poll", 19: "readv", 20: "writev", 23: "select", 42: "connect", 43: "accept",
+    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 202: "futex",
+    232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+    299: "recvmmsg", 307: "sendmmsg", 441: "epoll_pwait2",
 }  # fmt: skip
 _AARCH64 = {
     22: "epoll_pwait", 25: "fcntl", 32: "flock", 63: "read", 64: "write", 65: "readv", 66: "writev",
-    72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 206: "sendto", 207: "recvfrom", 211: "sendmsg",
-    212: "recvmsg", 260: "wait4", 441: "epoll_pwait2",
+    72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 202: "accept", 203: "connect", 206: "sendto",
+    207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 243: "recvmmsg", 260: "wait4", 269: "sendmmsg",
+    441: "epoll_pwait2",
 }  # fmt: skip
 CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
 LOWEST_STACK = 1 << 32  # a lower stack is that of a 32-bit process, whose calls have other numbers
@@ -38,9 +39,6 @@ POLLED_LIMIT = 4096  # descriptors in one poll or select
 SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
 NOT_GIL_LIMIT = 10_000  # addresses remembered
 SYMBOL = b"_PyRuntime"
-SYMBOLS_LIMIT = 1 << 26  # bytes of a symbol table: torch's are larger, a Python's is not
-_DYNAMIC_SYMBOLS, _LOAD = 11, b"\1\0\0\0"  # SHT_DYNSYM, PT_LOAD
-_POSITION_FREE = 3  # ET_DYN
 
 
 class ProcView:
@@ -103,23 +101,7 @@ class ProcView:
 
     def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
         """Read from a process's memory, or from its epoll instance, which descriptors it waits for."""
-        is_poll = call in {"poll", "ppoll"}
-        count = arguments[1] if is_poll else arguments[0]
-        try:
-            if call.startswith("epoll"):
-                return peers.epolled(pid, arguments[0])
-            if not 0 < count <= POLLED_LIMIT:
-                return None
-            if is_poll:
-                entries = struct.iter_unpack("=ihh", _memory(pid, arguments[0], 8 * count))
-                return tuple(descriptor for descriptor, _events, _returned in entries if descriptor >= 0)
-            size = -(-count // 64) * 8  # of a set of descriptors, one bit each
-            mask = 0
-            for pointer in filter(None, arguments[1:4]):
-                mask |= int.from_bytes(_memory(pid, pointer, size), "little")
-            return tuple(descriptor for descriptor in range(count) if mask >> descriptor & 1)
-        except (OSError, ValueError, OverflowError, struct.error):
-            return None
+        return polled(pid, call, arguments)
 
     def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
         """Search the descriptors and mappings of every process once; new processes leave it uncertain."""
@@ -149,10 +131,30 @@ def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
     )
 
 
+def polled(pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
+    """Return which descriptors a poll, select or epoll waits for: they are in the process's memory."""
+    is_poll = call in {"poll", "ppoll"}
+    count = arguments[1] if is_poll else arguments[0]
+    try:
+        if call.startswith("epoll"):
+            return peers.epolled(pid, arguments[0])
+        if not 0 < count <= POLLED_LIMIT:
+            return None
+        if is_poll:
+            entries = struct.iter_unpack("=ihh", _memory(pid, arguments[0], 8 * count))
+            return tuple(descriptor for descriptor, _events, _returned in entries if descriptor >= 0)
+        size = -(-count // 64) * 8  # of a set of descriptors, one bit each
+        mask = 0
+        for pointer in filter(None, arguments[1:4]):
+            mask |= int.from_bytes(_memory(pid, pointer, size), "little")
+        return tuple(descriptor for descriptor in range(count) if mask >> descriptor & 1)
+    except (OSError, ValueError, OverflowError, struct.error):
+        return None
+
+
 def _memory(pid: int, address: int, size: int) -> bytes:
     """Read a piece of a process's memory; raise OSError, ValueError or OverflowError where it is not all there."""
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
-        content = os.pread(file.fileno(), size, address)
+    content = kernel.memory(pid, address, size)
     if len(content) != size:
         raise ValueError(address)
     return content
@@ -164,54 +166,6 @@ def runtime_ranges(pid: int) -> tuple[tuple[int, int], ...]:
     for start, _, fields in kernel.mappings(pid):
         if len(fields) < 6 or b"python" not in os.path.basename(fields[5]).lower() or int(fields[2], 16) != 0:
             continue
-        # The mapped file itself, also where it has been deleted or is in another mount namespace.
-        paths = (f"/proc/{pid}/map_files/{fields[0].decode()}", os.fsdecode(b"/proc/%d/root" % pid + fields[5]))
-        if symbol := _symbol(paths[0], fields[4], fields[3]) or _symbol(paths[1], fields[4], fields[3]):
-            address, size, is_relative = symbol
-            first = start + address if is_relative else address
-            ranges.append((first, first + size))
+        if found := elf.symbol_range(pid, start, fields, SYMBOL):
+            ranges.append(found)
     return tuple(ranges)
-
-
-@lru_cache(maxsize=64)
-def _symbol(path: str, _inode: bytes, _device: bytes) -> tuple[int, int, bool] | None:
-    """Return what `find_symbol` says of the file at `path`, None where it cannot be read."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return find_symbol(file.fileno())
-    except (OSError, struct.error, IndexError):
-        return None
-
-
-def find_symbol(descriptor: int) -> tuple[int, int, bool] | None:
-    """Find SYMBOL in the dynamic symbols of a 64-bit little-endian ELF file (elf(5)).
-
-    Return its address, its size, and whether the address is relative to where the file is mapped.
-    """
-    header = os.pread(descriptor, 64, 0)
-    if header[:6] != b"\x7fELF\x02\x01":
-        return None
-    kind = struct.unpack_from("<H", header, 16)[0]
-    programs, sections = struct.unpack_from("<QQ", header, 32)
-    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", header, 54)
-    table = os.pread(descriptor, section_size * section_count, sections)
-    for index in range(section_count):
-        fields = struct.unpack_from("<IIQQQQIIQQ", table, index * section_size)
-        if fields[1] != _DYNAMIC_SYMBOLS or fields[5] > SYMBOLS_LIMIT:
-            continue
-        names_at, names_size = struct.unpack_from("<QQ", table, fields[6] * section_size + 24)
-        if names_size > SYMBOLS_LIMIT:
-            continue
-        names = os.pread(descriptor, names_size, names_at)
-        wanted = names.find(b"\0" + SYMBOL + b"\0") + 1
-        if not wanted:
-            continue
-        symbols = os.pread(descriptor, fields[5], fields[4])
-        for name, _info, _other, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
-            if name == wanted and section != 0 and size:
-                is_relative = kind == _POSITION_FREE
-                table = os.pread(descriptor, program_size * program_count, programs)
-                loads = [table[at : at + program_size] for at in range(0, len(table), program_size)]
-                lowest = min(struct.unpack_from("<Q", load, 16)[0] for load in loads if load[:4] == _LOAD)
-                return value - (lowest // kernel.PAGE * kernel.PAGE if is_relative else 0), size, is_relative
-    return None
