@@ -416,6 +416,8 @@ class WaitEdge(OpenModel):
     pid: int = 0
     tid: int = 0
     function: str = ""  # where it waits, or that asked for the wait
+    place: str = ""  # the user's own line, "train.py:88"
+    text: str = ""  # the wait as a clause; "" where the other fields say all
     waiting: str = ""  # a value of `Waiting`; another version may know more of them
     partner: int | None = None  # tid of the thread, or pid of the child, that it waits for
     holds: str | None = None  # what others wait for, a value of `Waiting`
@@ -423,8 +425,11 @@ class WaitEdge(OpenModel):
 
     def words(self, before: WaitEdge | None = None) -> str:
         """Return the edge as a sentence; "for it" is the thread of the edge before."""
+        if self.text:
+            return self.text
         holds = f"holds {self.holds} and " if self.holds else ""
         function = f" in {self.function}" if self.function else ""
+        function += f" ({self.place})" if self.place and self.place not in self.function else ""
         if self.waiting == Waiting.CHILD:
             child = f" for child {self.partner}" if self.partner else " for a child"
             return f"process {self.pid} {holds}waits{function}{child}"

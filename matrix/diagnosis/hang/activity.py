@@ -86,6 +86,7 @@ class ThreadState:
             pid=self.pid,
             tid=self.tid,
             function=self._waiting_function(self.wait),
+            place=self.place,
             waiting=self.wait.waiting,
             partner=partner,
             holds=holds,

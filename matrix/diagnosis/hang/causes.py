@@ -41,6 +41,7 @@ class HangKind(StrEnum):
     SPIN_PYTHON = "spin in Python"
     SPIN_NATIVE = "spin in native code"
     SLOW_COMPILE = "slow compile"
+    SLEEP = "sleep"
     IO = "wait for I/O"
     DEVICE = "wait for the GPU"
     STOPPED = "stopped"
@@ -60,9 +61,6 @@ class HangCause:
 
 # A holder of the GIL can wait in these ways only: waiting for a Python lock releases the GIL.
 _WITH_GIL = {Waiting.THREAD, Waiting.LOCK, Waiting.CONDITION, Waiting.OPENMP, Waiting.FUTEX, Waiting.DEVICE}
-_NO_END = {Waiting.FUTEX, Waiting.SLEEP, Waiting.OPENMP}  # a chain of waits stops before these: they tell too little
-_ENDS = (Waiting.PIPE, Waiting.CHILD, Waiting.CONDITION, Waiting.IO, Waiting.DEVICE)
-_KINDS = {waiting: HangKind[waiting.name] for waiting in _ENDS}
 
 
 def gil_cycle(states: Sequence[ThreadState]) -> HangCause | None:
@@ -130,77 +128,7 @@ def _waiting_parent(child: Process, processes: Sequence[Process], states: Sequen
     return None
 
 
-def blocked(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
-    """Follow who waits for whom from the first process's main thread; the end of the chain decides."""
-    start = _start(processes, states)
-    if start is None:
-        return None
-    chain: list[ThreadState] = [start]
-    edges: list[WaitEdge] = []
-    while (step := _next(chain[-1], processes, states)) is not None:
-        following, evidence = step
-        if following in chain or following.waiting is None or following.waiting in _NO_END:
-            break
-        partner = following.pid if chain[-1].waiting is Waiting.CHILD else following.tid
-        edges.append(chain[-1].edge(partner, evidence=evidence))
-        chain.append(following)
-    last = chain[-1]
-    if last.waiting is Waiting.LOCK:
-        return _lock_cycle(last, processes, states, edges)
-    if last.waiting not in _KINDS:
-        return None
-    edges.append(last.edge(last.partner, evidence="the kernel names it" if last.partner else ""))
-    return HangCause(kind=_KINDS[last.waiting], stuck=last, cycle=tuple(edges[::-1]))
-
-
-def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:
-    """Return the main thread of the process that no other process here has started."""
-    pids = {process.pid for process in processes}
-    awaited = {state.partner for state in states if state.waiting is Waiting.CHILD}
-    roots = [process for process in processes if process.parent not in pids and process.pid not in awaited]
-    mains = [state for state in states if state.process in (roots or processes) and state.is_main]
-    # Where parents are not known, a process that waits for a child comes first.
-    return min(mains, key=lambda state: state.waiting is not Waiting.CHILD, default=None)
-
-
-def _next(
-    state: ThreadState, processes: Sequence[Process], states: Sequence[ThreadState]
-) -> tuple[ThreadState, str] | None:
-    """Return the thread that a thread waits for, and how that is known."""
-    if state.waiting is Waiting.CHILD:
-        return _awaited_child(state, processes, states)
-    if state.waiting is not Waiting.THREAD:
-        return None
-    others = [other for other in states if other.process is state.process and other is not state and not other.is_idle]
-    if known := next((other for other in others if state.partner is not None and other.tid == state.partner), None):
-        return known, "its futex holds that thread's number"
-    # Which thread is joined is not known. Where all of them wait for the same kind of thing, that decides.
-    kinds = {other.waiting for other in others}
-    if len(others) == 1 or (len(kinds) == 1 and None not in kinds):
-        first = min(others, key=lambda other: other.tid)
-        return first, "the only other thread" if len(others) == 1 else "all others wait alike"
-    return None
-
-
-def _awaited_child(
-    state: ThreadState, processes: Sequence[Process], states: Sequence[ThreadState]
-) -> tuple[ThreadState, str] | None:
-    """Return the main thread of the child that a thread waits for, and how that is known."""
-    children = [other for other in states if other.pid == state.partner]
-    evidence = "the number that it waits for"
-    if state.partner is None:
-        others = [process for process in processes if process.pid != state.pid]
-        own = [process for process in others if process.parent == state.pid]
-        only = own if len(own) == 1 else others if len(others) == 1 and others[0].parent is None else []
-        children = [other for other in states if other.process in only]
-        evidence = "its only child"
-        if len(own) > 1 and len({other.waiting for other in states if other.process in own and other.is_main}) == 1:
-            children = [other for other in states if other.process in own and other.waiting]
-            evidence = "all its children wait alike"
-    return next(((other, evidence) for other in children if other.is_main), None)
-
-
-def _lock_cycle(
+def lock_cycle(
     last: ThreadState, processes: Sequence[Process], states: Sequence[ThreadState], edges: Sequence[WaitEdge]
 ) -> HangCause | None:
     """Return the lock cycle, if no thread of the process is left that could release a lock."""

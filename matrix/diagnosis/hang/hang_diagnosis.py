@@ -14,7 +14,10 @@ from matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - py
 from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
 from matrix.diagnosis.hang import activity
 from matrix.diagnosis.hang.activity import ThreadState
-from matrix.diagnosis.hang.causes import HangCause, HangKind, blocked, fork_after_threads, gil_cycle
+from matrix.diagnosis.hang.account import Account
+from matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
+from matrix.diagnosis.hang.story import blocked, disagreement
+from matrix.diagnosis.hang.wait_graph import WaitGraph
 from matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from matrix.diagnosis.sameness import STUCK, Signature
 from matrix.model import Model, WaitEdge, Waiting, cycle_sentences
@@ -68,7 +71,7 @@ def diagnose(
     trace or debug prints in it give the place where no frame does.
     """
     states = [ThreadState(process, thread) for process in processes for thread in process.threads]
-    cause = _cause(processes, states)
+    cause = _cause(processes, states, stderr)
     # Without a cause, a thread that waits inside the dispatcher is shown.
     waiting = (state for state in states if state.wait and dispatch_frames.place_of(state.thread))
     stuck = cause.stuck if cause else next(waiting, None)
@@ -88,15 +91,18 @@ def diagnose(
     )
 
 
-def _cause(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
+def _cause(processes: Sequence[Process], states: Sequence[ThreadState], stderr: str) -> HangCause | None:
+    graph = WaitGraph(processes, states)
+    account = Account(graph, stderr)
     cycles = (gil_cycle([state for state in states if state.pid == process.pid]) for process in processes)
     return (
         next(filter(None, cycles), None)
         or fork_after_threads(processes, states)
         or _compiling(processes, states)
+        or disagreement(processes, graph, account)
         or _running(states)
-        or _stopped(states)
-        or blocked(processes, states)
+        or _stopped(processes, graph, account)
+        or blocked(processes, graph, account)
     )
 
 
@@ -138,10 +144,13 @@ def _running(states: Sequence[ThreadState]) -> HangCause | None:
     return HangCause(kind=kind, stuck=state, words=words)
 
 
-def _stopped(states: Sequence[ThreadState]) -> HangCause | None:
-    for state in states:
-        if state.waiting is Waiting.STOPPED:
+def _stopped(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+    for state in graph.states:
+        if state.waiting is Waiting.STOPPED and state.is_main:
+            waits = blocked(processes, graph, account)
             words = f"process {state.pid} is stopped by a signal and waits for SIGCONT"
+            if waits and waits.stuck.pid != state.pid:
+                words = f"{account.clause(waits.stuck)}; {words}"
             return HangCause(kind=HangKind.STOPPED, stuck=state, words=words)
     return None
 

@@ -1,0 +1,236 @@
+"""Tell a wait in a user's words: who waits, on which line of theirs, in which call, for what, and who could end it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.hang.wait_graph import descriptor_of
+from matrix.model import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matrix.diagnosis.hang.activity import ThreadState
+    from matrix.diagnosis.hang.wait_graph import Link, WaitGraph
+
+_UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
+_OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
+_LONGEST_MESSAGE = 80  # characters of an exception that a thread ended with
+_ENDED_THREAD = re.compile(r"^Exception in thread (?P<name>.+?)(?: \([\w<>.]+\))?:$", re.MULTILINE)
+_ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
+_LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$")
+# What a wait is for where no row of the library says more; {object} is what the user calls it.
+_OBJECTS = {
+    Waiting.LOCK: "the lock {object}",
+    Waiting.SEMAPHORE: "the lock or semaphore {object}",
+    Waiting.CONDITION: "a condition",
+    Waiting.GIL: "the GIL",
+    Waiting.SLEEP: "time to pass",
+    Waiting.DEVICE: "the GPU",
+    Waiting.OPENMP: "OpenMP's threads",
+    Waiting.FUTEX: "something that no frame names",
+}
+_ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
+_SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
+
+
+class Account:
+    """The words for the threads of one wait-for graph."""
+
+    def __init__(self, graph: WaitGraph, stderr: str = "") -> None:
+        self.graph = graph
+        self.departed = [*_departed(graph), *_raised(stderr)]
+
+    def label(self, state: ThreadState) -> str:
+        """Return how a thread is called: `rank 2`, `thread "loader"`, `child 4711`, `the main thread`."""
+        name = "" if _UNNAMED_THREAD.match(state.thread.name) else state.thread.name
+        if state.pid in self.graph.ranks:
+            rank = f"rank {self.graph.ranks[state.pid]}"
+            return rank if state.is_main else f"thread {_named(name, state)} of {rank}"
+        process = self.process_label(state)
+        if state.is_main:
+            return process or "the main thread"
+        return f"thread {_named(name, state)}" + (f" of {process}" if process else "")
+
+    def process_label(self, state: ThreadState) -> str:
+        """Return how a process is called, "" for the first one or the only one."""
+        if state.process.parent not in self.graph.processes and len(self.graph.processes) > 1 or len(self.graph.processes) == 1:
+            return ""
+        worker = next(
+            (value.text for frame in state.user.frames if frame.method == "_worker_loop" for value in frame.values if value.name == "worker_id"),
+            "",
+        )
+        return f"DataLoader worker {worker} (process {state.pid})" if worker else f"child {state.pid}"
+
+    def clause(self, state: ThreadState, link: Link | None = None, *, alone: bool = False) -> str:
+        """Return a thread's wait as a clause, with whom `link` leads to."""
+        return f"{self.label(state)} {self.predicate(state, link, alone=alone)}"
+
+    def predicate(self, state: ThreadState, link: Link | None = None, *, alone: bool = False) -> str:
+        """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`, which is empty"."""
+        where = f" ({state.place})" if state.place else ""
+        if state.waiting is Waiting.STOPPED:
+            return f"is stopped by a signal{where}, and goes on after SIGCONT"
+        if state.awaits in {Waiting.SLEEP} and not state.user.call:
+            return f"sleeps in {self.call(state) or 'time.sleep'}{where}" + _in_loop(state)
+        if state.awaits is None:
+            if state.activity:
+                return f"runs {'Python' if state.activity.is_python else 'native'} code in {state.activity.frame.words}{where if state.place not in state.activity.frame.words else ''}"
+            return f"is{where or ' in code of which nothing is known'}"
+        call = self.call(state)
+        inside = f" in {call}" if call else ""
+        at_exit = " at the interpreter's exit, after the end of the script," if state.user.is_exit else ""
+        what = self.what(state, link)
+        return f"waits{at_exit}{inside}{where}" + (f" for {what}" if what else "") + _in_loop(state)
+
+    def call(self, state: ThreadState) -> str:
+        """Return the call that a thread waits in, as its user knows it."""
+        user = state.user
+        if user.call and user.frame:
+            native = user.native.name if user.native and user.native.waiting is Waiting.COLLECTIVE and "{" in user.call.name else ""
+            del native
+            return user.call.name.format(function=user.frame.method.strip("_"))
+        if user.native and user.native.name and (user.native.waiting is not Waiting.COLLECTIVE or not user.site.call or True):
+            return user.native.name
+        if user.site.wanted:
+            return ""
+        return user.site.call or (state.edge().function if state.wait and not user.place else "")
+
+    def what(self, state: ThreadState, link: Link | None) -> str:
+        """Return what a thread waits for, and who has it."""
+        user = state.user
+        row = user.call or user.native
+        partner = self.label(link.state) if link else ""
+        if state.awaits is Waiting.THREAD:
+            return f"the end of {partner}" if partner else "the end of a thread"
+        if state.awaits is Waiting.CHILD:
+            child = partner or (f"child {state.partner}" if state.partner else "a child")
+            return f"the end of {child}" if not (row and row.what) else _filled(row.what, "")
+        text = (row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, "")
+        words = _filled(text, self.object(state))
+        if row_end := _end_of(state):
+            words = f"{words} ({row_end})" if words else row_end
+        if link is None:
+            return words
+        if link.since:
+            same = link.state is state
+            holder = "the same thread" if same else partner
+            return f"{words}, which {holder} has held since line {link.since.rpartition(':')[2]}"
+        if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.FILE_LOCK, Waiting.GIL}:
+            return f"{words}, which {partner} holds"
+        if state.awaits in {Waiting.PIPE, Waiting.SOCKET}:
+            return f"{words}; the other end is held by {partner}" if words else f"{partner}"
+        return words
+
+    def object(self, state: ThreadState) -> str:
+        """Return what the user calls the thing that a thread waits for, in backticks; a file by its path."""
+        row = descriptor_of(state)
+        if state.awaits is Waiting.FILE_LOCK and row and row.link.startswith("/"):
+            return row.link
+        if state.user.call and state.user.call.values:
+            return state.user.value(*state.user.call.values)
+        site = state.user.site
+        text = site.wanted or (site.target if state.user.call or state.user.native or state.awaits is Waiting.LOCK else "")
+        return f"`{text}`" if text else ""
+
+    def reason(self, state: ThreadState) -> str:
+        """Return why nobody ends a thread's wait, as far as it is known; "" where its partner says enough."""
+        if state.awaits in _SCHEDULED:
+            return ""
+        row = state.user.call or state.user.native
+        if state.user.call and state.user.call.reason:
+            return state.user.call.reason
+        if state.awaits is Waiting.EVENT_LOOP:
+            return _idle_loop(state)
+        if state.awaits is Waiting.FUTURE and self.graph.is_in_event_loop(state):
+            return "it is the event loop's own thread: while it waits here, the loop runs nothing, and nobody can set the result"
+        if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE} and self.graph.is_forked(state.process) and not _has_others(state):
+            return (
+                "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the "
+                "thread that would release it"
+            )
+        ender = (row.ender if row else "") or _ENDERS.get(state.awaits or Waiting.FUTEX, "end the wait")
+        nobody = self._nobody(state, ender)
+        return "; ".join(filter(None, [nobody, *self.departed]))
+
+    def _nobody(self, state: ThreadState, ender: str) -> str:
+        others = [
+            other
+            for other in self.graph.states
+            if other is not state and not other.is_idle and (other.user.place or other.activity) and not self._waits_on(other, state)
+        ]
+        if not others:
+            return f"nobody is left that could {ender}: no other thread or process runs code of the user's"
+        named = [self.clause(other) for other in others[:_OTHERS_NAMED]]
+        more = f"; and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
+        if all(other.awaits not in _SCHEDULED for other in others):
+            return f"nobody else runs that could {ender}: {'; '.join(named)}{more}"
+        return f"who could {ender} is not known: {'; '.join(named)}{more}"
+
+    def _waits_on(self, other: ThreadState, state: ThreadState) -> bool:
+        """Return whether a thread only waits for the end of another, or of its process."""
+        if other.awaits in {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO}:
+            chain = self.graph.chain(other)
+            return state in chain.states
+        return False
+
+
+def _named(name: str, state: ThreadState) -> str:
+    return f'"{name}"' if name else str(state.tid)
+
+
+def _filled(text: str, thing: str) -> str:
+    return text.format(object=thing) if thing else text.replace(" {object}", "").replace("{object}", "").strip()
+
+
+def _in_loop(state: ThreadState) -> str:
+    loop = state.user.site.loop if state.awaits is Waiting.SLEEP else ""
+    return f", again and again while `{loop}`" if loop and loop not in {"True", "1"} else ""
+
+
+def _end_of(state: ThreadState) -> str:
+    """Return what the kernel knows of the pipe or socket that a thread waits on."""
+    row = descriptor_of(state)
+    if row is None:
+        return ""
+    if row.peer:
+        return f"from {row.peer}" if state.awaits is Waiting.SOCKET else row.peer
+    if row.is_listening:
+        return f"on {row.local}"
+    if row.link.startswith("pipe:"):
+        return "a pipe that is full" if row.is_written and row.unread else "a pipe"
+    return ""
+
+
+def _idle_loop(state: ThreadState) -> str:
+    return "the event loop is idle: no callback is ready, and nothing that it watches comes; every task awaits something that nobody completes"
+
+
+def _has_others(state: ThreadState) -> bool:
+    return any(thread.tid != state.tid and any(frame.is_python for frame in thread.frames) and thread.name != "QueueFeederThread" for thread in state.process.threads)
+
+
+def _departed(graph: WaitGraph) -> list[str]:
+    """Return which children have ended and were not waited for."""
+    return [
+        f"child {process.pid} has ended ({process.ended})" if not process.ended.startswith("SIG") else f"child {process.pid} was killed by {process.ended}"
+        for process in graph.processes.values()
+        if process.ended and process.ended != "exit code 0"
+    ]
+
+
+def _raised(stderr: str) -> list[str]:
+    """Return which threads and processes have ended with an exception, as they wrote it to stderr."""
+    words = []
+    lines = stderr.splitlines()
+    for number, line in enumerate(lines):
+        match = _ENDED_THREAD.match(line) or _ENDED_PROCESS.match(line)
+        if not match:
+            continue
+        kind = "thread" if line.startswith("Exception") else "process"
+        following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
+        if last := next(filter(None, following), None):
+            message = (last["words"] or "")[:_LONGEST_MESSAGE]
+            words.append(f'{kind} "{match["name"]}" has ended with {last["type"]}' + (f": {message}" if message else ""))
+    return words

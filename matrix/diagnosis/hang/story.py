@@ -1,0 +1,208 @@
+"""What the wait-for graph shows: which threads matter, of what kind their hang is, and the sentence about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.hang import job
+from matrix.diagnosis.hang.causes import HangCause, HangKind, lock_cycle
+from matrix.diagnosis.hang.job import JOINT
+from matrix.model import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matrix.diagnosis.hang.account import Account
+    from matrix.diagnosis.hang.activity import ThreadState
+    from matrix.diagnosis.hang.wait_graph import Chain, Link, WaitGraph
+    from matrix.diagnosis.stacks import Process
+    from matrix.model import WaitEdge
+
+_PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started those that matter
+_TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
+_PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
+_MOST = 4  # clauses of a chain in the sentence
+
+
+def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+    """Follow who waits for whom from the first process's main thread; the end of the chain decides."""
+    start = _start(processes, graph.states)
+    if start is None:
+        return None
+    chain = graph.chain(start)
+    told = _told(chain)
+    last = told[-1]
+    if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
+        return None
+    if not chain.cycle and last.waiting is Waiting.LOCK and not last.thread.owner and last.awaits is Waiting.LOCK:
+        if graph.is_forked(last.process) and (reason := account.reason(last)).startswith("nobody holds it"):
+            return _cause(HangKind.FORKED_LOCK, told, chain, account, reason)
+        if not last.user.place and (cycle := lock_cycle(last, processes, graph.states, _edges(told[:-1], chain, account))):
+            return cycle
+    kind = _kind(told, chain)
+    reason = "" if chain.cycle else account.reason(last)
+    return _cause(kind, told, chain, account, reason)
+
+
+def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: Account, reason: str) -> HangCause:
+    edges = _edges(told, chain, account)
+    clauses = [edge.text for edge in edges][-_MOST:]
+    if chain.cycle:
+        clauses.append("none of them can ever go on" if len(chain.cycle) > 1 else "it waits for itself")
+    words = "; ".join([*clauses, *([reason] if reason else [])])
+    stuck = next((state for state in reversed(told) if state.user.place), told[-1])
+    if chain.cycle:
+        stuck = next((state for state in chain.cycle if state.user.place), chain.cycle[0])
+    cycle = tuple(edges[::-1])
+    return HangCause(kind=kind, stuck=stuck, cycle=cycle, is_closed=bool(chain.cycle), words=words)
+
+
+def _edges(told: Sequence[ThreadState], chain: Chain, account: Account) -> list[WaitEdge]:
+    edges = []
+    for state in told:
+        position = chain.states.index(state)
+        link = chain.links[position] if position < len(chain.links) else None
+        partner = None if link is None else link.state.pid if state.waiting is Waiting.CHILD else link.state.tid
+        edges.append(edge_of(state, account.clause(state, link), partner, link))
+    return edges
+
+
+def edge_of(state: ThreadState, text: str, partner: int | None = None, link: Link | None = None) -> WaitEdge:
+    """Return a thread's wait as a record keeps it."""
+    if state.wait is None:
+        from matrix.model import WaitEdge
+
+        return WaitEdge(pid=state.pid, tid=state.tid, place=state.place, text=text)
+    edge = state.edge(partner, evidence=link.evidence if link else "")
+    return edge.model_copy(update={"waiting": state.awaits or edge.waiting, "text": text})
+
+
+def _told(chain: Chain) -> list[ThreadState]:
+    """Return the states of a chain that matter, without parents that only wait for the processes that do."""
+    if chain.closed_at == 0:
+        return list(chain.states)
+    told = list(chain.states)
+    while len(told) > 1 and told[0] not in chain.cycle and told[0].awaits in _PARENTS and any(
+        state.user.place and state.pid != told[0].pid for state in told[1:]
+    ):
+        told.pop(0)
+    return [state for state in told if state in chain.cycle or state.user.place or state is told[-1] or state is told[0]]
+
+
+def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
+    if chain.cycle:
+        kinds = {state.awaits for state in chain.cycle}
+        if kinds <= {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.THREAD} and Waiting.LOCK in kinds:
+            return HangKind.LOCK_CYCLE
+        told = [next((state for state in chain.cycle if state.user.place), chain.cycle[0])]
+    last = told[-1]
+    while len(told) > 1 and (last.awaits in _TELL_LITTLE or last.awaits is Waiting.SLEEP):
+        told = told[:-1]
+        last = told[-1]
+    if last.awaits is None:
+        return HangKind.UNKNOWN
+    return HangKind.__members__.get(last.awaits.name, HangKind.UNKNOWN)
+
+
+def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:
+    """Return the main thread of the process that no other process here has started."""
+    pids = {process.pid for process in processes}
+    awaited = {state.partner for state in states if state.waiting is Waiting.CHILD}
+    roots = [process for process in processes if process.parent not in pids and process.pid not in awaited]
+    mains = [state for state in states if state.process in (roots or processes) and state.is_main]
+    # Where parents are not known, a process that waits for a child comes first.
+    start = min(mains, key=lambda state: state.waiting is not Waiting.CHILD, default=None)
+    if start is not None and start.awaits in _TELL_LITTLE and not start.user.place:
+        others = [state for state in states if state.user.place and state.awaits not in _TELL_LITTLE and not state.is_idle]
+        return others[0] if others else start
+    return start
+
+
+def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+    """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
+    if not any(state.awaits in JOINT for state in graph.states):
+        return None
+    ranks = graph.ranks or {state.pid: -1 for state in graph.states if state.awaits in JOINT}
+    members = {pid: _representative(graph, pid) for pid in sorted(ranks, key=lambda pid: ranks[pid])}
+    states = [state for state in members.values() if state is not None]
+    groups: dict[str, list[ThreadState]] = {}
+    for state in states:
+        groups.setdefault(account.predicate(state), []).append(state)
+    clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]
+    elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
+    clauses += _beyond(elsewhere, graph, account)
+    clauses += _conclusion(groups, elsewhere, processes, graph)
+    clauses += account.departed
+    odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
+    kinds = {state.awaits for state in states}
+    kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE
+    edges = tuple(edge_of(state, account.clause(state)) for state in sorted(states, key=lambda state: state is not odd))
+    return HangCause(kind=kind, stuck=odd, cycle=edges[:_MOST], words="; ".join(clauses))
+
+
+def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:
+    """Return the thread of a rank that matters: one that waits for other ranks, else the one that tells most."""
+    own = graph.mains(pid)
+    joint = [state for state in own if state.awaits in JOINT]
+    with_place = [state for state in joint if state.user.place]
+    return next(iter([*with_place, *([] if own and own[0].user.place else joint), *own]), None)
+
+
+def _group_clause(predicate: str, group: Sequence[ThreadState], graph: WaitGraph, account: Account) -> str:
+    if len(group) == 1:
+        return f"{account.label(group[0])} {predicate}"
+    verb, _, rest = predicate.partition(" ")
+    return f"ranks {spans(graph.ranks[state.pid] for state in group)} {_PLURALS.get(verb, verb)} {rest}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return numbers as people write them: "0-2, 4 and 6"."""
+    rows = list[list[int]]()
+    for number in sorted(numbers):
+        if rows and number == rows[-1][1] + 1:
+            rows[-1][1] = number
+        else:
+            rows.append([number, number])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in rows]
+    words = [word for row, text in zip(rows, words, strict=True) for word in ([str(row[0]), str(row[1])] if row[1] == row[0] + 1 else [text])]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
+
+
+def _beyond(elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph, account: Account) -> list[str]:
+    """Return what ranks that are elsewhere wait for in turn: their workers, their threads."""
+    clauses = []
+    for group in elsewhere:
+        chain = graph.chain(group[0])
+        clauses += [account.clause(state) for state in chain.states[1:] if state.user.place and state.awaits not in JOINT][:2]
+    return clauses
+
+
+def _conclusion(
+    groups: dict[str, list[ThreadState]], elsewhere: Sequence[Sequence[ThreadState]], processes: Sequence[Process], graph: WaitGraph
+) -> list[str]:
+    states = [state for group in groups.values() for state in group]
+    size = job.world_size(processes, graph.states, {state.pid: 0 for state in states})
+    words = []
+    if size is not None and size > len(states):
+        here = f"{len(states)} of {size} ranks {'is' if len(states) == 1 else 'are'} here"
+        gone = [number for number in range(size) if number not in graph.ranks.values()] if len(graph.ranks) == len(states) and graph.ranks else []
+        words.append(f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {'has' if len(gone) == 1 else 'have'} not come or {'has' if len(gone) == 1 else 'have'} gone")
+        return words
+    waiting = [state for state in states if state.awaits in JOINT]
+    if elsewhere:
+        odd = [graph.ranks[state.pid] for group in elsewhere for state in group if state.pid in graph.ranks]
+        if waiting and odd:
+            words.append(f"{_ranks(odd)} {'is' if len(odd) == 1 else 'are'} not there, and the others wait for {'it' if len(odd) == 1 else 'them'}")
+        return words
+    calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
+    if len(groups) == 1:
+        if calls <= {"recv", "irecv", "recv_object_list"}:
+            return ["each waits for a message of another rank, and none of them sends one"]
+        if calls <= {"send", "isend", "send_object_list"}:
+            return ["each waits for another rank to receive, and none of them does"]
+        return ["all ranks are in the same call"] if len(states) > 1 else []
+    return ["the ranks are not in the same call" if len(calls) > 1 else "the ranks are in calls at different places"] + ["each waits for the others"]
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
