@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.wait_graph import descriptor_of
+from matrix.diagnosis.hang.waits import asking_frame
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -19,10 +20,12 @@ _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _LONGEST_MESSAGE = 80  # characters of an exception that a thread ended with
 _ENDED_THREAD = re.compile(r"^Exception in thread (?P<name>.+?)(?: \([\w<>.]+\))?:$", re.MULTILINE)
 _ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
-_LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$")
+_LAST_LINE = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$"
+)
 # What a wait is for where no row of the library says more; {object} is what the user calls it.
 _OBJECTS = {
-    Waiting.LOCK: "the lock {object}",
+    Waiting.LOCK: "the lock {object}",  # a mutex of native code has no name
     Waiting.SEMAPHORE: "the lock or semaphore {object}",
     Waiting.CONDITION: "a condition",
     Waiting.GIL: "the GIL",
@@ -32,6 +35,7 @@ _OBJECTS = {
     Waiting.FUTEX: "something that no frame names",
 }
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
+_STANDARD = ("stdin", "its stdout", "its stderr")
 _SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
 
@@ -55,10 +59,16 @@ class Account:
 
     def process_label(self, state: ThreadState) -> str:
         """Return how a process is called, "" for the first one or the only one."""
-        if state.process.parent not in self.graph.processes and len(self.graph.processes) > 1 or len(self.graph.processes) == 1:
+        if state.pid == self.graph.root:
             return ""
         worker = next(
-            (value.text for frame in state.user.frames if frame.method == "_worker_loop" for value in frame.values if value.name == "worker_id"),
+            (
+                value.text
+                for frame in state.user.frames
+                if frame.method == "_worker_loop"
+                for value in frame.values
+                if value.name == "worker_id"
+            ),
             "",
         )
         return f"DataLoader worker {worker} (process {state.pid})" if worker else f"child {state.pid}"
@@ -88,51 +98,43 @@ class Account:
         """Return the call that a thread waits in, as its user knows it."""
         user = state.user
         if user.call and user.frame:
-            native = user.native.name if user.native and user.native.waiting is Waiting.COLLECTIVE and "{" in user.call.name else ""
-            del native
             return user.call.name.format(function=user.frame.method.strip("_"))
-        if user.native and user.native.name and (user.native.waiting is not Waiting.COLLECTIVE or not user.site.call or True):
+        if user.native and user.native.name:
             return user.native.name
         if user.site.wanted:
             return ""
+        if (
+            state.waiting is Waiting.LOCK
+            and state.wait
+            and (asking := asking_frame(state.thread, None))
+            and not asking.is_python
+        ):
+            return f"{user.site.call}, in {asking.words}" if user.site.call else asking.words
         return user.site.call or (state.edge().function if state.wait and not user.place else "")
 
     def what(self, state: ThreadState, link: Link | None) -> str:
         """Return what a thread waits for, and who has it."""
-        user = state.user
-        row = user.call or user.native
+        row = state.user.call or state.user.native
         partner = self.label(link.state) if link else ""
         if state.awaits is Waiting.THREAD:
-            return f"the end of {partner}" if partner else "the end of a thread"
-        if state.awaits is Waiting.CHILD:
-            child = partner or (f"child {state.partner}" if state.partner else "a child")
-            return f"the end of {child}" if not (row and row.what) else _filled(row.what, "")
-        text = (row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, "")
-        words = _filled(text, self.object(state))
-        if row_end := _end_of(state):
-            words = f"{words} ({row_end})" if words else row_end
+            return f"the end of {partner or 'a thread'}"
+        if state.awaits is Waiting.CHILD and not (row and row.what):
+            return f"the end of {partner or (f'child {state.partner}' if state.partner else 'a child')}"
+        if state.awaits is Waiting.PIPE and not (row and row.what):
+            words = _pipe(state)
+        else:
+            words = _filled((row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), _thing(state))
+            words = _with_end(words, state)
         if link is None:
             return words
         if link.since:
-            same = link.state is state
-            holder = "the same thread" if same else partner
+            holder = "the same thread" if link.state is state else partner
             return f"{words}, which {holder} has held since line {link.since.rpartition(':')[2]}"
         if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.FILE_LOCK, Waiting.GIL}:
             return f"{words}, which {partner} holds"
         if state.awaits in {Waiting.PIPE, Waiting.SOCKET}:
-            return f"{words}; the other end is held by {partner}" if words else f"{partner}"
+            return f"{words}, whose other end {partner} holds"
         return words
-
-    def object(self, state: ThreadState) -> str:
-        """Return what the user calls the thing that a thread waits for, in backticks; a file by its path."""
-        row = descriptor_of(state)
-        if state.awaits is Waiting.FILE_LOCK and row and row.link.startswith("/"):
-            return row.link
-        if state.user.call and state.user.call.values:
-            return state.user.value(*state.user.call.values)
-        site = state.user.site
-        text = site.wanted or (site.target if state.user.call or state.user.native or state.awaits is Waiting.LOCK else "")
-        return f"`{text}`" if text else ""
 
     def reason(self, state: ThreadState) -> str:
         """Return why nobody ends a thread's wait, as far as it is known; "" where its partner says enough."""
@@ -145,7 +147,7 @@ class Account:
             return _idle_loop(state)
         if state.awaits is Waiting.FUTURE and self.graph.is_in_event_loop(state):
             return "it is the event loop's own thread: while it waits here, the loop runs nothing, and nobody can set the result"
-        if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE} and self.graph.is_forked(state.process) and not _has_others(state):
+        if state.awaits is Waiting.LOCK and self.graph.is_forked_alone(state):
             return (
                 "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the "
                 "thread that would release it"
@@ -158,10 +160,13 @@ class Account:
         others = [
             other
             for other in self.graph.states
-            if other is not state and not other.is_idle and (other.user.place or other.activity) and not self._waits_on(other, state)
+            if other is not state
+            and not other.is_idle
+            and (other.user.place or other.activity)
+            and not self._waits_on(other, state)
         ]
         if not others:
-            return f"nobody is left that could {ender}: no other thread or process runs code of the user's"
+            return f"nobody is left that could {ender}: no other thread or process runs any of your code"
         named = [self.clause(other) for other in others[:_OTHERS_NAMED]]
         more = f"; and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
         if all(other.awaits not in _SCHEDULED for other in others):
@@ -189,32 +194,52 @@ def _in_loop(state: ThreadState) -> str:
     return f", again and again while `{loop}`" if loop and loop not in {"True", "1"} else ""
 
 
-def _end_of(state: ThreadState) -> str:
-    """Return what the kernel knows of the pipe or socket that a thread waits on."""
-    row = descriptor_of(state)
-    if row is None:
+def _thing(state: ThreadState) -> str:
+    """Return what the user calls the thing that a thread waits for, in backticks; a file by its path."""
+    row, user = descriptor_of(state), state.user
+    if state.awaits is Waiting.FILE_LOCK and row and row.link.startswith("/"):
+        return row.link
+    if user.call and user.call.values:
+        return user.value(*user.call.values)
+    if state.awaits is Waiting.FILE_LOCK:
+        return f"`{user.site.first}`" if user.site.first else ""
+    if state.awaits is Waiting.LOCK and not user.call and not user.site.wanted:
         return ""
-    if row.peer:
-        return f"from {row.peer}" if state.awaits is Waiting.SOCKET else row.peer
-    if row.is_listening:
-        return f"on {row.local}"
-    if row.link.startswith("pipe:"):
-        return "a pipe that is full" if row.is_written and row.unread else "a pipe"
-    return ""
+    text = user.site.wanted or user.site.target
+    return f"`{text}`" if text else ""
+
+
+def _pipe(state: ThreadState) -> str:
+    """Return which pipe a thread reads or writes, as its user knows it."""
+    row, target = descriptor_of(state), state.user.site.target
+    standard = _STANDARD[row.number] if row and row.number < len(_STANDARD) else ""
+    is_library = target in {"os", "select", "selectors"}
+    name = standard or (f"`{target}`" if target and not is_library else "a pipe")
+    pipe = "" if name == "a pipe" else ", a pipe"
+    if row is None:
+        return name + pipe
+    return f"room in {name}{pipe or ''}, which is full" if row.is_written else f"data from {name}{pipe}"
+
+
+def _with_end(words: str, state: ThreadState) -> str:
+    """Add the address of the socket that a thread waits on."""
+    row = descriptor_of(state) if state.awaits in {Waiting.SOCKET, Waiting.IO, Waiting.EVENT_LOOP} else None
+    if row and (row.peer or row.is_listening):
+        end = f"on {row.local}" if row.is_listening else f"at {row.peer}"
+        return f"{words} {end}".strip()
+    return words
 
 
 def _idle_loop(state: ThreadState) -> str:
     return "the event loop is idle: no callback is ready, and nothing that it watches comes; every task awaits something that nobody completes"
 
 
-def _has_others(state: ThreadState) -> bool:
-    return any(thread.tid != state.tid and any(frame.is_python for frame in thread.frames) and thread.name != "QueueFeederThread" for thread in state.process.threads)
-
-
 def _departed(graph: WaitGraph) -> list[str]:
     """Return which children have ended and were not waited for."""
     return [
-        f"child {process.pid} has ended ({process.ended})" if not process.ended.startswith("SIG") else f"child {process.pid} was killed by {process.ended}"
+        f"child {process.pid} has ended ({process.ended})"
+        if not process.ended.startswith("SIG")
+        else f"child {process.pid} was killed by {process.ended}"
         for process in graph.processes.values()
         if process.ended and process.ended != "exit code 0"
     ]
@@ -232,5 +257,7 @@ def _raised(stderr: str) -> list[str]:
         following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
         if last := next(filter(None, following), None):
             message = (last["words"] or "")[:_LONGEST_MESSAGE]
-            words.append(f'{kind} "{match["name"]}" has ended with {last["type"]}' + (f": {message}" if message else ""))
+            words.append(
+                f'{kind} "{match["name"]}" has ended with {last["type"]}' + (f": {message}" if message else "")
+            )
     return words

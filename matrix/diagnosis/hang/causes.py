@@ -60,14 +60,14 @@ class HangCause:
 
 
 # A holder of the GIL can wait in these ways only: waiting for a Python lock releases the GIL.
-_WITH_GIL = {Waiting.THREAD, Waiting.LOCK, Waiting.CONDITION, Waiting.OPENMP, Waiting.FUTEX, Waiting.DEVICE}
+WITH_GIL = {Waiting.THREAD, Waiting.LOCK, Waiting.CONDITION, Waiting.OPENMP, Waiting.FUTEX, Waiting.DEVICE}
 
 
 def gil_cycle(states: Sequence[ThreadState]) -> HangCause | None:
     """Return the cycle, in one process, of a thread that waits for the GIL and its holder, which waits for it."""
     waiters = [state for state in states if state.waiting is Waiting.GIL]
     holder, evidence = _gil_holder(states, waiters)
-    if not waiters or holder is None or holder.waiting not in _WITH_GIL:
+    if not waiters or holder is None or holder.waiting not in WITH_GIL:
         return None
     if target := next((state for state in waiters if holder.partner and state.tid == holder.partner), None):
         evidence += "; its futex holds that thread's number"
@@ -97,7 +97,7 @@ def _may_hold_gil(state: ThreadState, *, is_alone: bool) -> bool:
     frames, locks = state.thread.frames, ("PyThread_acquire_lock", "lock_PyThread")
     runs_python = any(frame.is_python or frame.function.startswith("_PyEval_") for frame in frames)
     # Waiting for a Python lock, or in a system call of Python's, releases the GIL first.
-    has_released = state.waiting not in _WITH_GIL or any(frame.function.startswith(locks) for frame in frames[:10])
+    has_released = state.waiting not in WITH_GIL or any(frame.function.startswith(locks) for frame in frames[:10])
     return not has_released and (runs_python or (is_alone and not frames))
 
 
@@ -126,27 +126,3 @@ def _waiting_parent(child: Process, processes: Sequence[Process], states: Sequen
         if state.partner == child.pid or (state.partner is None and is_parent):
             return state
     return None
-
-
-def lock_cycle(
-    last: ThreadState, processes: Sequence[Process], states: Sequence[ThreadState], edges: Sequence[WaitEdge]
-) -> HangCause | None:
-    """Return the lock cycle, if no thread of the process is left that could release a lock."""
-    own = [state for state in states if state.process is last.process]
-    if any(state.waiting not in _WITH_GIL | {Waiting.GIL} and not state.is_idle for state in own):
-        return None
-    waiters = [state for state in own if state.waiting is Waiting.LOCK and not state.is_idle]
-    waiters.sort(key=lambda state: state.tid)
-    if len(waiters) == 2:
-        evidence = "the only other thread that waits for a lock"
-        cycle = [state.edge(other.tid, evidence=evidence) for state, other in (waiters, waiters[::-1])]
-    else:
-        cycle = [state.edge(evidence="every thread of the process waits") for state in waiters]
-    sentences = [f"thread {edge.tid} in {edge.function} waits for a lock" for edge in cycle]
-    sentences.append("no thread of the process is left to release " + ("it" if len(cycle) == 1 else "them"))
-    awaiting = {state.pid for state in states if state.waiting is Waiting.CHILD and state.partner == last.pid}
-    parents = [process for process in processes if process.pid in {last.process.parent, *awaiting}]
-    if len(own) == 1 and parents and len(parents[0].threads) > 1 and parents[0].command == last.process.command:
-        sentences.append("a forked child: fork copies a locked lock, but not the thread that would release it")
-    whole, words = (*cycle, *reversed(edges)), "; ".join(sentences)
-    return HangCause(kind=HangKind.LOCK_CYCLE, stuck=last, cycle=whole, is_closed=True, words=words)

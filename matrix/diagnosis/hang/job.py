@@ -32,11 +32,14 @@ def find_ranks(processes: Sequence[Process], states: Sequence[ThreadState]) -> d
         return {}
     parents = {process.pid: process.parent for process in processes}
     siblings = {parents.get(pid) for pid in waiting} - {None}
-    with_ranks = {process.pid for process in processes if "RANK" in process.environ and _variable(states, process.pid) is None}
+    with_ranks = {
+        process.pid for process in processes if "RANK" in process.environ and _variable(states, process.pid) is None
+    }
     members = [
         process.pid
         for process in processes
-        if process.pid in waiting or (parents.get(process.pid) in siblings and len(waiting) > 0 and _is_like(process, processes, waiting))
+        if process.pid in waiting
+        or (parents.get(process.pid) in siblings and len(waiting) > 0 and _is_like(process, processes, waiting))
     ]
     del with_ranks
     for source in (_variable, _environ, _position):
@@ -56,7 +59,9 @@ def _is_like(process: Process, processes: Sequence[Process], waiting: set[int]) 
 def world_size(processes: Sequence[Process], states: Sequence[ThreadState], ranks: dict[int, int]) -> int | None:
     """Return how many ranks the job has, where a variable or the environment tells."""
     sizes = [state.user.value(*_SIZES) for state in states if state.pid in ranks]
-    sizes += [process.environ.get(name, "") for name in _SIZE_VARIABLES for process in processes if process.pid in ranks]
+    sizes += [
+        process.environ.get(name, "") for name in _SIZE_VARIABLES for process in processes if process.pid in ranks
+    ]
     parents = {process.parent for process in processes if process.pid in ranks}
     sizes += [state.user.value("nprocs", "world_size") for state in states if state.pid in parents]
     numbers = [int(size) for size in sizes if size.isdigit()]

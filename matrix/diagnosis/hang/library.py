@@ -182,7 +182,7 @@ PYTHON_CALLS = (
 TORCH_CALLS = (
     LibraryCall(
         Waiting.FUTURE, "torch/utils/data/dataloader.py", "__next__|_next_data|_get_data|_try_get_data|__iter__",
-        "DataLoader", "a batch of the DataLoader's workers", "send one",
+        "the iterator of the DataLoader", "a batch of its workers", "send one",
     ),
     LibraryCall(
         Waiting.CHILD, "torch/utils/data/dataloader.py", "_shutdown_workers|__del__|_clean_up_worker",
@@ -190,16 +190,17 @@ TORCH_CALLS = (
     ),
     LibraryCall(Waiting.CHILD, "torch/multiprocessing/spawn.py", "join|start_processes|spawn", "torch.multiprocessing.spawn"),
     LibraryCall(
-        Waiting.RENDEZVOUS, _C10D, "init_process_group|_store_based_barrier", "torch.distributed.init_process_group"
+        Waiting.RENDEZVOUS, _C10D, "init_process_group|_store_based_barrier", "torch.distributed.init_process_group",
+        "the other ranks to come",
     ),
     LibraryCall(
         Waiting.RENDEZVOUS, _C10D, "new_group|new_subgroups|new_subgroups_by_enumeration|split_group",
-        "torch.distributed.{function}",
+        "torch.distributed.{function}", "the other ranks to come",
     ),
-    LibraryCall(Waiting.RENDEZVOUS, "torch/distributed/rendezvous.py", "rendezvous|_create_c10d_store|.*_handler", "rendezvous"),
+    LibraryCall(Waiting.RENDEZVOUS, "torch/distributed/rendezvous.py", "rendezvous|_create_c10d_store|.*_handler", "rendezvous", "the other ranks to come"),
     LibraryCall(
         Waiting.RENDEZVOUS, "torch/distributed/elastic/rendezvous/.*|torch/distributed/elastic/utils/store.py",
-        "next_rendezvous|.*barrier|synchronize|get_all|.*rendezvous.*", "the rendezvous of torchrun",
+        "next_rendezvous|.*barrier|synchronize|get_all|.*rendezvous.*", "the rendezvous of torchrun", "the other nodes to come",
     ),
     LibraryCall(
         Waiting.CHILD, "torch/distributed/run.py|torch/distributed/launcher/api.py|torch/distributed/elastic/agent/.*",
@@ -261,7 +262,7 @@ NATIVE_CALLS = (
     NativeCall(
         Waiting.COLLECTIVE, r"c10d::Reducer::\w+", name="backward, in DistributedDataParallel's all_reduce of the gradients"
     ),
-    NativeCall(Waiting.RENDEZVOUS, r"c10d::TCPStore::waitForWorkers", name="TCPStore"),
+    NativeCall(Waiting.RENDEZVOUS, r"c10d::TCPStore::waitForWorkers", "the other ranks to come", name="TCPStore"),
     NativeCall(
         Waiting.RENDEZVOUS, r"c10d::(?:detail::)?(?:Prefix|File|Hash|TCP)?(?:Store|Client)\w*::\w+",
         "a key of the store", "set it", "Store.wait",
@@ -297,9 +298,7 @@ def native_call(function: str) -> NativeCall | None:
 def _candidates(file: str, function: str) -> tuple[LibraryCall, ...]:
     path = file.replace("\\", "/")
     return tuple(
-        row
-        for row in ROWS
-        if re.search(rf"(?:^|/)(?:{row.file})$", path) and re.fullmatch(row.function, function)
+        row for row in ROWS if re.search(rf"(?:^|/)(?:{row.file})$", path) and re.fullmatch(row.function, function)
     )
 
 

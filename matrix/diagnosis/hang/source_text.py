@@ -1,6 +1,7 @@
 """Read the user's source at a frame's line: which call it is in, which lock it wants, which locks it holds.
 
-The file may have changed or be gone since the program started: then nothing is known, and nothing is said.
+The file may have changed or be gone since the program started: then nothing is known, and nothing is said. A path may
+be redacted, as the stacks are before they are read.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,9 +92,9 @@ def owner_class(frame: Frame) -> str:
 @lru_cache(maxsize=64)
 def _parsed(path: str) -> ast.Module | None:
     try:
-        with open(path, "rb") as file:
+        with restored(Path(path)).open("rb") as file:
             return ast.parse(file.read(_LARGEST))
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    except (OSError, RuntimeError, SyntaxError, ValueError):
         return None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang import job
-from matrix.diagnosis.hang.causes import HangCause, HangKind, lock_cycle
+from matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
 from matrix.diagnosis.hang.job import JOINT
 from matrix.model import Waiting
 
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from matrix.model import WaitEdge
 
 _PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started those that matter
+_NEED_FRAMES = {
+    Waiting.THREAD,
+    Waiting.LOCK,
+    Waiting.SLEEP,
+    Waiting.FUTEX,
+    None,
+}  # the kernel's word alone is too little for these
 _TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
 _MOST = 4  # clauses of a chain in the sentence
@@ -32,25 +40,45 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) ->
     chain = graph.chain(start)
     told = _told(chain)
     last = told[-1]
+    if not any(state.thread.frames for state in told) and all(state.awaits in _NEED_FRAMES for state in told):
+        return None
     if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
         return None
-    if not chain.cycle and last.waiting is Waiting.LOCK and not last.thread.owner and last.awaits is Waiting.LOCK:
-        if graph.is_forked(last.process) and (reason := account.reason(last)).startswith("nobody holds it"):
-            return _cause(HangKind.FORKED_LOCK, told, chain, account, reason)
-        if not last.user.place and (cycle := lock_cycle(last, processes, graph.states, _edges(told[:-1], chain, account))):
-            return cycle
-    kind = _kind(told, chain)
-    reason = "" if chain.cycle else account.reason(last)
-    return _cause(kind, told, chain, account, reason)
+    if chain.cycle or last.waiting is not Waiting.LOCK:
+        return _cause(_kind(told, chain), told, chain, account, "" if chain.cycle else account.reason(last))
+    if graph.is_forked_alone(last):
+        return _cause(HangKind.FORKED_LOCK, told, chain, account, account.reason(last))
+    if waiters := _waiters_for_locks(last, graph):
+        told = [*(state for state in told if state not in waiters), *waiters]
+        words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
+        cause = _cause(HangKind.LOCK_CYCLE, told, chain, account, words)
+        return replace(cause, stuck=last, is_closed=True)
+    return _cause(_kind(told, chain), told, chain, account, account.reason(last))
+
+
+def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:
+    """Return the threads of a process that wait for locks, if no thread of it is left that could release one."""
+    own = [state for state in graph.states if state.process is last.process]
+    if any(state.waiting not in WITH_GIL | {Waiting.GIL} and not state.is_idle for state in own):
+        return []
+    return sorted(
+        (state for state in own if state.waiting is Waiting.LOCK and not state.is_idle), key=lambda state: state.tid
+    )
 
 
 def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: Account, reason: str) -> HangCause:
     edges = _edges(told, chain, account)
     clauses = [edge.text for edge in edges][-_MOST:]
     if chain.cycle:
-        clauses.append("none of them can ever go on" if len(chain.cycle) > 1 else "it waits for itself")
+        clauses.append(
+            "each waits for the other, and neither can go on"
+            if len(chain.cycle) == 2
+            else "they wait for each other in a circle"
+            if len(chain.cycle) > 2
+            else "it waits for itself"
+        )
     words = "; ".join([*clauses, *([reason] if reason else [])])
-    stuck = next((state for state in reversed(told) if state.user.place), told[-1])
+    stuck = next((state for state in reversed(told) if state.thread.frames), told[-1])
     if chain.cycle:
         stuck = next((state for state in chain.cycle if state.user.place), chain.cycle[0])
     cycle = tuple(edges[::-1])
@@ -60,7 +88,7 @@ def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: A
 def _edges(told: Sequence[ThreadState], chain: Chain, account: Account) -> list[WaitEdge]:
     edges = []
     for state in told:
-        position = chain.states.index(state)
+        position = chain.states.index(state) if state in chain.states else len(chain.states)
         link = chain.links[position] if position < len(chain.links) else None
         partner = None if link is None else link.state.pid if state.waiting is Waiting.CHILD else link.state.tid
         edges.append(edge_of(state, account.clause(state, link), partner, link))
@@ -82,11 +110,20 @@ def _told(chain: Chain) -> list[ThreadState]:
     if chain.closed_at == 0:
         return list(chain.states)
     told = list(chain.states)
-    while len(told) > 1 and told[0] not in chain.cycle and told[0].awaits in _PARENTS and any(
-        state.user.place and state.pid != told[0].pid for state in told[1:]
+    while (
+        len(told) > 1
+        and told[0] not in chain.cycle
+        and told[0].awaits in _PARENTS
+        and any(state.user.place and state.pid != told[0].pid for state in told[1:])
     ):
         told.pop(0)
-    return [state for state in told if state in chain.cycle or state.user.place or state is told[-1] or state is told[0]]
+    return [
+        state for state in told if state in chain.cycle or state.user.place or state is told[-1] or state is told[0]
+    ]
+
+
+def _is_telling(state: ThreadState) -> bool:
+    return state.user.place is not None or state.activity is not None or state.awaits is not None
 
 
 def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
@@ -113,7 +150,9 @@ def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> Threa
     # Where parents are not known, a process that waits for a child comes first.
     start = min(mains, key=lambda state: state.waiting is not Waiting.CHILD, default=None)
     if start is not None and start.awaits in _TELL_LITTLE and not start.user.place:
-        others = [state for state in states if state.user.place and state.awaits not in _TELL_LITTLE and not state.is_idle]
+        others = [
+            state for state in states if state.user.place and state.awaits not in _TELL_LITTLE and not state.is_idle
+        ]
         return others[0] if others else start
     return start
 
@@ -164,7 +203,11 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             rows.append([number, number])
     words = [str(first) if first == last else f"{first}-{last}" for first, last in rows]
-    words = [word for row, text in zip(rows, words, strict=True) for word in ([str(row[0]), str(row[1])] if row[1] == row[0] + 1 else [text])]
+    words = [
+        word
+        for row, text in zip(rows, words, strict=True)
+        for word in ([str(row[0]), str(row[1])] if row[1] == row[0] + 1 else [text])
+    ]
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
 
 
@@ -173,26 +216,39 @@ def _beyond(elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph, accoun
     clauses = []
     for group in elsewhere:
         chain = graph.chain(group[0])
-        clauses += [account.clause(state) for state in chain.states[1:] if state.user.place and state.awaits not in JOINT][:2]
+        clauses += [
+            account.clause(state) for state in chain.states[1:] if state.user.place and state.awaits not in JOINT
+        ][:2]
     return clauses
 
 
 def _conclusion(
-    groups: dict[str, list[ThreadState]], elsewhere: Sequence[Sequence[ThreadState]], processes: Sequence[Process], graph: WaitGraph
+    groups: dict[str, list[ThreadState]],
+    elsewhere: Sequence[Sequence[ThreadState]],
+    processes: Sequence[Process],
+    graph: WaitGraph,
 ) -> list[str]:
     states = [state for group in groups.values() for state in group]
     size = job.world_size(processes, graph.states, {state.pid: 0 for state in states})
     words = []
     if size is not None and size > len(states):
         here = f"{len(states)} of {size} ranks {'is' if len(states) == 1 else 'are'} here"
-        gone = [number for number in range(size) if number not in graph.ranks.values()] if len(graph.ranks) == len(states) and graph.ranks else []
-        words.append(f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {'has' if len(gone) == 1 else 'have'} not come or {'has' if len(gone) == 1 else 'have'} gone")
+        gone = (
+            [number for number in range(size) if number not in graph.ranks.values()]
+            if len(graph.ranks) == len(states) and graph.ranks
+            else []
+        )
+        words.append(
+            f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {'has' if len(gone) == 1 else 'have'} not come or {'has' if len(gone) == 1 else 'have'} gone"
+        )
         return words
     waiting = [state for state in states if state.awaits in JOINT]
     if elsewhere:
         odd = [graph.ranks[state.pid] for group in elsewhere for state in group if state.pid in graph.ranks]
         if waiting and odd:
-            words.append(f"{_ranks(odd)} {'is' if len(odd) == 1 else 'are'} not there, and the others wait for {'it' if len(odd) == 1 else 'them'}")
+            words.append(
+                f"{_ranks(odd)} {'is' if len(odd) == 1 else 'are'} not there, and the others wait for {'it' if len(odd) == 1 else 'them'}"
+            )
         return words
     calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
     if len(groups) == 1:
@@ -201,7 +257,9 @@ def _conclusion(
         if calls <= {"send", "isend", "send_object_list"}:
             return ["each waits for another rank to receive, and none of them does"]
         return ["all ranks are in the same call"] if len(states) > 1 else []
-    return ["the ranks are not in the same call" if len(calls) > 1 else "the ranks are in calls at different places"] + ["each waits for the others"]
+    return [
+        "the ranks are not in the same call" if len(calls) > 1 else "the ranks are in calls at different places"
+    ] + ["each waits for the others"]
 
 
 def _ranks(numbers: Sequence[int]) -> str:

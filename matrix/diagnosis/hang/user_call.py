@@ -40,7 +40,9 @@ def is_own(frame: Frame) -> bool:
 def since_start(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return the frames of a thread without those that a fork has copied from the parent."""
     for position, frame in enumerate(frames):
-        if frame.is_python and any(frame.method == name and path.search(frame.file or "") for path, name in _BEGINNINGS):
+        if frame.is_python and any(
+            frame.method == name and path.search(frame.file or "") for path, name in _BEGINNINGS
+        ):
             return tuple(frames[: position + 1])
     return tuple(frames)
 
@@ -91,5 +93,6 @@ def user_call(frames: Sequence[Frame]) -> UserCall:
         place=own[position] if position is not None else None,
         call=call,
         frame=frame,
-        is_exit=any(call.is_exit for _, call in known) or any(frame.function.startswith("Py_FinalizeEx") for frame in own),
+        is_exit=any(call.is_exit for _, call in known)
+        or any(frame.function.startswith("Py_FinalizeEx") for frame in own),
     )

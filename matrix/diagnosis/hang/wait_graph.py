@@ -61,6 +61,8 @@ class WaitGraph:
 
     def __init__(self, processes: Sequence[Process], states: Sequence[ThreadState]) -> None:
         self.processes = {process.pid: process for process in processes}
+        roots = [process.pid for process in processes if process.parent not in self.processes]
+        self.root = next(iter(roots), None)  # the process that no other one here has started
         self.states = [state for state in states if not state.process.ended]
         self.ranks = job.find_ranks(processes, self.states)
         self._finders: dict[Waiting, Callable[[ThreadState], Iterator[Link]]] = {
@@ -82,7 +84,9 @@ class WaitGraph:
         """Return who could end a thread's wait, the most telling first."""
         finder = self._finders.get(state.awaits) if state.awaits else None
         links = list(finder(state)) if finder else []
-        unique = {id(link.state): link for link in reversed(links)}
+        unique = dict[int, Link]()
+        for link in links:
+            unique.setdefault(id(link.state), link)
         return sorted(unique.values(), key=lambda link: _telling(link.state))
 
     def chain(self, start: ThreadState) -> Chain:
@@ -105,10 +109,17 @@ class WaitGraph:
 
     def is_forked(self, process: Process) -> bool:
         """Return whether a process is a fork of its parent, which has started no other program since."""
-        parent = self.processes.get(process.parent or 0)
+        others = [other for other in self.processes.values() if other is not process]
+        only = others[0] if len(others) == 1 and process.parent is None else None
+        parent = self.processes.get(process.parent or 0, only)
         frames = [frame for thread in process.threads for frame in thread.frames]
         has_trace = any(frame.is_python and _FORKS.search(frame.file or "") for frame in frames)
         return has_trace or (parent is not None and bool(parent.command) and parent.command == process.command)
+
+    def is_forked_alone(self, state: ThreadState) -> bool:
+        """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
+        others = [other for other in self.states if other.process is state.process and other is not state]
+        return self.is_forked(state.process) and not any(other.user.place for other in others)
 
     def is_in_event_loop(self, state: ThreadState) -> bool:
         """Return whether a thread waits inside a callback or coroutine: its event loop stands still meanwhile."""
@@ -130,14 +141,18 @@ class WaitGraph:
                 return
         if state.user.call and state.user.call.name == "Queue.join_thread":
             yield from (
-                Link(other, "the thread that feeds a queue") for other in others if _runs(other.user.frames, "multiprocessing/queues.py", "_feed")
+                Link(other, "the thread that feeds a queue")
+                for other in others
+                if _runs(other.user.frames, "multiprocessing/queues.py", "_feed")
             )
             return
         busy = [other for other in others if not other.is_idle and (other.user.place or other.awaits)]
         kinds = {other.awaits for other in busy}
         if len(busy) == 1 or (len(kinds) == 1 and None not in kinds) or state.user.is_exit:
             evidence = "the only other thread" if len(busy) == 1 else "all others wait alike"
-            yield from (Link(other, evidence) for other in busy if other.user.place or len(busy) == 1 or not state.user.is_exit)
+            yield from (
+                Link(other, evidence) for other in busy if other.user.place or len(busy) == 1 or not state.user.is_exit
+            )
 
     def _children(self, state: ThreadState) -> Iterator[Link]:
         if state.partner is not None:
@@ -152,7 +167,9 @@ class WaitGraph:
 
     def _holders(self, state: ThreadState) -> Iterator[Link]:
         if state.thread.owner is not None:
-            yield from (Link(other, "the mutex names its owner") for other in self.states if other.tid == state.thread.owner)
+            yield from (
+                Link(other, "the mutex names its owner") for other in self.states if other.tid == state.thread.owner
+            )
             return
         if state.user.call and state.awaits is Waiting.LOCK:
             yield from self._holders_in_library(state)
@@ -231,10 +248,17 @@ def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
     return (root.address, rest) if root and root.address else (frame.file_name, expression)
 
 
-def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool]:
+def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
     """Order threads by how much they tell of a hang."""
     is_stopped = state.waiting is Waiting.STOPPED
-    return state.is_idle and not is_stopped, state.user.place is None and not is_stopped, not state.is_main, state.awaits is None
+    return (
+        state.is_idle and not is_stopped,
+        state.user.place is None and not is_stopped,
+        not state.is_main,
+        state.awaits is None,
+        state.pid,
+        state.tid,
+    )
 
 
 def _is_helper(state: ThreadState) -> bool:
@@ -252,4 +276,8 @@ def _address(frame: Frame, name: str) -> int:
 
 def _thread_frames(state: ThreadState) -> Iterator[Frame]:
     """Yield the frames of `threading` in which a thread was started."""
-    return (frame for frame in state.user.frames if frame.file_name == "threading.py" and frame.method in {"run", "_bootstrap"})
+    return (
+        frame
+        for frame in state.user.frames
+        if frame.file_name == "threading.py" and frame.method in {"run", "_bootstrap"}
+    )
