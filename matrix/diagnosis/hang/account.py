@@ -5,24 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.hang.departures import ended_children, ended_with_exception
 from matrix.diagnosis.hang.wait_graph import descriptor_of
 from matrix.diagnosis.hang.waits import asking_frame
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matrix.diagnosis.hang.activity import ThreadState
     from matrix.diagnosis.hang.wait_graph import Link, WaitGraph
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
-_LONGEST_MESSAGE = 80  # characters of an exception that a thread ended with
-_ENDED_THREAD = re.compile(r"^Exception in thread (?P<name>.+?)(?: \([\w<>.]+\))?:$", re.MULTILINE)
-_ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
-_LAST_LINE = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$"
-)
 # What a wait is for where no row of the library says more; {object} is what the user calls it.
 _OBJECTS = {
     Waiting.LOCK: "the lock {object}",  # a mutex of native code has no name
@@ -36,6 +29,17 @@ _OBJECTS = {
 }
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
 _STANDARD = ("stdin", "its stdout", "its stderr")
+_IDLE_LOOP = (
+    "the event loop is idle: no callback is ready, and nothing that it watches comes; every task awaits something that "
+    "nobody completes"
+)
+_OWN_LOOP = (
+    "it is the event loop's own thread: while it waits here, the loop runs nothing, and nobody can set the result"
+)
+_FORKED = (
+    "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the thread that "
+    "would release it"
+)
 _SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
 
@@ -44,7 +48,7 @@ class Account:
 
     def __init__(self, graph: WaitGraph, stderr: str = "") -> None:
         self.graph = graph
-        self.departed = [*_departed(graph), *_raised(stderr)]
+        self.departed = [*ended_children(graph.processes.values()), *ended_with_exception(stderr)]
 
     def label(self, state: ThreadState) -> str:
         """Return how a thread is called: `rank 2`, `thread "loader"`, `child 4711`, `the main thread`."""
@@ -73,20 +77,21 @@ class Account:
         )
         return f"DataLoader worker {worker} (process {state.pid})" if worker else f"child {state.pid}"
 
-    def clause(self, state: ThreadState, link: Link | None = None, *, alone: bool = False) -> str:
+    def clause(self, state: ThreadState, link: Link | None = None) -> str:
         """Return a thread's wait as a clause, with whom `link` leads to."""
-        return f"{self.label(state)} {self.predicate(state, link, alone=alone)}"
+        return f"{self.label(state)} {self.predicate(state, link)}"
 
-    def predicate(self, state: ThreadState, link: Link | None = None, *, alone: bool = False) -> str:
-        """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`, which is empty"."""
+    def predicate(self, state: ThreadState, link: Link | None = None) -> str:
+        """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`"."""
         where = f" ({state.place})" if state.place else ""
         if state.waiting is Waiting.STOPPED:
             return f"is stopped by a signal{where}, and goes on after SIGCONT"
-        if state.awaits in {Waiting.SLEEP} and not state.user.call:
+        if state.awaits is Waiting.SLEEP and not state.user.call:
             return f"sleeps in {self.call(state) or 'time.sleep'}{where}" + _in_loop(state)
         if state.awaits is None:
             if state.activity:
-                return f"runs {'Python' if state.activity.is_python else 'native'} code in {state.activity.frame.words}{where if state.place not in state.activity.frame.words else ''}"
+                language, inner = "Python" if state.activity.is_python else "native", state.activity.frame.words
+                return f"runs {language} code in {inner}{where if state.place not in inner else ''}"
             return f"is{where or ' in code of which nothing is known'}"
         call = self.call(state)
         inside = f" in {call}" if call else ""
@@ -103,12 +108,8 @@ class Account:
             return user.native.name
         if user.site.wanted:
             return ""
-        if (
-            state.waiting is Waiting.LOCK
-            and state.wait
-            and (asking := asking_frame(state.thread, None))
-            and not asking.is_python
-        ):
+        asking = asking_frame(state.thread, None) if state.waiting is Waiting.LOCK else None
+        if asking and not asking.is_python:
             return f"{user.site.call}, in {asking.words}" if user.site.call else asking.words
         return user.site.call or (state.edge().function if state.wait and not user.place else "")
 
@@ -144,14 +145,11 @@ class Account:
         if state.user.call and state.user.call.reason:
             return state.user.call.reason
         if state.awaits is Waiting.EVENT_LOOP:
-            return _idle_loop(state)
+            return _IDLE_LOOP
         if state.awaits is Waiting.FUTURE and self.graph.is_in_event_loop(state):
-            return "it is the event loop's own thread: while it waits here, the loop runs nothing, and nobody can set the result"
+            return _OWN_LOOP
         if state.awaits is Waiting.LOCK and self.graph.is_forked_alone(state):
-            return (
-                "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the "
-                "thread that would release it"
-            )
+            return _FORKED
         ender = (row.ender if row else "") or _ENDERS.get(state.awaits or Waiting.FUTEX, "end the wait")
         nobody = self._nobody(state, ender)
         return "; ".join(filter(None, [nobody, *self.departed]))
@@ -227,37 +225,4 @@ def _with_end(words: str, state: ThreadState) -> str:
     if row and (row.peer or row.is_listening):
         end = f"on {row.local}" if row.is_listening else f"at {row.peer}"
         return f"{words} {end}".strip()
-    return words
-
-
-def _idle_loop(state: ThreadState) -> str:
-    return "the event loop is idle: no callback is ready, and nothing that it watches comes; every task awaits something that nobody completes"
-
-
-def _departed(graph: WaitGraph) -> list[str]:
-    """Return which children have ended and were not waited for."""
-    return [
-        f"child {process.pid} has ended ({process.ended})"
-        if not process.ended.startswith("SIG")
-        else f"child {process.pid} was killed by {process.ended}"
-        for process in graph.processes.values()
-        if process.ended and process.ended != "exit code 0"
-    ]
-
-
-def _raised(stderr: str) -> list[str]:
-    """Return which threads and processes have ended with an exception, as they wrote it to stderr."""
-    words = []
-    lines = stderr.splitlines()
-    for number, line in enumerate(lines):
-        match = _ENDED_THREAD.match(line) or _ENDED_PROCESS.match(line)
-        if not match:
-            continue
-        kind = "thread" if line.startswith("Exception") else "process"
-        following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
-        if last := next(filter(None, following), None):
-            message = (last["words"] or "")[:_LONGEST_MESSAGE]
-            words.append(
-                f'{kind} "{match["name"]}" has ended with {last["type"]}' + (f": {message}" if message else "")
-            )
     return words

@@ -13,8 +13,8 @@ from matrix.diagnosis.dispatch import dispatch_frames
 from matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - pydantic resolves Place
 from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
 from matrix.diagnosis.hang import activity
-from matrix.diagnosis.hang.activity import ThreadState
 from matrix.diagnosis.hang.account import Account
+from matrix.diagnosis.hang.activity import ThreadState
 from matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
 from matrix.diagnosis.hang.story import blocked, disagreement
 from matrix.diagnosis.hang.wait_graph import WaitGraph

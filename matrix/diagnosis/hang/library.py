@@ -3,6 +3,8 @@
 A wait shows as several frames of a library below the user's own line: `Condition.wait` in `Queue.get` in
 `DataLoader.__next__`. The outermost of them that has a row says what the user waits for. A row names no lines of a
 library, and a class only where functions of one name wait for different things.
+
+The module is longer than others because it is a table, and its rows stay together.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ PYTHON_CALLS = (
         Waiting.EVENT, "threading.py", "wait", "Event.wait", "the event {object} to be set", "set it", owner="Event"
     ),
     LibraryCall(
-        Waiting.BARRIER, "threading.py", "wait|_wait|_enter", "Barrier.wait", "the others to come to the barrier {object}",
+        Waiting.BARRIER, "threading.py", "wait|_wait|_enter", "Barrier.wait",
+        "the others to come to the barrier {object}",
         "come", owner="Barrier",
     ),
     LibraryCall(
@@ -54,7 +57,8 @@ PYTHON_CALLS = (
         "release it", owner=r"\w*Semaphore",
     ),
     LibraryCall(
-        Waiting.CONDITION, "threading.py", "wait|wait_for", "Condition.{function}", "a notification of the condition {object}",
+        Waiting.CONDITION, "threading.py", "wait|wait_for", "Condition.{function}",
+        "a notification of the condition {object}",
         "notify it", owner="Condition|",
     ),
     LibraryCall(
@@ -103,7 +107,8 @@ PYTHON_CALLS = (
         "room in the pipe {object}, which is full", "read from it",
     ),
     LibraryCall(
-        Waiting.SOCKET, "multiprocessing/connection.py", "accept", "Listener.accept", "a connection to {object}", "connect"
+        Waiting.SOCKET, "multiprocessing/connection.py", "accept", "Listener.accept", "a connection to {object}",
+        "connect"
     ),
     LibraryCall(
         Waiting.SOCKET, "multiprocessing/connection.py", "Client|SocketClient|answer_challenge|deliver_challenge",
@@ -112,7 +117,9 @@ PYTHON_CALLS = (
     LibraryCall(Waiting.IO, "multiprocessing/connection.py", "wait", "multiprocessing.connection.wait"),
     LibraryCall(Waiting.CHILD, "multiprocessing/process.py", "join", "Process.join"),
     LibraryCall(Waiting.CHILD, "multiprocessing/process.py", "start", "Process.start"),
-    LibraryCall(Waiting.CHILD, "multiprocessing/util.py", "_exit_function", "the exit of multiprocessing", is_exit=True),
+    LibraryCall(
+        Waiting.CHILD, "multiprocessing/util.py", "_exit_function", "the exit of multiprocessing", is_exit=True
+    ),
     LibraryCall(
         Waiting.FUTURE, "multiprocessing/pool.py", "get|wait|map|starmap|apply|next|__next__", "Pool.{function}",
         "the result of a task of the pool {object}", "give it",
@@ -143,7 +150,8 @@ PYTHON_CALLS = (
         "the lock of the pool {object}", "release it",
     ),
     LibraryCall(
-        Waiting.CHILD, "subprocess.py", "wait|_wait|communicate|_communicate|run|call|check_call|check_output|_try_wait",
+        Waiting.CHILD, "subprocess.py",
+        "wait|_wait|communicate|_communicate|run|call|check_call|check_output|_try_wait",
         "subprocess.{function}",
     ),
     LibraryCall(Waiting.PIPE, "subprocess.py", "__init__|_execute_child", "subprocess.Popen", "the program to start"),
@@ -174,7 +182,8 @@ PYTHON_CALLS = (
         Waiting.SOCKET, "socketserver.py", "serve_forever", "serve_forever", "a client to connect", "connect"
     ),
     LibraryCall(
-        Waiting.FILE_LOCK, "filelock/_api.py|filelock/_unix.py|filelock/_soft.py", "acquire|__enter__", "FileLock.acquire",
+        Waiting.FILE_LOCK, "filelock/_api.py|filelock/_unix.py|filelock/_soft.py", "acquire|__enter__",
+        "FileLock.acquire",
         "the lock of the file {object}", "release it", values=("lock_filename", "lock_file", "path"),
     ),
 )  # fmt: skip
@@ -188,7 +197,9 @@ TORCH_CALLS = (
         Waiting.CHILD, "torch/utils/data/dataloader.py", "_shutdown_workers|__del__|_clean_up_worker",
         "DataLoader's shutdown",
     ),
-    LibraryCall(Waiting.CHILD, "torch/multiprocessing/spawn.py", "join|start_processes|spawn", "torch.multiprocessing.spawn"),
+    LibraryCall(
+        Waiting.CHILD, "torch/multiprocessing/spawn.py", "join|start_processes|spawn", "torch.multiprocessing.spawn"
+    ),
     LibraryCall(
         Waiting.RENDEZVOUS, _C10D, "init_process_group|_store_based_barrier", "torch.distributed.init_process_group",
         "the other ranks to come",
@@ -197,17 +208,26 @@ TORCH_CALLS = (
         Waiting.RENDEZVOUS, _C10D, "new_group|new_subgroups|new_subgroups_by_enumeration|split_group",
         "torch.distributed.{function}", "the other ranks to come",
     ),
-    LibraryCall(Waiting.RENDEZVOUS, "torch/distributed/rendezvous.py", "rendezvous|_create_c10d_store|.*_handler", "rendezvous", "the other ranks to come"),
+    LibraryCall(
+        Waiting.RENDEZVOUS, "torch/distributed/rendezvous.py", "rendezvous|_create_c10d_store|.*_handler",
+        "rendezvous", "the other ranks to come"
+    ),
     LibraryCall(
         Waiting.RENDEZVOUS, "torch/distributed/elastic/rendezvous/.*|torch/distributed/elastic/utils/store.py",
-        "next_rendezvous|.*barrier|synchronize|get_all|.*rendezvous.*", "the rendezvous of torchrun", "the other nodes to come",
+        "next_rendezvous|.*barrier|synchronize|get_all|.*rendezvous.*", "the rendezvous of torchrun",
+        "the other nodes to come",
     ),
     LibraryCall(
         Waiting.CHILD, "torch/distributed/run.py|torch/distributed/launcher/api.py|torch/distributed/elastic/agent/.*",
         "main|run|launch_agent|_invoke_run|_monitor_workers|_exit_barrier", "torchrun",
     ),
-    LibraryCall(Waiting.COLLECTIVE, _C10D, r"(?:send|isend)(?:_object_list)?", "torch.distributed.{function}", "a rank to receive"),
-    LibraryCall(Waiting.COLLECTIVE, _C10D, r"(?:recv|irecv)(?:_object_list)?", "torch.distributed.{function}", "a rank to send"),
+    LibraryCall(
+        Waiting.COLLECTIVE, _C10D, r"(?:send|isend)(?:_object_list)?", "torch.distributed.{function}",
+        "a rank to receive"
+    ),
+    LibraryCall(
+        Waiting.COLLECTIVE, _C10D, r"(?:recv|irecv)(?:_object_list)?", "torch.distributed.{function}", "a rank to send"
+    ),
     LibraryCall(Waiting.COLLECTIVE, _C10D, r"[a-z]\w+", "torch.distributed.{function}"),
     LibraryCall(
         Waiting.COLLECTIVE, "torch/distributed/_functional_collectives.py|torch/distributed/nn/functional.py", r"\w+",
@@ -217,15 +237,18 @@ TORCH_CALLS = (
         Waiting.COLLECTIVE, "torch/nn/parallel/distributed.py", r"\w+", "DistributedDataParallel.{function}",
     ),
     LibraryCall(
-        Waiting.COLLECTIVE, "torch/distributed/(?:fsdp|_composable|tensor|checkpoint|algorithms|optim|pipelining|utils)[/.].*", r"\w+",
+        Waiting.COLLECTIVE,
+        "torch/distributed/(?:fsdp|_composable|tensor|checkpoint|algorithms|optim|pipelining|utils)[/.].*", r"\w+",
         "torch.distributed.{function}",
     ),
     LibraryCall(
-        Waiting.FUTURE, "torch/distributed/rpc/.*", r"rpc_sync|remote|to_here|local_value|shutdown|_\w*wait\w*|wrapper|_invoke_rpc|rpc_async",
+        Waiting.FUTURE, "torch/distributed/rpc/.*",
+        r"rpc_sync|remote|to_here|local_value|shutdown|_\w*wait\w*|wrapper|_invoke_rpc|rpc_async",
         "torch.distributed.rpc", "the answer of another worker", "answer",
     ),
     LibraryCall(
-        Waiting.FUTURE, "torch/futures/__init__.py", "wait|value|wait_all|collect_all", "torch.futures.Future.{function}",
+        Waiting.FUTURE, "torch/futures/__init__.py", "wait|value|wait_all|collect_all",
+        "torch.futures.Future.{function}",
         "the result of the future {object}", "set it",
     ),
     LibraryCall(
@@ -260,14 +283,18 @@ class NativeCall:
 # The first row of which a frame is found decides, whatever frames lie inside it.
 NATIVE_CALLS = (
     NativeCall(
-        Waiting.COLLECTIVE, r"c10d::Reducer::\w+", name="backward, in DistributedDataParallel's all_reduce of the gradients"
+        Waiting.COLLECTIVE, r"c10d::Reducer::\w+",
+        name="backward, in DistributedDataParallel's all_reduce of the gradients"
     ),
     NativeCall(Waiting.RENDEZVOUS, r"c10d::TCPStore::waitForWorkers", "the other ranks to come", name="TCPStore"),
     NativeCall(
         Waiting.RENDEZVOUS, r"c10d::(?:detail::)?(?:Prefix|File|Hash|TCP)?(?:Store|Client)\w*::\w+",
         "a key of the store", "set it", "Store.wait",
     ),
-    NativeCall(Waiting.COLLECTIVE, r"c10d::(?:\w+::)*\w*[wW]ork\w*::(?:wait\w*|synchronize\w*)|gloo::\w+(?:::\w+)*", name="Work.wait"),
+    NativeCall(
+        Waiting.COLLECTIVE, r"c10d::(?:\w+::)*\w*[wW]ork\w*::(?:wait\w*|synchronize\w*)|gloo::\w+(?:::\w+)*",
+        name="Work.wait"
+    ),
     NativeCall(Waiting.COLLECTIVE, r"c10d::\w+(?:::\w+)*", name="torch.distributed"),
     NativeCall(Waiting.QUEUE, r"_queue_SimpleQueue_get\w*", "an item of the queue {object}, which is empty", "put one"),
     NativeCall(
@@ -282,9 +309,12 @@ NATIVE_CALLS = (
     NativeCall(Waiting.IO, r"builtin_input\w*|PyOS_Readline\w*", "a line on stdin"),
     NativeCall(Waiting.CHILD, r"os_wait\w*"),
     NativeCall(
-        Waiting.FUTURE, r"c10::ivalue::Future::wait\w*|torch::jit::\w+::wait\w*", "the result of the future {object}", "set it"
+        Waiting.FUTURE, r"c10::ivalue::Future::wait\w*|torch::jit::\w+::wait\w*",
+        "the result of the future {object}", "set it"
     ),
-    NativeCall(Waiting.DEVICE, r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*"),
+    NativeCall(
+        Waiting.DEVICE, r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*"
+    ),
 )  # fmt: skip
 
 

@@ -230,26 +230,16 @@ def _conclusion(
 ) -> list[str]:
     states = [state for group in groups.values() for state in group]
     size = job.world_size(processes, graph.states, {state.pid: 0 for state in states})
-    words = []
     if size is not None and size > len(states):
-        here = f"{len(states)} of {size} ranks {'is' if len(states) == 1 else 'are'} here"
-        gone = (
-            [number for number in range(size) if number not in graph.ranks.values()]
-            if len(graph.ranks) == len(states) and graph.ranks
-            else []
-        )
-        words.append(
-            f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {'has' if len(gone) == 1 else 'have'} not come or {'has' if len(gone) == 1 else 'have'} gone"
-        )
-        return words
+        present = set(graph.ranks.values())
+        gone = [number for number in range(size) if number not in present] if len(present) == len(states) else []
+        here = f"{len(states)} of {size} ranks {_is(states)} here"
+        return [f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {_has(gone)} not come or {_has(gone)} gone"]
     waiting = [state for state in states if state.awaits in JOINT]
     if elsewhere:
         odd = [graph.ranks[state.pid] for group in elsewhere for state in group if state.pid in graph.ranks]
-        if waiting and odd:
-            words.append(
-                f"{_ranks(odd)} {'is' if len(odd) == 1 else 'are'} not there, and the others wait for {'it' if len(odd) == 1 else 'them'}"
-            )
-        return words
+        them = "it" if len(odd) == 1 else "them"
+        return [f"{_ranks(odd)} {_is(odd)} not there, and the others wait for {them}"] if waiting and odd else []
     calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
     if len(groups) == 1:
         if calls <= {"recv", "irecv", "recv_object_list"}:
@@ -257,9 +247,16 @@ def _conclusion(
         if calls <= {"send", "isend", "send_object_list"}:
             return ["each waits for another rank to receive, and none of them does"]
         return ["all ranks are in the same call"] if len(states) > 1 else []
-    return [
-        "the ranks are not in the same call" if len(calls) > 1 else "the ranks are in calls at different places"
-    ] + ["each waits for the others"]
+    where = "not in the same call" if len(calls) > 1 else "in calls at different places"
+    return [f"the ranks are {where}", "each waits for the others"]
+
+
+def _is(things: Sequence[object]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def _has(things: Sequence[object]) -> str:
+    return "has" if len(things) == 1 else "have"
 
 
 def _ranks(numbers: Sequence[int]) -> str:
