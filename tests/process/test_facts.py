@@ -2,69 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import signal
 import socket
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.diagnosis.collectors.fact_sheet import parse_facts
 from matrix.diagnosis.stacks import Descriptor, Process
-from matrix.process import kernel
 from matrix.process.evidence import facts, snapshots
 from tests.process.running import family, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.process.small_programs import STOP, calls, look, python, started, waits
 
 pytestmark = pytest.mark.skipif(not snapshots.CALLS, reason="needs /proc and a machine whose system calls are known")
-
-CXX = shutil.which("g++")
-IMPORTS = "import fcntl, os, signal, socket, sys, threading\n"
-STOP = "print('up', flush=True)\nsignal.pause()\n"
-
-
-@contextmanager
-def started(*command: str, **environ: str) -> Iterator[int]:
-    """Start a program that prints a line when it is ready; end it and all its descendants."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, start_new_session=True, env={"PATH": os.environ["PATH"], **environ}
-    ) as program:
-        try:
-            assert program.stdout is not None
-            assert program.stdout.readline() == b"up\n"
-            yield program.pid
-        finally:
-            os.killpg(program.pid, signal.SIGKILL)
-
-
-def python(code: str) -> tuple[str, str, str]:
-    """Return the command that runs some Python code."""
-    return sys.executable, "-c", IMPORTS + code
-
-
-def calls(pid: int) -> dict[int, str]:
-    """Return the system calls in which the threads of a process sleep."""
-    threads = [snapshots.read_thread(pid, tid) for tid in kernel.thread_ids(pid)]
-    return {thread.tid: thread.call or "" for thread in threads if thread.state == "S"}
-
-
-def waits(pid: int, *wanted: str) -> bool:
-    """Return whether each of some system calls has a thread that sleeps in it."""
-    return until(lambda: all(list(calls(pid).values()).count(call) >= wanted.count(call) for call in wanted))
-
-
-def look(*pids: int) -> dict[int, Process]:
-    """Return what is known of processes, written and read back."""
-    text = json.dumps({"processes": facts.tree_facts(pids)})
-    return {process.pid: process for process in parse_facts(text)}
 
 
 def child_of(pid: int) -> int:
@@ -252,58 +201,3 @@ def test_variables_of_a_program_without_a_c_library_that_is_known(monkeypatch: p
     monkeypatch.setattr(facts, "_variables_now", lambda pid: None)
     with started(*python(STOP), RANK="5", HOME="/x") as pid:
         assert facts.environment(pid) == {"RANK": "5"}
-
-
-MUTEXES = r"""
-#include <mutex>
-#include <thread>
-#include <condition_variable>
-#include <cstdio>
-#include <unistd.h>
-static std::mutex plain, other; static std::recursive_mutex again; static std::timed_mutex timed;
-static std::condition_variable signalled;
-template <class Work> static void start(const char* name, Work work) {
-    std::thread([=] { pthread_setname_np(pthread_self(), name); work(); }).detach();
-}
-int main() {
-    plain.lock(); again.lock(); again.lock(); timed.lock();
-    start("plain", [] { plain.lock(); });
-    start("again", [] { again.lock(); });
-    start("timed", [] { timed.try_lock_for(std::chrono::hours(1)); });
-    start("itself", [] { std::mutex own; own.lock(); own.lock(); });
-    start("condition", [] { std::unique_lock<std::mutex> lock(other); signalled.wait(lock); });
-    puts("up"); fflush(stdout); pause();
-}
-"""
-
-
-@pytest.mark.skipif(CXX is None, reason="needs g++")
-def test_mutexes_of_cpp_name_their_owner(tmp_path: Path) -> None:
-    """Each kind of mutex names the thread that holds it, also the waiting one itself; a condition names nobody."""
-    (tmp_path / "mutexes.cpp").write_text(MUTEXES)
-    program = str(tmp_path / "mutexes")
-    subprocess.run([CXX or "", "-O1", "-pthread", str(tmp_path / "mutexes.cpp"), "-o", program], check=True)
-    with started(program) as pid:
-        assert waits(pid, *["futex"] * 5)
-        owners = {thread.name: (thread.owner, thread.tid) for thread in look(pid)[pid].threads}
-        itself = owners.pop("itself")
-        assert itself[0] == itself[1]
-        assert {name: owner for name, (owner, _) in owners.items()} == {
-            "plain": pid, "again": pid, "timed": pid, "condition": None
-        }  # fmt: skip
-
-
-def test_locks_of_python_name_no_owner() -> None:
-    """A lock of Python is no mutex, and its memory is not read as one."""
-    code = """
-import multiprocessing
-locks = [threading.Lock(), threading.RLock(), multiprocessing.Lock()]
-for lock in locks:
-    lock.acquire()
-    threading.Thread(target=lock.acquire, daemon=True).start()
-threading.Thread(target=locks[0].acquire, args=(True, 1000), daemon=True).start()
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-"""
-    with started(*python(code + STOP)) as pid:
-        assert waits(pid, *["futex"] * 5)
-        assert [thread for thread in look(pid)[pid].threads if thread.owner] == []
