@@ -47,7 +47,7 @@ def test_hangs_are_judged_and_diagnosed(user: User) -> None:
         (attempt,) = cell["attempts"]
         assert (cell["outcome"], attempt["stopped_by"], attempt["note"]) == ("hang", "stall", NOT_PERMITTED)
         names = {path.name.partition(".")[2] for path in (user.folder / ".whichtorch" / attempt["stacks"]).iterdir()}
-        assert names == {"faulthandler.txt", "txt"}
+        assert names == {"faulthandler.txt", "json", "txt"}
     assert cells["control/gil_deadlock"]["attempts"][0]["diagnosis"]["kind"] == "GIL cycle"
     assert cells["control/deadlock"]["attempts"][0]["diagnosis"]["kind"] == "unknown"
     folder = user.folder / ".whichtorch" / cells["control/deadlock"]["attempts"][0]["stacks"]

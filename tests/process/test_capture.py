@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from matrix.diagnosis.collectors.fact_sheet import parse_facts
 from matrix.diagnosis.collectors.stack_tools import parse_faulthandler, parse_kernel
 from matrix.diagnosis.hang import stack_folder
 from matrix.environments.inside.startup import FOLDER, sitecustomize
-from matrix.process.evidence import capture, sampler
+from matrix.process.evidence import capture, facts, sampler
 from matrix.process.supervision import Ending, Supervised
 from tests.process.running import begin, family, is_alive, until
 
@@ -164,6 +165,28 @@ def test_many_processes_cost_a_bounded_time(tmp_path: Path, monkeypatch: pytest.
     assert collection.step(time.monotonic())
     collection.close()
     assert collection.notes == ["of 3 processes no stacks were taken: there were too many"]
+
+
+def test_the_kernel_is_asked_of_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel knows costs little: it is kept of processes of which no stacks are taken."""
+    monkeypatch.setattr(capture, "PROCESSES", 1)
+    running = begin(tmp_path / "a", "forks_and_waits")
+    assert until(lambda: len(family(running.pid)) == 2)
+    pids = sorted(family(running.pid))
+    collection = capture.collect(pids, tmp_path / "stacks", {})
+    running.interrupt()
+    running.wait()
+    assert collection.notes == ["of 1 processes no stacks were taken: there were too many"]
+    assert [process.pid for process in parse_kernel((tmp_path / "stacks" / "kernel.txt").read_text())] == pids
+    assert [process.pid for process in parse_facts((tmp_path / "stacks" / "facts.json").read_text())] == pids
+
+
+def test_facts_that_cannot_be_taken_are_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong with them, the stacks are taken."""
+    monkeypatch.setattr(facts, "write_facts", lambda pids, path: 1 / 0)
+    collection = capture.Collection([os.getpid()], tmp_path, {}, {}, ask=False)
+    assert collection.notes == ["facts: ZeroDivisionError('division by zero')"]
+    assert (tmp_path / "kernel.txt").stat().st_size > 0
 
 
 def test_gdb_only_where_the_others_failed(tmp_path: Path) -> None:

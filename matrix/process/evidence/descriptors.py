@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import struct
 import termios
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matrix.process import kernel
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 MOST = 64  # descriptors of a process that are told of
 HOLDERS = 32  # processes that are named for one descriptor
 LINK = 512  # characters of a link
-_NOT_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")  # paths that are not locked, or not on disk
-_WRITES_ONLY = 1  # O_WRONLY; O_RDWR is 2
+_FILES = re.compile(r"/(?!(dev|proc|sys)/|memfd:)|/dev/shm/")  # links to files and FIFOs, not to devices
+_WRITES_ONLY, _BOTH = 1, 2  # O_WRONLY, O_RDWR
 _PIDFD = "anon_inode:[pidfd]"
 
 
@@ -32,18 +34,36 @@ class Awaited(NamedTuple):
     kind: str = ""  # "end" of a pipe or socket, "lock" of a file; "" where it is none of these
 
 
-class _OpenFile(NamedTuple):
+class _OpenFile:
     """A descriptor of a process, as other processes see it."""
 
-    pid: int
-    number: int
+    def __init__(self, pid: int, number: int) -> None:
+        self.pid, self.number = pid, number
 
-    @property
+    @cached_property
     def info(self) -> bytes:
         """What /proc says of it; b"" where it may not be read."""
         with contextlib.suppress(OSError):
-            return kernel.read(f"/proc/{self.pid}/fdinfo/{self.number}")
+            return b"\n" + kernel.read(f"/proc/{self.pid}/fdinfo/{self.number}")
         return b""
+
+    @cached_property
+    def mode(self) -> int | None:
+        """How it was opened: 0 to read, 1 to write, 2 for both; None where it is not known."""
+        with contextlib.suppress(ValueError, IndexError):
+            return int(self.info.partition(b"\nflags:")[2].split(None, 1)[0], 8) & 3
+        return None
+
+    @property
+    def has_locked(self) -> bool:
+        """True where its file is locked through it."""
+        return b"\nlock:" in self.info
+
+    def is_awaited_by(self, other: _OpenFile) -> bool:
+        """Return whether it is the other end of a pipe."""
+        if self.mode is None or other.mode is None:
+            return False
+        return _BOTH in (self.mode, other.mode) or self.mode != other.mode
 
 
 def describe(awaited: Mapping[int, Mapping[int, str]], end: float) -> dict[int, list[dict[str, Any]]]:
@@ -72,8 +92,8 @@ def _wanted(pid: int, links: Mapping[int, str], awaited: Mapping[int, str], end:
     for number, link in links.items():
         if time.monotonic() > end:
             break
-        is_file = link.startswith("/") and not link.startswith(_NOT_FILES) and number not in wanted
-        if is_file and b"\nlock:" in _OpenFile(pid, number).info:
+        is_file = _FILES.match(link) and number not in wanted
+        if is_file and _OpenFile(pid, number).has_locked:
             wanted[number] = "lock"
     return dict(list(wanted.items())[:MOST])
 
@@ -115,13 +135,12 @@ def _describe(
     file: _OpenFile, link: str, kind: str, row: SocketRow | None, openers: Mapping[str, list[_OpenFile]]
 ) -> dict[str, Any]:
     """Return the fields of a `Descriptor` (diagnosis/stacks.py) that are known."""
-    mode = _mode(file.info)
-    is_pipe = link.startswith("pipe:[") or (kind == "end" and link.startswith("/") and not link.startswith(_NOT_FILES))
+    is_pipe = link.startswith("pipe:[") or (kind == "end" and _FILES.match(link) is not None)
     holders: Iterable[int] = ()
     if row:
         holders = (other.pid for other in openers.get(row.other, ()))
     elif is_pipe:
-        holders = (other.pid for other in openers.get(link, ()) if _is_other_end(mode, _mode(other.info)))
+        holders = (other.pid for other in openers.get(link, ()) if other.is_awaited_by(file))
     elif kind == "lock":
         holders = _lock_holders(file, openers.get(link, ()))
     elif link == _PIDFD:
@@ -129,7 +148,7 @@ def _describe(
     fields = {
         "number": file.number,
         "link": os.fsencode(link).decode(errors="replace")[:LINK],
-        "is_written": mode == _WRITES_ONLY,
+        "is_written": file.mode == _WRITES_ONLY,
         "local": row.local if row else "",
         "peer": row.peer if row else "",
         "is_listening": row.is_listening if row else False,
@@ -140,21 +159,9 @@ def _describe(
     return {name: value for name, value in fields.items() if is_known[name]}
 
 
-def _mode(info: bytes) -> int | None:
-    """Return how a file was opened: 0 to read, 1 to write, 2 for both; None where it is not known."""
-    with contextlib.suppress(ValueError, IndexError):
-        return int((b"\n" + info).partition(b"\nflags:")[2].split(None, 1)[0], 8) & 3
-    return None
-
-
-def _is_other_end(mode: int | None, other: int | None) -> bool:
-    """Return whether a pipe opened in one way is awaited by who opened it in another."""
-    return mode is not None and other is not None and (mode == 2 or other in (2, 1 - mode))
-
-
 def _lock_holders(file: _OpenFile, openers: Iterable[_OpenFile]) -> list[int]:
     """Return who has locked a file: a lock of flock(2) is that of every process that inherited the descriptor."""
-    if holders := [other.pid for other in openers if b"\nlock:" in other.info]:
+    if holders := [other.pid for other in openers if other.has_locked]:
         return holders
     with contextlib.suppress(OSError, ValueError):
         return sorted(holder for holder in peers.lock_holders(file.pid, file.number) if kernel.process(holder))

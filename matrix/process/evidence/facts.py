@@ -50,6 +50,11 @@ _MUTEX = struct.Struct("=iIiIi")
 _CONTENDED = 2  # value of a lock that somebody waits for
 _KINDS, _RECURSIVE, _ROBUST = 3, 1, 16  # the type of a mutex
 _KIND_FLAGS = _KINDS | _ROBUST | 32 | 64 | 128 | 256 | 512  # priority inheritance and protection, shared, elision
+# glibc's pthread_rwlock_t: readers, writers, two futexes, padding, writer, shared, …, flags
+_READ_WRITE = struct.Struct("=IIIIIIiI16xI")
+_READ_WRITE_FUTEXES = {8: 2, 12: 3}  # where in it they are, and which field
+_FUTEX_OF_WRITER = 3  # value of a futex of one that somebody waits for until a writer lets go
+_HAS_WRITER = 3  # bits of `readers`
 _MOST_COUNTED = 1 << 16  # of times that a recursive mutex is locked, and of users of a mutex
 
 
@@ -236,6 +241,7 @@ def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids:
             owner = word & _FUTEX_OWNER
         elif command in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET):
             owner = _mutex_owner(kernel.memory(pid, address, _MUTEX.size), expected)
+            owner = owner or (_writer(pid, address) if expected == _FUTEX_OF_WRITER else 0)
     return owner if owner in tids else None
 
 
@@ -248,3 +254,14 @@ def _mutex_owner(content: bytes, expected: int) -> int:
         return owner if owner == lock & _FUTEX_OWNER else 0
     is_counted = 0 < count < _MOST_COUNTED if kind & _KINDS == _RECURSIVE else count == 0
     return owner if lock == expected == _CONTENDED and is_counted else 0
+
+
+def _writer(pid: int, address: int) -> int:
+    """Return the writer that holds the read-write lock with a futex at an address; 0 where the memory is none."""
+    for distance, position in _READ_WRITE_FUTEXES.items():
+        fields = _READ_WRITE.unpack(kernel.memory(pid, address - distance, _READ_WRITE.size))
+        readers, *_, pad_3, pad_4, writer, shared, flags = fields
+        is_one = not pad_3 and not pad_4 and shared in (0, 1) and flags <= 2
+        if is_one and fields[position] == _FUTEX_OF_WRITER and readers & _HAS_WRITER == _HAS_WRITER:
+            return int(writer)
+    return 0

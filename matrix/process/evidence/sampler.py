@@ -33,6 +33,7 @@ SHARE_OF_SHORT = 0.5  # of a short timeout that sampling may span
 LOOKS = 5  # at each thread's row: a waiter for the GIL runs for some microseconds in every 5 ms
 LOOKS_MOST = 40  # while a thread's row is not settled: on a crowded machine a spin has to queue, too
 LOOK_EVERY = 0.012  # seconds between them
+LOOKING = 1.5  # seconds after which a large tree is not looked at again
 WORK = 0.05  # of a core: a running thread uses more, a waiter for the GIL half a percent
 WORK_LEAST = 0.003  # seconds of CPU, below which it may be chance
 
@@ -225,7 +226,7 @@ def kernel_lines(pids: Iterable[int]) -> list[str]:
     window = 0.0
     for look in range(LOOKS_MOST):
         window = time.monotonic() - began
-        if look >= LOOKS and all(row.is_settled(window) for row in rows.values()):
+        if window > LOOKING or (look >= LOOKS and all(row.is_settled(window) for row in rows.values())):
             break
         if look:
             time.sleep(LOOK_EVERY)

@@ -1,0 +1,74 @@
+"""Who holds the mutex that a thread waits for is read from its memory, and from no other memory."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from matrix.process.evidence import snapshots
+from tests.process.small_programs import STOP, look, python, started, waits
+
+pytestmark = pytest.mark.skipif(not snapshots.CALLS, reason="needs /proc and a machine whose system calls are known")
+
+CXX = shutil.which("g++")
+MUTEXES = r"""
+#include <mutex>
+#include <thread>
+#include <shared_mutex>
+#include <condition_variable>
+#include <cstdio>
+#include <unistd.h>
+static std::mutex plain, other; static std::recursive_mutex again; static std::timed_mutex timed;
+static std::condition_variable signalled; static std::shared_mutex shared, is_read;
+template <class Work> static void start(const char* name, Work work) {
+    std::thread([=] { pthread_setname_np(pthread_self(), name); work(); }).detach();
+}
+int main() {
+    plain.lock(); again.lock(); again.lock(); timed.lock(); shared.lock(); is_read.lock_shared();
+    start("plain", [] { plain.lock(); });
+    start("again", [] { again.lock(); });
+    start("timed", [] { timed.try_lock_for(std::chrono::hours(1)); });
+    start("itself", [] { std::mutex own; own.lock(); own.lock(); });
+    start("reader", [] { shared.lock_shared(); });
+    start("writer", [] { shared.lock(); });
+    start("behind", [] { is_read.lock(); });
+    start("condition", [] { std::unique_lock<std::mutex> lock(other); signalled.wait(lock); });
+    puts("up"); fflush(stdout); pause();
+}
+"""
+
+
+@pytest.mark.skipif(CXX is None, reason="needs g++")
+def test_mutexes_of_cpp_name_their_owner(tmp_path: Path) -> None:
+    """Each kind of mutex names the thread that holds it, also the waiting one itself; conditions and readers do not."""
+    (tmp_path / "mutexes.cpp").write_text(MUTEXES)
+    program = str(tmp_path / "mutexes")
+    subprocess.run([CXX or "", "-std=c++17", "-pthread", str(tmp_path / "mutexes.cpp"), "-o", program], check=True)
+    with started(program) as pid:
+        assert waits(pid, *["futex"] * 8)
+        owners = {thread.name: (thread.owner, thread.tid) for thread in look(pid)[pid].threads}
+        itself = owners.pop("itself")
+        assert itself[0] == itself[1]
+        assert {name: owner for name, (owner, _) in owners.items()} == {
+            "plain": pid, "again": pid, "timed": pid, "reader": pid, "writer": pid,
+            "behind": None, "condition": None,
+        }  # fmt: skip
+
+
+def test_locks_of_python_name_no_owner() -> None:
+    """A lock of Python is no mutex, and its memory is not read as one."""
+    code = """
+import multiprocessing
+locks = [threading.Lock(), threading.RLock(), multiprocessing.Lock()]
+for lock in locks:
+    lock.acquire()
+    threading.Thread(target=lock.acquire, daemon=True).start()
+threading.Thread(target=locks[0].acquire, args=(True, 1000), daemon=True).start()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+    with started(*python(code + STOP)) as pid:
+        assert waits(pid, *["futex"] * 5)
+        assert [thread for thread in look(pid)[pid].threads if thread.owner] == []
