@@ -31,7 +31,7 @@ STDERR = 4000  # characters of its end that are kept
 def picture(name: str) -> tuple[tuple[Process, ...], str]:
     """Return the processes of a recording, and what the program wrote to stderr."""
     recording = json.loads((RECORDINGS / f"{name}.json").read_text().replace("PROGRAMS", str(PROGRAMS)))
-    return tuple(map(_process, recording["processes"])), recording["stderr"]
+    return tuple(_process(row) for row in recording["processes"]), str(recording["stderr"])
 
 
 def diagnosed(name: str) -> HangDiagnosis:
