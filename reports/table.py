@@ -10,7 +10,6 @@ from tabulate import tabulate
 
 from matrix.diagnosis.sameness import different
 from matrix.model import Cell, Environment, Outcome, Result
-from matrix.plan.judging import judged_cell
 from matrix.run.pipeline import with_answers
 from reports import cell_text
 
@@ -188,7 +187,7 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
     for cell, environment, answers in with_answers(planned, cache, records):
-        judged = judged_cell(cell, environment, answers) if environment and answers else None
+        judged = cell.judged(environment, answers) if environment and answers else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)

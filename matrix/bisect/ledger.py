@@ -16,7 +16,6 @@ from matrix.bisect.strategy.view import View
 from matrix.compare.factors import changed_packages, commit_of, compare_link
 from matrix.events import Emit, EnvironmentStage, Event, ProbeChosen, Show
 from matrix.model import Cell, Environment, Outcome, Record, combine, judging_records, variant_suffix
-from matrix.plan.judging import judged_cell
 from matrix.plan.planning import PlannedCell
 from matrix.records import store
 from matrix.run.pipeline import opened_run
@@ -177,7 +176,7 @@ class Ledger:
         self.sightings[position] = Sighting(
             position=position,
             environment=environment,
-            cell=judged_cell(planned, environment, records) if records or cell is None else cell,
+            cell=planned.judged(environment, records) if records or cell is None else cell,
             records=tuple(judging_records(records)),
             reused=self._reused.get(position, 0),
         )

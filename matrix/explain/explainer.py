@@ -12,7 +12,8 @@ from matrix.errors import PreventedError, UsageError
 from matrix.explain.explanation import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.explain.rules import minimal_set
 from matrix.model import Cell, Environment, Model, Request, Scenario, variant_suffix
-from matrix.plan.planning import EXISTING, PlannedCell, RunOptions, axes_of, environment_named, expand, request_for
+from matrix.plan.expansion import EXISTING, axes_of, environment_named, expand, request_for
+from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
 from matrix.run.pipeline import recorded_run

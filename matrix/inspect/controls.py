@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
 from matrix.model import Cell, Config, Environment, Outcome, Request, digest
-from matrix.plan.planning import RunOptions, existing, plan
+from matrix.plan.expansion import existing
+from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
 from matrix.run.pipeline import recorded_run

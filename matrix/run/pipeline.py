@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from matrix.events import CellDone, Emit, EnvironmentReady, Interrupted, Show
 from matrix.model import Cell, Environment, Record, judging_records
-from matrix.plan.judging import judged_cell
 from matrix.process.executor import LocalExecutor
 from matrix.process.supervision import sweep_left_behind
 from matrix.records.store import Records, RunStore, new_run
@@ -115,7 +114,7 @@ class MatrixRun:
 
     def ended(self, end: CellEnd) -> None:
         """Judge, store and tell a cell."""
-        cell = judged_cell(end.planned, end.environment, end.records, reused=end.reused, problem=end.problem)
+        cell = end.planned.judged(end.environment, end.records, reused=end.reused, problem=end.problem)
         with self._guard:
             self._cells[end.position] = cell
         self._store.add_cell(cell, [record.key for record in end.records], end.position)

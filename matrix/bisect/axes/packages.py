@@ -17,7 +17,7 @@ from matrix.environments.resolution import locked_versions
 from matrix.errors import PreventedError, UsageError
 from matrix.explain.rules import minimal_set
 from matrix.model import Build, Request
-from matrix.plan.planning import EXISTING, expand
+from matrix.plan.expansion import EXISTING, expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from matrix.bisect.ledger import Ledger, workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Find, Purpose, SearchVerdict
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Outcome, Request
-from matrix.plan.planning import expand
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

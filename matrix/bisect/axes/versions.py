@@ -11,7 +11,7 @@ from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import search_between
 from matrix.bisect.ledger import workbench
 from matrix.errors import PreventedError, UsageError
-from matrix.plan.planning import expand
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
