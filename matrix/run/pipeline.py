@@ -184,7 +184,7 @@ def forecast(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: R
     possible = [cell for cell in wanted if cell.request.problem is None]
     requests = {cell.request.install_key: cell.request for cell in possible}
     installs = [request for request in requests.values() if not cache.is_installed(request)]
-    seconds = cache.typical_install() * len(installs) / min(INSTALLS_AT_ONCE, len(installs) or 1)
+    seconds = cache.typical_install() * len(installs) / min(INSTALLS_AT_ONCE, len(installs)) if installs else 0.0
     for cell in possible:
         slowest = records.slowest_pass(cell.scenario, cell.variant)
         typical = TYPICAL_CELL if slowest is None else slowest
