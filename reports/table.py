@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from matrix.compare.comparison import RunSide
     from matrix.environments.cache import EnvironmentCache
     from matrix.plan.planning import PlannedCell
-    from matrix.records.store import Records
-    from matrix.records.stored_runs import StoredRun
+    from matrix.records.store import Records, StoredRun
     from reports.cell_text import Called
 
 AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}  # fields, and what they are called

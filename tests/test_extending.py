@@ -78,7 +78,7 @@ def test_an_outcome(copy: Copy) -> None:
     copy.insert("docs/contract.md", "| `skip` | does", "| `flooded` | under water | red |\n")
     printed = copy.run(
         "from matrix.model import *\n"
-        "from matrix.records.stored_runs import StoredRun\n"
+        "from matrix.records.store import StoredRun\n"
         "from pathlib import Path\n"
         "from reports import table, junit\n"
         "where = Environment(id='id', label='here', torch='2.0', python='3.11', build='pypi', config='default')\n"

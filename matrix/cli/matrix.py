@@ -17,7 +17,7 @@ from matrix.plan.matrix_file import MatrixFile
 from matrix.plan.planning import MatrixRequest, RunOptions, plan_matrix
 from matrix.process.executor import default_jobs
 from matrix.records import store, stored_runs
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun
 from matrix.run.pipeline import forecast, recorded_run
 from matrix.suite import selection
 from reports import markdown, table
@@ -105,7 +105,7 @@ def matrix(  # one parameter per option
         code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run.cells)
         ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
         recorded.store.run = recorded.store.run.model_copy(update=ended)
-    stored = stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
+    stored = recorded.store.stored()
     print(*_report_lines(stored, console), sep="\n")
     if json_file:
         command.write_json(json_file, stored.result)
@@ -114,7 +114,7 @@ def matrix(  # one parameter per option
     for path in filter(None, (json_file, markdown_file)):
         print(f"wrote {table.short(path)}")
     if before is not None:
-        code = _compared(stored_runs.read(before), stored)
+        code = _compared(before.read(), stored)
     raise typer.Exit(code)
 
 

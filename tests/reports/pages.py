@@ -26,7 +26,7 @@ from matrix.model import (
     StoppedBy,
 )
 from matrix.records import stored_runs
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun
 from reports.formats import RunFacts
 from reports.page.html import page
 
@@ -49,7 +49,7 @@ def called(command: str) -> str:
 
 def real() -> StoredRun:
     """Return the real run."""
-    return stored_runs.read(stored_runs.runs_below(REAL)[-1])
+    return stored_runs.runs_below(REAL)[-1].read()
 
 
 def made(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matrix.compare.comparison import compare
 from matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun
 from reports.markdown import COLUMNS, LIMIT, ROWS, markdown_lines, size_of
 from tests.reports import reading
 from tests.reports.test_table import COMMAND, MIXED, NEW, OLD, cell, environment, result, stored

@@ -14,8 +14,7 @@ from matrix.explain.explanation import explain
 from matrix.model import Condition, Outcome, Result, Role, Run
 from matrix.plan import planning
 from matrix.process.supervision import Ending
-from matrix.records.store import read_records
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun, read_records
 from reports.explanation_text import explanation_lines
 from reports.table import code, red_lines
 from tests.diagnosis.test_stack_folder import filled
