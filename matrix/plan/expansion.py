@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.version import Version
 
 from matrix.environments import configs
-from matrix.environments.index import builds, releases, version_specs
-from matrix.environments.index.sources import configured_sources
+from matrix.environments.index import sources, version_specs
 from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import PreventedError, UsageError, WhichtorchError
 from matrix.model import Build, Config, Environment, Request
@@ -92,7 +91,6 @@ class _Expander:
 
     def __init__(self, file: MatrixFile, cache: Path, path: Path | None) -> None:
         self.file, self.cache, self.path = file, cache, path
-        self.sources = configured_sources()
         self.notes: list[str] = []
         self.pythons = file.axes.python or (DEFAULT_PYTHON,)
 
@@ -123,7 +121,9 @@ class _Expander:
         unknown: dict[_Choice, version_specs.UnknownVersionError] = {}
         for python, build in itertools.product(pythons, chosen_builds):
             try:
-                choices += [_Choice(version, python, build) for version in self._versions(spec, python, build)]
+                versions, notes = version_specs.find(spec, build, python, self.cache)
+                choices += [_Choice(version, python, build) for version in versions]
+                self.notes += notes
             except version_specs.UnknownVersionError as error:
                 unknown[_Choice(spec, python, build, error.message)] = error
             except PreventedError as error:
@@ -134,19 +134,10 @@ class _Expander:
 
     def _build(self, name: str) -> Build:
         if name != "auto":
-            return builds.build_named(name, self.file.builds)
-        build, reason = builds.choose_auto(self.cache)
+            return sources.build_named(name, self.file.builds)
+        build, reason = sources.choose_auto(self.cache)
         self.notes.append(f"build auto is {build.name}: {reason}")
         return build
-
-    def _versions(self, spec: str, python: str, build: Build) -> list[str]:
-        if spec.endswith(".whl"):
-            return [str(Path(spec).absolute())]
-        listing = releases.list_releases(build, python, self.sources, self.cache)
-        chosen = version_specs.select(spec, listing)
-        yanked = version_specs.yanked_among(spec, listing)
-        self.notes += [f"torch {version} is yanked, left out: {why}" for version, why in yanked]
-        return [release.version for release in chosen]
 
 
 def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter: Path | None) -> Request | None:
