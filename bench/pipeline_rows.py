@@ -51,7 +51,7 @@ def _run(home: Path, planned: list[planning.PlannedCell], *, store_again: bool =
     records = read_records(home)
     with new_run(home, ()) as store:
         site = LocalSite(FakeCache(home), FakeExecutor(lambda _: PASSED), records, store, lambda _: None, jobs=2)
-        run = MatrixRun(planned, site, store, lambda _: None)
+        run = MatrixRun(planned, site)
         run.run()
         if store_again:
             for cell in planned:

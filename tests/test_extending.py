@@ -164,7 +164,7 @@ def test_an_executor(tmp_path: Path) -> None:
     planned = plan([request], [Scenario(name="x.py", path=script, source_hash="hash")], RunOptions())
     with new_run(tmp_path, ()) as store:
         site = LocalSite(FakeCache(tmp_path), Refusing(), Records(), store, lambda _event: None)
-        run = MatrixRun(planned, site, store, lambda _event: None)
+        run = MatrixRun(planned, site)
         run.run()
     assert [cell.outcome for cell in run.cells] == [Outcome.FAIL]
     assert recipe("an executor") == set()

@@ -76,7 +76,7 @@ class Prober:
     def start(self, position: int, planned: PlannedCell) -> None:
         """Begin a probe; `wait` tells what came of it."""
         site = LocalSite(self._cache, self._make_executor(), self._records, self._store, self._emit)
-        run = MatrixRun([planned], site, self._store, self._emit)
+        run = MatrixRun([planned], site)
         thread = threading.Thread(target=self._probe, args=(position, run), name=f"probe {position}", daemon=True)
         with self._changed:
             self._running[position] = _Running(run=run, site=site, thread=thread)

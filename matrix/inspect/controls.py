@@ -113,7 +113,7 @@ def run_controls(
     No stored record counts. Raises UsageError where the interpreter does not run.
     """
     bare = BareInterpreter(home, interpreter, _version_of(interpreter))
-    planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(jobs=jobs, fresh=True))
+    planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(fresh=True))
     with recorded_run(bare, Records(), show) as run:
         _, cells = run(planned, jobs)
     environment = bare.known(bare.request)

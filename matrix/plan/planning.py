@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis import conditions
+from matrix.environments.configs import cell_environ
 from matrix.model import (
     UNOBSERVED,
     Cell,
@@ -41,7 +42,6 @@ class RunOptions:
 
     timeout: float | None = None  # seconds, instead of the scenarios' own
     repeat: int = 1  # attempts a cell
-    jobs: int = 1  # attempts at once
     fresh: bool = False  # records of earlier runs do not count
     stall: bool = True  # stop early on evidence of a deadlock
     until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
@@ -56,8 +56,10 @@ class MatrixRequest:
     path: Path | None = None  # of the file; None for the default one
     interpreters: tuple[Path, ...] = ()  # of existing environments
     product: bool = True  # False where only the interpreters are meant
-    suite: tuple[Scenario, ...]
+    scenarios: tuple[str, ...] = ()  # globs; those of the file where nothing is named
+    scripts: tuple[str, ...] = ()  # files of the user's own
     options: RunOptions
+    jobs: int | None = None  # attempts at once; None for as many as fit the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,10 @@ class PlannedCell:
         """Return the key of its records."""
         return record_key(environment.id, self.scenario.source_hash, self.variant, self.limits)
 
+    def environ(self, environment: Environment, home: Path) -> dict[str, str]:
+        """Return the variables that its attempts run with."""
+        return cell_environ(self.request, environment, home) | selection.variant_environ(self.variant)
+
     def expectation(self, environment: Environment | None) -> Expectation | None:
         """Return what the scenario's header says of it; before there is an environment, by what was asked for."""
         named = environment or self.request
@@ -97,6 +103,10 @@ class PlannedCell:
         """Return whether its header says that it hangs here."""
         line = self.expectation(environment)
         return line is not None and line.outcome is Outcome.HANG
+
+    def counting(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Return those of its records that count. Seen afresh or not, it dispatches what it was seen to."""
+        return [each for each in records if each.attempt.role is Role.OBSERVE] if self.options.fresh else records
 
     def is_settled(self, records: Sequence[Record]) -> bool:
         """Return whether records leave nothing to run."""
@@ -194,8 +204,11 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOpt
 
 def plan_matrix(request: MatrixRequest, home: Path) -> tuple[list[PlannedCell], tuple[str, ...]]:
     """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`."""
+    globs = request.scenarios or (() if request.scripts else request.file.suite.scenarios)
+    suite = selection.select(selection.suite(), globs) if globs else []
+    suite += map(selection.script, request.scripts)
     cache, given = home / "cache", request.interpreters
     requests, notes = expand(
         request.file, cache=cache, interpreters_given=given, product=request.product, path=request.path
     )
-    return plan(requests, request.suite, request.options), notes
+    return plan(requests, suite, request.options), notes

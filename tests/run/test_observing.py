@@ -217,7 +217,7 @@ def building(*, exit_code: int = 0, log: str = "") -> Behave:
 def with_native(tmp_path: Path, *versions: str) -> list[planning.PlannedCell]:
     (tmp_path / "worker.cpp").write_text("int x;")
     fields = {"native": ("worker.cpp",), "variants": {"op": ("mm", "add", "empty")}}
-    return planning.plan(requests(*versions), [scenario(tmp_path, "one", **fields)], planning.RunOptions(jobs=3))
+    return planning.plan(requests(*versions), [scenario(tmp_path, "one", **fields)], planning.RunOptions())
 
 
 def builds_of(tasks: list[Task]) -> list[Task]:
