@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from matrix.bisect.axis import AxisName
 from matrix.bisect.bisection import Bisection, Boundary, Probe
+from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Night

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.axis import AxisName
 from matrix.bisect.bisection import Bisection, Boundary, Probe
+from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchVerdict
 from matrix.model import Cell, Environment, Outcome
 from reports.bisection_text import bisection_lines, cost

@@ -12,11 +12,10 @@ from packaging.utils import canonicalize_name
 from matrix.bisect.axes.locks import pins_in
 from matrix.bisect.axes.packages import Isolator, Lock, base_request, locked_request
 from matrix.bisect.axes.versions import common
-from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import search_between
-from matrix.bisect.ledger import workbench
-from matrix.bisect.request import SearchRequest, day_named
+from matrix.bisect.request import Axis, AxisName, SearchRequest, day_named
 from matrix.bisect.strategy.evidence import AnswerKind
+from matrix.bisect.workbench import workbench
 from matrix.environments.commander import InstallError
 from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
 from matrix.errors import UsageError

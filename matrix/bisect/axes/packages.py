@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
 from matrix.bisect.axes.versions import common
-from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import Bisector
-from matrix.bisect.ledger import Ledger, Workbench, workbench
+from matrix.bisect.ledger import Ledger
+from matrix.bisect.request import Axis, AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
+from matrix.bisect.workbench import Workbench, workbench
 from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.configs import config_named
 from matrix.environments.resolution import locked_versions
