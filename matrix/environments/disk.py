@@ -70,13 +70,11 @@ class Disk:
         """Hold a lock between threads and processes, at most until this process dies. Raises CancelledError."""
         file = self.folder / ".locks" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file, timeout=0, thread_local=False)
-        while True:
-            try:
-                held = lock.acquire()
-                break
-            except Timeout:
-                _pause(LOCK_CHECK, cancelled)
+        check = cancelled.is_set if cancelled else None
+        try:
+            held = FileLock(file, thread_local=False).acquire(poll_interval=LOCK_CHECK, cancel_check=check)
+        except Timeout:
+            raise CancelledError from None
         with held:
             yield
 

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
     from matrix.bisect.bisection import Bisection, Probe
     from matrix.bisect.request import PackageSet, SearchRequest
-    from matrix.environments.provider import Environments, Resolver, ResolvingEnvironments
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
     from matrix.events import Show
 
 
-def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> Bisection:
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
     """Find the smallest set of package changes that turns the outcome at one lock into that at the other.
 
     Raises UsageError with all that is wrong with both files.
@@ -50,7 +51,7 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
     start, end = locks
     base = base.model_copy(update={"python": pythons[0]}) if pythons else base
     with workbench(request, cache, show) as bench:
-        isolator = Isolator(request=request, bench=bench, resolver=cache, start=start, end=end, base=base)
+        isolator = Isolator(request=request, bench=bench, cache=cache, start=start, end=end, base=base)
         bisection = isolator.run()
     note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
     notes = (note,) if len(set(pythons)) > 1 else ()
@@ -105,7 +106,7 @@ class Isolator:
 
     request: SearchRequest
     bench: Workbench
-    resolver: Resolver
+    cache: EnvironmentCache
     start: Lock
     end: Lock
     base: Request  # its Python, build and config
@@ -182,7 +183,7 @@ class Isolator:
         limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
         problem = None
         try:
-            lock = self.resolver.locked(lock, self.base.build, self.base.python, constraints=limits)
+            lock = self.cache.locked(lock, self.base.build, self.base.python, constraints=limits)
         except (InstallError, CancelledError) as error:
             problem = str(error)
         return locked_request(lock, self.base, problem=problem)
@@ -196,7 +197,7 @@ class Isolator:
         def is_active(requirement: Requirement) -> bool:
             return requirement.marker is None or requirement.marker.evaluate(markers)
 
-        required = self.resolver.requirements_of
+        required = self.cache.requirements_of
         return together(changes, required(first), required(last), is_active)
 
     def _turned_by(self, changed: Sequence[PackageChange], first: Request, last: Request) -> bool:
