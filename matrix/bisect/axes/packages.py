@@ -16,8 +16,8 @@ from matrix.environments.configs import config_named
 from matrix.environments.resolution import locked_versions
 from matrix.errors import PreventedError, UsageError
 from matrix.explain.rules import minimal_set
-from matrix.model import Build, Request
-from matrix.plan.expansion import EXISTING, expand
+from matrix.model import Request
+from matrix.plan.expansion import existing, expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,13 +82,10 @@ def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments,
     """Return what a side pins; add the Python of an environment to `pythons`."""
     if side.is_lock:
         return read_lock(side.path)
-    config = config_named("default", request.file.configs)
-    interpreter = side.path.absolute()
-    existing = Request(torch="", python="", build=Build(name=EXISTING), config=config, interpreter=interpreter)
-    environment = cache.acquire(existing)
+    environment = cache.acquire(existing(side.path, config_named("default", request.file.configs)))
     if not environment.packages:
         raise UsageError(f"{side.path}: {environment.reason}")
-    pythons.append(".".join(environment.python.split(".")[:2]))
+    pythons.append(environment.axes["python"])
     return pins_of(environment.packages)
 
 
