@@ -207,6 +207,11 @@ class Request(Model):
         return options if self.matrix is None else ("--matrix", str(self.matrix), *options)
 
     @property
+    def axes(self) -> dict[str, str]:
+        """What is asked for along each axis, the easiest to change first."""
+        return {"config": self.config.name, "torch": self.torch, "python": self.python, "build": self.build.name}
+
+    @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude={"config", "problem", "show_python", "matrix"})
@@ -297,6 +302,12 @@ class Environment(Model):
     notes: tuple[str, ...] = ()  # what was pinned and why
     options: tuple[str, ...] = ()  # of the command line, that ask for just this environment again
     variables: dict[str, str] = {}  # that its cells run with: the config's, and the user's that are allowed here
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """What it is along each axis, as a request names it."""
+        python = ".".join(self.python.split(".")[:2])
+        return {"config": self.config, "torch": self.torch, "python": python, "build": self.build}
 
     @property
     def is_usable(self) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.bisect.bisection import Bisection
-    from matrix.environments.provider import ResolvingEnvironments
+    from matrix.environments.cache import EnvironmentCache
     from matrix.events import Show
     from matrix.model import Request, Scenario
     from matrix.plan.matrix_file import MatrixFile
@@ -142,7 +142,7 @@ def day_named(text: str) -> date:
         raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
 
 
-def search(request: SearchRequest, environments: ResolvingEnvironments, show: Show) -> Bisection:
+def search(request: SearchRequest, environments: EnvironmentCache, show: Show) -> Bisection:
     """Search the axis that is asked for; its module is imported here, because other commands start without it."""
     bisection: Bisection = import_module(f"matrix.bisect.axes.{request.axis.row.module}").search(
         request, environments, show

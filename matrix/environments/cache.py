@@ -68,16 +68,16 @@ class EnvironmentCache:
 
     def typical_install(self) -> float:
         """Return the median of the seconds that installs took here; a guess where there was none."""
-        seconds = [installation.seconds for installation in self._disk.installations().values()]
+        seconds = [installation.seconds for _, installation in self._disk.installations()]
         return statistics.median([second for second in seconds if second is not None] or [UNMEASURED_INSTALL])
 
     def expected_size(self, requests: Sequence[Request]) -> int:
         """Return about how many bytes installing these takes, by earlier installs of the same or of its build."""
         sizes: dict[str, int] = {}
         largest: dict[str, int] = {}  # by build
-        for key, installation in self._disk.installations().items():
-            sizes[key] = sum(package.size for package in installation.packages)
-            largest[installation.build] = max(sizes[key], largest.get(installation.build, 0))
+        for folder, installation in self._disk.installations():
+            size = sizes[folder.path.name] = sum(package.size for package in installation.packages)
+            largest[installation.build] = max(size, largest.get(installation.build, 0))
         total = 0
         for request in requests:
             guess = CPU_SIZE_MB if request.build.name.endswith("cpu") else UNKNOWN_SIZE_MB

@@ -224,22 +224,13 @@ def _nearest_request(
     known = [observation.axes for observation in observed]
 
     def cost(request: Request) -> tuple[int, ...]:
-        axes = _axes(request)
+        axes = request.axes
         if observed:
             return min(distance(observation.factors, observation.factors | axes) for observation in observed)
         expectation = selection.expected(scenario, variant, **axes)
         return (expectation is None or not expectation.outcome.is_red,)
 
-    return min((request for request in requests if _axes(request) not in known), key=cost, default=None)
-
-
-def _axes(request: Request) -> dict[str, str]:
-    return {
-        "config": request.config.name,
-        "torch": request.torch,
-        "python": request.python,
-        "build": request.build.name,
-    }
+    return min((request for request in requests if request.axes not in known), key=cost, default=None)
 
 
 def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environments, show: Show) -> Explanations:

@@ -116,8 +116,7 @@ def run_controls(
     planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(fresh=True))
     with recorded_run(bare, Records(), show) as run:
         _, cells = run(planned, jobs)
-    environment = bare.known(bare.request)
-    axes = {"torch": "0", "python": environment.python, "build": environment.build, "config": environment.config}
+    axes = bare.request.axes | {"torch": "0", "python": bare.version}
     for control, cell in zip(planned, cells, strict=True):
         line = selection.expected(control.scenario, control.variant, **axes)
         yield Control(cell=cell, own=line.outcome if line else Outcome.PASS)

@@ -170,9 +170,4 @@ def axes_of(environment: Environment) -> dict[str, str]:
     """Return what asks for an environment again; a wheel by its path, since other wheels may have its version."""
     options = dict(zip(environment.options, environment.options[1:], strict=False))
     spec = str(restored(Path(options.get("--torch", environment.torch))))
-    return {
-        "config": environment.config,
-        "torch": spec if spec.endswith(".whl") else environment.torch,
-        "python": ".".join(environment.python.split(".")[:2]),
-        "build": environment.build,
-    }
+    return environment.axes | ({"torch": spec} if spec.endswith(".whl") else {})

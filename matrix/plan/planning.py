@@ -92,12 +92,8 @@ class PlannedCell:
 
     def expectation(self, environment: Environment | None) -> Expectation | None:
         """Return what the scenario's header says of it; before there is an environment, by what was asked for."""
-        named = environment or self.request
-        build = environment.build if environment else self.request.build.name
-        config = environment.config if environment else self.request.config.name
-        return selection.expected(
-            self.scenario, self.variant, torch=named.torch, python=named.python, build=build, config=config
-        )
+        axes = environment.axes | {"python": environment.python} if environment else self.request.axes
+        return selection.expected(self.scenario, self.variant, **axes)
 
     def expects_hang(self, environment: Environment) -> bool:
         """Return whether its header says that it hangs here."""
