@@ -10,7 +10,6 @@ from rich.console import Console
 
 from matrix.cli import command
 from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, ScenarioOption
-from matrix.environments.cache import EnvironmentCache
 from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.plan.planning import MatrixRequest, RunOptions
 from matrix.records import store, stored_runs
@@ -76,6 +75,7 @@ def matrix(  # one parameter per option
     console = Console()
     file = command.read_matrix(matrix_file, torch, python, build, config_names)
     request = MatrixRequest(
+        home=home,
         file=file,
         path=matrix_file,
         interpreters=tuple(interpreter or ()),
@@ -84,11 +84,12 @@ def matrix(  # one parameter per option
         scripts=tuple(script or ()),
         options=RunOptions(timeout=timeout, repeat=repeat, fresh=fresh, stall=not no_stall),
         jobs=jobs,
+        disk_budget_mb=command.megabytes(disk),
+        install_timeout=install_timeout,
     )
     command.check_folders_of(json_file, markdown_file)
     before = stored_runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
-    cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk), install_timeout=install_timeout)
-    planned = PlannedMatrix.of(request, cache)
+    planned = PlannedMatrix.of(request)
     for line in (*planned.notes, *planned.forecast()):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
     if list_only:

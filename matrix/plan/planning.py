@@ -52,6 +52,7 @@ class RunOptions:
 class MatrixRequest:
     """What a user asks `matrix` for, read and checked."""
 
+    home: Path  # the state folder
     file: MatrixFile
     path: Path | None = None  # of the file; None for the default one
     interpreters: tuple[Path, ...] = ()  # of existing environments
@@ -60,6 +61,8 @@ class MatrixRequest:
     scripts: tuple[str, ...] = ()  # files of the user's own
     options: RunOptions
     jobs: int | None = None  # attempts at once; None for as many as fit the machine
+    disk_budget_mb: float | None = None  # for environments; None for most of what is free
+    install_timeout: float  # seconds of a step of an install
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +201,12 @@ def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOpt
     ]
 
 
-def plan_matrix(request: MatrixRequest, home: Path) -> tuple[list[PlannedCell], tuple[str, ...]]:
+def plan_matrix(request: MatrixRequest) -> tuple[list[PlannedCell], tuple[str, ...]]:
     """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`."""
     globs = request.scenarios or (() if request.scripts else request.file.suite.scenarios)
     suite = selection.select(selection.suite(), globs) if globs else []
     suite += map(selection.script, request.scripts)
-    cache, given = home / "cache", request.interpreters
+    cache, given = request.home / "cache", request.interpreters
     requests, notes = expand(
         request.file, cache=cache, interpreters_given=given, product=request.product, path=request.path
     )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.environments.cache import EnvironmentCache
 from matrix.environments.configs import cell_environ, recorded
 from matrix.events import CellDone, EnvironmentReady, Interrupted, Show
 from matrix.model import Cell, Environment, Record, judging_records
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from matrix.environments.cache import EnvironmentCache
     from matrix.environments.provider import Environments
 
 TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
@@ -195,10 +195,12 @@ class PlannedMatrix:
     notes: tuple[str, ...] = ()  # on how the environments were chosen
 
     @classmethod
-    def of(cls, request: MatrixRequest, cache: EnvironmentCache) -> PlannedMatrix:
+    def of(cls, request: MatrixRequest) -> PlannedMatrix:
         """Plan the cells of a request, and read what is known."""
-        planned, notes = plan_matrix(request, cache.home)
-        jobs, records = request.jobs or default_jobs(), read_records(cache.home)
+        disk_budget, limit = request.disk_budget_mb, request.install_timeout
+        cache = EnvironmentCache(request.home, disk_budget_mb=disk_budget, install_timeout=limit)
+        planned, notes = plan_matrix(request)
+        jobs, records = request.jobs or default_jobs(), read_records(request.home)
         waiting = 0 if request.jobs else jobs
         return cls(planned=planned, cache=cache, records=records, jobs=jobs, waiting=waiting, notes=notes)
 
