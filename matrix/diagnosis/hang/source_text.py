@@ -54,7 +54,7 @@ def read_site(frame: Frame, callee: str = "") -> SourceSite:
     if tree is None or not frame.line:
         return _NOWHERE
     line = frame.line
-    scope = _scope(tree, line)
+    scope = _scope(tree, line, frame.method)
     around = [node for node in _within(scope) if _spans(node, line)]
     call = _call(around, callee)
     asked = [item for node in around if isinstance(node, ast.With | ast.AsyncWith) for item in _asked_items(node, line)]
@@ -98,8 +98,10 @@ def _parsed(path: str) -> ast.Module | None:
         return None
 
 
-def _scope(tree: ast.Module, line: int) -> Scope:
-    """Return the innermost function around a line, or the module."""
+def _scope(tree: ast.Module, line: int, name: str) -> Scope:
+    """Return the function of a name around a line, else the innermost one, or the module."""
+    if name == "<module>":
+        return tree
     functions = [
         node
         for node in ast.walk(tree)
@@ -107,7 +109,10 @@ def _scope(tree: ast.Module, line: int) -> Scope:
     ]
     # A decorator is no part of its function, but the line of its `def` is of the scope around it.
     inside = [node for node in functions if isinstance(node, ast.Lambda) or node.body[0].lineno <= line]
-    return max(inside, key=lambda node: node.lineno, default=tree)
+    named = [node for node in inside if getattr(node, "name", "<lambda>") == name]
+    # A comprehension has a frame of its own in some versions of Python, and is no scope here.
+    others = [node for node in inside if not isinstance(node, ast.Lambda)]
+    return max(named or others, key=lambda node: node.lineno, default=tree)
 
 
 def _within(scope: Scope) -> Iterator[ast.AST]:

@@ -23,7 +23,7 @@ def pull():
 def run(rank, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     name = ["trainer", "server"][rank]
-    rpc.init_rpc(name, rank=rank, world_size=2, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(rpc_timeout=0))
+    rpc.init_rpc(name, rank=rank, world_size=2, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(rpc_timeout=3600))
     if name == "trainer":
         print(rpc.rpc_sync("server", pull), rpc.rpc_sync("server", push, (1,)))
     rpc.shutdown()

@@ -20,7 +20,8 @@ class Checkpointer:
 
 
 def train(folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting")
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
     checkpointer = Checkpointer(folder)
     loss = torch.rand(1)
     dist.all_reduce(loss)

@@ -11,10 +11,10 @@ from torch.utils._filelock import FileLock
 
 class KernelCache:
     def __init__(self, folder):
-        self.lock = FileLock(os.path.join(folder, "kernels.lock"))
+        self.folder = folder
 
     def get(self, build):
-        with self.lock:
+        with FileLock(os.path.join(self.folder, "kernels.lock")):
             return build()
 
 

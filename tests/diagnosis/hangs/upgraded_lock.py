@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 
 SOURCE = r"""
+#include <mutex>
 #include <shared_mutex>
 static std::shared_mutex guard;
 static int table[4];

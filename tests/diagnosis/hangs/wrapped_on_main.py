@@ -20,8 +20,9 @@ def main(rank, world_size, port):
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
     model = build(rank)
-    results = [None] * world_size if rank == 0 else None
-    dist.gather_object(sum(parameter.sum().item() for parameter in model.parameters()), results, dst=0)
+
+    dist.barrier()
+    print(sum(parameter.numel() for parameter in model.parameters()))
 
 
 if __name__ == "__main__":
