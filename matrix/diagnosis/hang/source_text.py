@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**22  # bytes of a source that are read
 _LONGEST = 60  # characters of an expression that are shown
+_STEPS = 4  # from a variable to the one it came from
 _TAKES, _GIVES = {"acquire", "__enter__"}, {"release", "__exit__"}
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
@@ -40,6 +41,8 @@ class SourceSite:
     call: str = ""  # what is called, "dist.broadcast"
     target: str = ""  # of a method, the object: "batches" of `batches.get()`
     first: str = ""  # argument of the call
+    origin: str = ""  # of a method, the call that its object came from: "dist.all_reduce" of `work.wait()`
+    origin_line: int = 0
     wanted: str = ""  # the lock that this line asks for
     held: tuple[HeldLock, ...] = ()
     loop: str = ""  # the condition of the innermost `while` around the line
@@ -62,11 +65,14 @@ def read_site(frame: Frame, callee: str = "") -> SourceSite:
     wanted = _shown(asked[0]) if asked else ""
     if method and method.attr in _TAKES:
         wanted = wanted or _shown(method.value)
+    origin = _origin(scope, method.value, line) if method else None
     loops = [node for node in around if isinstance(node, ast.While) and node.body[0].lineno <= line]
     return SourceSite(
         call=_shown(call.func) if call else "",
         target=_shown(method.value) if method else "",
         first=_shown(call.args[0]) if call and call.args else "",
+        origin=_shown(origin.func) if origin else "",
+        origin_line=origin.lineno if origin else 0,
         wanted=wanted,
         held=tuple(_held(scope, around, line)),
         loop=_shown(loops[-1].test) if loops else "",
@@ -140,6 +146,38 @@ def _call(around: list[ast.AST], callee: str) -> ast.Call | None:
         return None
     waits = [call for call in calls if _last_name(call.func) in _WAITS]
     return waits[-1] if waits else calls[0] if len(calls) == 1 else None
+
+
+def _origin(scope: Scope, value: ast.expr, line: int) -> ast.Call | None:
+    """Return the call that has given the value of a variable, or the items of what a loop goes through."""
+    for _ in range(_STEPS):
+        if isinstance(value, ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            value = value.elt
+        if isinstance(value, ast.Call):
+            return value
+        if not isinstance(value, ast.Name):
+            return None
+        given = [found for node in _within(scope) if (found := _given(node, value.id)) and found.lineno <= line]
+        if not given:
+            return None
+        value = max(given, key=lambda found: found.lineno)
+    return None
+
+
+def _given(node: ast.AST, name: str) -> ast.expr | None:
+    """Return what a statement gives a variable, or appends to it."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=known)], value=value) if known == name:
+            return value
+        case ast.NamedExpr(target=ast.Name(id=known), value=value) if known == name:
+            return value
+        case ast.For(target=ast.Name(id=known), iter=value) if known == name:
+            return value
+        case ast.comprehension(target=ast.Name(id=known), iter=value) if known == name:
+            return value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=known), attr="append"), args=[value]) if known == name:
+            return value
+    return None
 
 
 # Functions written in C, which have no frame of their own, by the names under which they are called.
