@@ -84,7 +84,7 @@ def record(names: Sequence[str], interpreter: str) -> None:
             if stacks := row["attempt"].get("stacks"):
                 _keep(Path(row["scenario"]).stem, row["attempt"], next(Path(home).glob(f"**/{stacks}")), folders)
             else:
-                print(f"{row['scenario']} has not hung: {row['outcome']}", file=sys.stderr)
+                print(f"{row['scenario']} has not hung: {row['attempt']['outcome']}", file=sys.stderr)
 
 
 def _keep(name: str, attempt: dict[str, Any], folder: Path, folders: dict[str, str]) -> None:

@@ -198,7 +198,7 @@ class Account:
             more = f" and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
             verb = "waits" if len(others) == 1 else "wait"
             return f"nobody else runs that could {ender}: {who}{more} {verb} there, too"
-        alike = dict[str, list[ThreadState]]()
+        alike: dict[str, list[ThreadState]] = {}
         for other in others:
             alike.setdefault(self.predicate(other), []).append(other)
         others = [group[0] for group in alike.values()]

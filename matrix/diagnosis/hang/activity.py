@@ -78,8 +78,9 @@ class ThreadState:
     @property
     def place(self) -> str:
         """The user's own line, "train.py:88", "pool.cpp:7" below no Python; "" where none of the user's code runs."""
-        if self.user.place is None and self.user.native_place:
-            return source_line(self.user.native_place)
+        native = self.user.native_place
+        if self.user.place is None and native:
+            return source_line(native) if native.line else ""
         return self.user.place.where if self.user.place else ""
 
     def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:

@@ -109,7 +109,8 @@ def fork_after_threads(processes: Sequence[Process], states: Sequence[ThreadStat
         if is_waiting and (parent := _waiting_parent(state.process, processes, states)):
             evidence = "it has no other thread" if len(state.process.threads) == 1 else "fork copies one thread only"
             edges = (state.edge(evidence=evidence), parent.edge(state.pid, evidence="waits for this child"))
-            words = f"thread {state.tid} of the forked child waits in OpenMP for threads that fork did not copy; "
+            at = f" ({state.place})" if state.place else ""
+            words = f"thread {state.tid} of the forked child waits in OpenMP{at} for threads that fork did not copy; "
             words += edges[1].words()
             return HangCause(kind=HangKind.FORK_AFTER_THREADS, stuck=state, cycle=edges, words=words)
     return None

@@ -52,6 +52,8 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) ->
     if waiters := _waiters_for_locks(last, graph):
         told = [*(state for state in told if state not in waiters), *waiters]
         words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
+        if len(waiters) == 1 and not any(other.user.is_known for other in graph.states if _is_beside(other, last)):
+            words = "no other thread could release it: this thread has taken it before, or one that is no longer there"
         words = "; ".join([*account.held_meanwhile(waiters), words])
         cause = _cause(HangKind.LOCK_CYCLE, told, chain, account, words)
         return replace(cause, stuck=last, is_closed=True)
@@ -66,6 +68,10 @@ def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]
     return sorted(
         (state for state in own if state.awaits is Waiting.LOCK and not state.is_idle), key=lambda state: state.tid
     )
+
+
+def _is_beside(other: ThreadState, state: ThreadState) -> bool:
+    return other.process is state.process and other is not state
 
 
 def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: Account, reason: str) -> HangCause:
