@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PROGRAMS, RECORDINGS = HERE / "hangs", HERE / "recordings"
-LIMIT = "60"  # seconds: for a busy machine; what can be seen to be stuck is stopped earlier
+LIMIT = "30"  # seconds; what can be seen to be stuck is stopped earlier
 STDERR = 4000  # characters of its end that are kept
 
 

@@ -35,6 +35,7 @@ class LibraryCall:
     values: tuple[str, ...] = ()  # local variables, the first known of which names what is waited for
     is_exit: bool = False  # the interpreter calls it when the script has come to its end
     reason: str = ""  # why the wait may have no end, where nobody is seen who could end it
+    is_frame_of_others: bool = False  # whatever runs inside it that waits says more
     is_innermost: bool = False  # the function waits itself: there is no frame of Python inside it
 
 
@@ -216,11 +217,11 @@ TORCH_CALLS = (
     LibraryCall(
         Waiting.RENDEZVOUS, "torch/distributed/elastic/rendezvous/.*|torch/distributed/elastic/utils/store.py",
         "next_rendezvous|.*barrier|synchronize|get_all|.*rendezvous.*", "the rendezvous of torchrun",
-        "the other nodes to come",
+        "the other nodes to come", reason="fewer nodes have come than the job was started for (--nnodes)",
     ),
     LibraryCall(
         Waiting.CHILD, "torch/distributed/run.py|torch/distributed/launcher/api.py|torch/distributed/elastic/agent/.*",
-        "main|run|launch_agent|_invoke_run|_monitor_workers|_exit_barrier", "torchrun",
+        "main|run|launch_agent|_invoke_run|_monitor_workers|_exit_barrier", "torchrun", is_frame_of_others=True,
     ),
     LibraryCall(
         Waiting.COLLECTIVE, _C10D, r"(?:send|isend)(?:_object_list)?", "torch.distributed.{function}",

@@ -171,7 +171,7 @@ def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> Threa
 
 def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
     """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
-    if not any(state.awaits in JOINT for state in graph.states):
+    if not graph.members:
         return None
     members = {pid: _representative(graph, pid) for pid in sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))}
     states = [state for state in members.values() if state is not None]

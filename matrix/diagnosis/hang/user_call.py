@@ -96,6 +96,7 @@ def user_call(frames: Sequence[Frame]) -> UserCall:
         if (call := library_call(frame, is_innermost=frame is inner[0]))
     ]
     waits = [pair for pair in known if not pair[1].is_exit] or known
+    waits = [pair for pair in waits if not pair[1].is_frame_of_others] or waits
     frame, call = waits[0] if waits else (None, None)
     inside = own[:position] if position is not None else own
     native = native_call(tuple(frame.function for frame in inside if not frame.is_python))
