@@ -56,6 +56,12 @@ def _row(process: Process) -> dict[str, Any]:
         named = [frame for frame in thread.get("frames", ()) if frame["function"] != "???"]
         thread["frames"] = [{name: value for name, value in frame.items() if name != "raw"} for frame in named]
         for frame in thread["frames"]:
+            if (
+                frame["language"] == "native"
+                and frame.get("file", "").startswith("/")
+                and str(PROGRAMS) not in frame["file"]
+            ):
+                del frame["file"]  # where a library was built
             if frame["language"] == "python":  # libraries differ between machines: their classes are kept
                 shown = Frame.model_validate(frame | {"raw": frame["function"]})
                 owner = owner_class(shown)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.hang import job
 from matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
 from matrix.diagnosis.hang.job import JOINT
+from matrix.diagnosis.hang.reasons import held_by_coroutine, reason_of
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
     from matrix.diagnosis.hang.account import Account
     from matrix.diagnosis.hang.activity import ThreadState
-    from matrix.diagnosis.hang.wait_graph import Chain, Link, WaitGraph
+    from matrix.diagnosis.hang.partners import Link
+    from matrix.diagnosis.hang.wait_graph import Chain, WaitGraph
     from matrix.diagnosis.stacks import Process
     from matrix.model import WaitEdge
 
@@ -27,6 +29,7 @@ _NEED_FRAMES = {
     Waiting.FUTEX,
     None,
 }  # the kernel's word alone is too little for these
+_LOCKS = {Waiting.LOCK, Waiting.SEMAPHORE}
 _TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
 _MOST = 4  # clauses of a chain in the sentence
@@ -44,16 +47,19 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) ->
         return None
     if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
         return None
-    if chain.cycle or last.waiting is not Waiting.LOCK:
-        return _cause(_kind(told, chain), told, chain, account, "" if chain.cycle else account.reason(last))
+    if chain.cycle or last.awaits is not Waiting.LOCK:
+        return _cause(_kind(told, chain), told, chain, account, "" if chain.cycle else reason_of(account, last, told))
     if graph.is_forked_alone(last):
-        return _cause(HangKind.FORKED_LOCK, told, chain, account, account.reason(last))
+        return _cause(HangKind.FORKED_LOCK, told, chain, account, reason_of(account, last, told))
+    if held := held_by_coroutine(account, last):
+        return _cause(HangKind.LOCK_CYCLE, told, chain, account, held)
     if waiters := _waiters_for_locks(last, graph):
         told = [*(state for state in told if state not in waiters), *waiters]
         words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
+        words = "; ".join([words, *account.departed])
         cause = _cause(HangKind.LOCK_CYCLE, told, chain, account, words)
         return replace(cause, stuck=last, is_closed=True)
-    return _cause(_kind(told, chain), told, chain, account, account.reason(last))
+    return _cause(_kind(told, chain), told, chain, account, reason_of(account, last, told))
 
 
 def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:
@@ -62,7 +68,7 @@ def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]
     if any(state.waiting not in WITH_GIL | {Waiting.GIL} and not state.is_idle for state in own):
         return []
     return sorted(
-        (state for state in own if state.waiting is Waiting.LOCK and not state.is_idle), key=lambda state: state.tid
+        (state for state in own if state.awaits is Waiting.LOCK and not state.is_idle), key=lambda state: state.tid
     )
 
 
@@ -116,6 +122,7 @@ def _told(chain: Chain) -> list[ThreadState]:
         len(told) > 1
         and told[0] not in chain.cycle
         and told[0].awaits in _PARENTS
+        and not told[0].user.is_exit
         and any(state.user.place and state.pid != told[0].pid for state in told[1:])
     ):
         told.pop(0)
@@ -131,7 +138,7 @@ def _is_telling(state: ThreadState) -> bool:
 def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
     if chain.cycle:
         kinds = {state.awaits for state in chain.cycle}
-        if kinds <= {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.THREAD} and Waiting.LOCK in kinds:
+        if kinds <= {*_LOCKS, Waiting.THREAD} and kinds & _LOCKS:
             return HangKind.LOCK_CYCLE
         if Waiting.GIL in kinds:
             return HangKind.GIL_CYCLE

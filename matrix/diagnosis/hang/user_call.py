@@ -67,6 +67,15 @@ class UserCall:
         site = read_site(self.place, inner[-1].method if inner else "")
         return site if site.call or not inner else read_site(self.place)
 
+    @property
+    def is_direct(self) -> bool:
+        """False where the call that waits lies inside of what the user has called, and works on things of its own."""
+        if self.place is None or self.frame is None or self.site.wanted:
+            return True
+        inner = [frame for frame in self.frames[: self.frames.index(self.place)] if frame.is_python]
+        called = self.site.call.rpartition(".")[2]
+        return inner[-1] is self.frame or called in {self.frame.method, self.call.name if self.call else ""}
+
     def value(self, *names: str) -> str:
         """Return the text of the first local variable with one of these names, in the call's frames outwards."""
         for frame in self.frames:
