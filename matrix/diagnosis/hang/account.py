@@ -6,8 +6,8 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.hang.departures import ended_children, ended_with_exception
 from matrix.diagnosis.hang.activity import descriptor_of
+from matrix.diagnosis.hang.departures import ended_children, ended_with_exception
 from matrix.diagnosis.hang.partners import is_answering
 from matrix.diagnosis.hang.waits import asking_frame
 from matrix.model import Waiting

@@ -70,7 +70,7 @@ def read_site(frame: Frame, callee: str = "") -> SourceSite:
     parts = [part.iter for node in around if isinstance(node, _COMPREHENSIONS) for part in node.generators]
     iterated += [part for part in parts if _spans(part, line)]
     is_call = method is not None and (bool(callee) or method.attr in _WAITS or not iterated)
-    target = method.value if method and is_call else iterated[-1] if iterated else None
+    target = method.value if method and is_call else _iterated(iterated[-1]) if iterated else None
     loops = [node for node in around if isinstance(node, ast.While) and node.body[0].lineno <= line]
     return SourceSite(
         call=_shown(call.func) if call else "",
@@ -180,6 +180,13 @@ _WAITS = {
 
 def _last_name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _iterated(node: ast.expr) -> ast.expr:
+    """Return what a loop takes its items from: `conn` of `iter(conn.recv, "stop")`."""
+    if isinstance(node, ast.Call) and _last_name(node.func) in {"iter", "enumerate", "zip"} and node.args:
+        return _iterated(node.args[0])
+    return node.value if isinstance(node, ast.Attribute) and node.attr in _WAITS else node
 
 
 def _origin(scope: Scope, target: ast.expr | None, line: int) -> str:
