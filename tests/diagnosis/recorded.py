@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from matrix.diagnosis.hang.source_text import owner_class
+from matrix.diagnosis.hang.waits import is_openmp
 from matrix.diagnosis.stacks import Frame, Process
 from matrix.model import AttemptEvidence
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PROGRAMS, RECORDINGS = HERE / "hangs", HERE / "recordings"
-LIMIT = "20"  # seconds; what can be seen to be stuck is stopped earlier
+LIMIT = "60"  # seconds: for a busy machine; what can be seen to be stuck is stopped earlier
 STDERR = 4000  # characters of its end that are kept
 
 
@@ -53,7 +54,11 @@ def _process(row: dict[str, Any]) -> Process:
 def _row(process: Process) -> dict[str, Any]:
     row: dict[str, Any] = process.model_dump(mode="json", exclude_defaults=True)
     for thread in row.get("threads", ()):
-        named = [frame for frame in thread.get("frames", ()) if frame["function"] != "???"]
+        named = [
+            frame
+            for frame in thread.get("frames", ())
+            if frame["function"] != "???" or is_openmp(Frame.model_validate(frame))
+        ]
         thread["frames"] = [{name: value for name, value in frame.items() if name != "raw"} for frame in named]
         for frame in thread["frames"]:
             if (

@@ -8,16 +8,22 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.activity import descriptor_of
 from matrix.diagnosis.hang.departures import ended_children, ended_with_exception
+from matrix.diagnosis.hang.native_words import came_from, shortened, where_words
 from matrix.diagnosis.hang.partners import is_answering
+from matrix.diagnosis.hang.source_text import read_site
+from matrix.diagnosis.hang.user_call import is_own
 from matrix.diagnosis.hang.waits import asking_frame
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matrix.diagnosis.hang.activity import ThreadState
     from matrix.diagnosis.hang.partners import Link
     from matrix.diagnosis.hang.wait_graph import WaitGraph
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
+_VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
 # What a wait is for where no row of the library says more; {object} is what the user calls it.
 _OBJECTS = {
     Waiting.LOCK: "the lock {object}",  # a mutex of native code has no name
@@ -71,8 +77,8 @@ class Account:
             ),
             "",
         )
-        if worker:
-            return f"DataLoader worker {worker} (process {state.pid})"
+        if worker or any(frame.is_python and frame.method == "_worker_loop" for frame in state.user.frames):
+            return f"DataLoader worker {worker} (process {state.pid})".replace("  ", " ")
         program = state.process.command.split()[:1]
         is_python = not program or any(frame.is_python for frame in state.thread.frames)
         return f"child {state.pid}" if is_python else f"child {state.pid} ({PurePath(program[0]).name})"
@@ -83,7 +89,7 @@ class Account:
 
     def predicate(self, state: ThreadState, link: Link | None = None) -> str:
         """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`"."""
-        where = f" ({state.place})" if state.place else ""
+        where = where_words(state)
         if state.waiting is Waiting.STOPPED:
             return f"is stopped by a signal{where}, and goes on after SIGCONT"
         if state.awaits is Waiting.SLEEP and not state.user.call:
@@ -111,6 +117,8 @@ class Account:
             return f"`{user.value('methodname') or 'a method'}`, on behalf of its caller,"
         if user.site.wanted:
             return ""
+        if user.native_place:
+            return user.site.call or shortened(user.native_place)
         asking = asking_frame(state.thread, None) if state.awaits is Waiting.LOCK else None
         if asking and not asking.is_python:
             return f"{user.site.call}, in {asking.words}" if user.site.call else asking.words
@@ -133,12 +141,24 @@ class Account:
         if link.since:
             holder = "the same thread" if link.state is state else partner
             return f"{words}, which {holder} has held since line {link.since.rpartition(':')[2]}"
+        if link.state is state and state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}:
+            return f"{words}, which the same thread holds already{came_from(state)}"
         if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.FILE_LOCK, Waiting.GIL}:
             return f"{words}, which {partner} holds"
         if state.awaits in {Waiting.PIPE, Waiting.SOCKET, Waiting.IO}:
             has_end = f", whose other end {partner} holds" if "pipe" in words else f"; {partner} has the other end"
             return words + has_end
         return words
+
+    def held_meanwhile(self, states: Sequence[ThreadState]) -> list[str]:
+        """Return which locks threads hold while they wait, as their source shows it."""
+        return [
+            f"{self.label(state)} has held `{held.expression}` since {frame.file_name}:{held.line}"
+            for state in states
+            for frame in filter(is_own, state.user.frames)
+            for held in read_site(frame).held
+            if _VARIABLE.match(held.expression)
+        ]
 
 
 def _named(name: str, state: ThreadState) -> str:
@@ -176,6 +196,8 @@ def _thing(state: ThreadState) -> str:
         return user.value(*user.call.values)
     if state.awaits is Waiting.FILE_LOCK:
         return f"`{user.site.first}`" if user.site.first else ""
+    if state.awaits is Waiting.RENDEZVOUS:
+        return f"`{user.site.first}`" if user.site.first else ""
     if state.awaits is Waiting.LOCK and not user.call and not user.site.wanted:
         return ""
     if not user.is_direct:
@@ -191,7 +213,7 @@ def _pipe(state: ThreadState) -> str:
     if target in _SYSTEM:
         target = state.user.site.first
     if row is None and user_opens(state):
-        return f"the other end of the named pipe `{state.user.site.first}` to be opened"
+        return f"another process to open the other end of the named pipe `{state.user.site.first}`"
     name = standard or (f"`{target}`" if target else "a pipe")
     if state.user.call and row and not row.is_written:
         name = "the program's output"

@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.diagnosis.hang.native_place import source_line
 from matrix.diagnosis.hang.user_call import user_call
 from matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
 from matrix.model import WaitEdge, Waiting
@@ -81,7 +82,9 @@ class ThreadState:
 
     @property
     def place(self) -> str:
-        """The user's own line, "train.py:88"; "" where none of the user's code runs."""
+        """The user's own line, "train.py:88", "pool.cpp:7" below no Python; "" where none of the user's code runs."""
+        if self.user.place is None and self.user.native_place:
+            return source_line(self.user.native_place)
         return self.user.place.where if self.user.place else ""
 
     def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:

@@ -77,6 +77,10 @@ def _awaits(tree: ast.Module, name: str, depth: int) -> Iterator[Awaited]:
         elif isinstance(node, ast.AsyncWith):
             values = [item.context_expr for item in node.items]
         for value in values:
+            if isinstance(value, ast.Call) and _name(value) == "sleep":
+                continue  # a loop that waits for a time to come is not idle
+            if isinstance(value, ast.Call) and _name(value) == "sleep":
+                continue  # a loop that waits for a time to come is not idle
             called = [
                 found for call in ast.walk(value) if isinstance(call, ast.Call) and (found := _name(call)) in functions
             ]

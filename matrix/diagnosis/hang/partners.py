@@ -81,6 +81,13 @@ def _wanted_locks(state: ThreadState) -> Iterator[tuple[object, ...]]:
 
 def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
     """Find the thread that is in the middle of a method of the object whose lock is waited for."""
+    call, within = state.user.call, state.user.frame
+    if call and within and call.is_innermost:
+        for other in graph.states:
+            inside = [frame for frame in other.user.frames if frame.is_python][1:]
+            if other.process is state.process and any(_is_same(frame, within) for frame in inside):
+                yield Link(other, "it is inside the same function")
+        return
     known = {_address(frame, "self") for frame in state.user.frames if not is_own(frame)} - {0}
     for other in graph.states:
         if other.process is state.process and other is not state:
@@ -134,7 +141,11 @@ def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
             yield Link(other, "it waits at the socket's other end")
     holders = [pid for pid in row.holders if pid != state.pid] if row else []
     for pid in holders:
-        yield from (Link(other, "holds the other end") for other in graph.mains(pid)[:1])
+        threads = graph.mains(pid)
+        # Of a process with several threads, that matters which serves sockets.
+        serving = [other for other in threads if other.awaits is Waiting.SOCKET and not other.is_idle]
+        telling = serving if serving and state.awaits is Waiting.SOCKET else threads
+        yield from (Link(other, "holds the other end") for other in telling[:1])
 
 
 def _file_lockers(graph: WaitGraph, state: ThreadState, row: Descriptor | None) -> Iterator[Link]:
@@ -203,6 +214,10 @@ def server_of(state: ThreadState, method: str) -> int:
     """Return the address of the server of `socketserver` one of whose methods a thread is in; 0 if it is in none."""
     frames = (frame for frame in state.user.frames if frame.file_name == "socketserver.py" and frame.method == method)
     return next((_address(frame, "self") for frame in frames), 0)
+
+
+def _is_same(frame: Frame, other: Frame) -> bool:
+    return (frame.file, frame.function) == (other.file, other.function)
 
 
 def _address(frame: Frame, name: str) -> int:

@@ -35,6 +35,7 @@ _LOST_TASK = (
     "no worker of the pool is at a task: the one that took it has probably been killed or has left, and a result that "
     "is lost so never comes"
 )
+_FOR_ENDS = {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
 
@@ -52,12 +53,15 @@ def reason_of(account: Account, state: ThreadState, told: Sequence[ThreadState] 
         return _of_idle_loop(account, state)
     if state.awaits is Waiting.LOCK and account.graph.is_forked_alone(state):
         return _FORKED
-    if known := _of_open_file(state) or _of_pool(account, state) or held_by_coroutine(account, state):
+    known = _of_open_file(state) or _of_pool(account, state) or held_by_coroutine(account, state)
+    own = [other for other in account.graph.states if other.process is state.process and other is not state]
+    is_alone = state.awaits is Waiting.FUTURE or not any(other.user.place and not other.is_idle for other in own)
+    if known and is_alone:
         return "; ".join([known, *account.departed])
     ender = (row.ender if row else "") or _ENDERS.get(state.awaits or Waiting.FUTEX, "end the wait")
     nobody = _nobody(account, state, ender, told)
     alone = _OWN_LOOP if is_in_event_loop(state) else _NO_LOOP if _lacks_loop(account, state) else ""
-    return "; ".join(filter(None, [alone, nobody, *(account.departed or _ended_well(account))]))
+    return "; ".join(filter(None, [known or alone, nobody, *(account.departed or _ended_well(account))]))
 
 
 def held_by_coroutine(account: Account, state: ThreadState) -> str:
@@ -125,23 +129,28 @@ def _nobody(account: Account, state: ThreadState, ender: str, told: Sequence[Thr
     others = [
         other
         for other in account.graph.states
-        if other is not state and not other.is_idle and (other.user.place or other.activity)
+        if other is not state and not other.is_idle and (other.user.is_known or other.activity)
     ]
     waiters = [other for other in others if _waits_on(account, other, state, told)]
     others = [other for other in others if other not in waiters]
+    if not others and waiters:
+        who = " and ".join(map(account.label, waiters[:_OTHERS_NAMED]))
+        verb = "waits" if len(waiters) == 1 else "wait"
+        nobody = f"nobody is left that could {ender}: {who} only {verb} for this"
+        return _maybe_held(account, state, waiters) or nobody
     if not others:
-        if waiters:
-            who = " and ".join(map(account.label, waiters[:2])) if len(waiters) < 3 else "all others"
-            return f"nobody is left that could {ender}: {who} only wait{'' if len(waiters) > 1 else 's'} for this"
         return f"nobody is left that could {ender}: no other thread or process runs any of your code"
     own = account.predicate(state)
-    named = [
-        f"{account.label(other)} waits there, too"
-        if (words := _predicate(account, other, state)) == own
-        else f"{account.label(other)} {words}"
-        for other in others[:_OTHERS_NAMED]
-    ]
-    more = f"; and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
+    alike: dict[str, list[ThreadState]] = {}
+    for other in others:
+        alike.setdefault(_predicate(account, other, state), []).append(other)
+    named = []
+    for words, group in list(alike.items())[:_OTHERS_NAMED]:
+        who = " and ".join(map(account.label, group[:_OTHERS_NAMED] if words == own else group[:1]))
+        more = f" and {len(group) - _OTHERS_NAMED} more" if words == own and len(group) > _OTHERS_NAMED else ""
+        verb = "waits" if len(group) == 1 else "wait"
+        named.append(f"{who}{more} {verb} there, too" if words == own else f"{who} {words}")
+    more = f"; and {len(alike) - _OTHERS_NAMED} more" if len(alike) > _OTHERS_NAMED else ""
     if all(other.awaits not in SCHEDULED for other in others):
         return f"nobody else runs that could {ender}: {'; '.join(named)}{more}"
     return f"who could {ender} is not known: {'; '.join(named)}{more}"
@@ -155,6 +164,12 @@ def _predicate(account: Account, other: ThreadState, state: ThreadState) -> str:
 
 def _waits_on(account: Account, other: ThreadState, state: ThreadState, told: Sequence[ThreadState]) -> bool:
     """Return whether a thread only waits for another, and nothing more is to be told of it."""
-    if other in told or other.awaits in {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}:
-        return state in account.graph.chain(other).states
-    return False
+    is_short = other in told or other.awaits in _FOR_ENDS
+    return is_short and state in account.graph.chain(other).states
+
+
+def _maybe_held(account: Account, state: ThreadState, waiters: Sequence[ThreadState]) -> str:
+    """Return which lock a thread that waits for `state` holds meanwhile, if that may be the lock that it wants."""
+    is_lock = state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}
+    words = account.held_meanwhile(waiters) if is_lock else []
+    return f"{words[0]}, and waits for this one: if that is the same lock, neither can go on" if words else ""

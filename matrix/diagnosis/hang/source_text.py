@@ -130,7 +130,9 @@ def _parsed(path: str) -> ast.Module | None:
 
 
 def _scope(tree: ast.Module, line: int, name: str) -> Scope:
-    """Return the innermost function around a line, or the module; a lambda only where one runs."""
+    """Return the function of a name around a line, else the innermost one, or the module."""
+    if name == "<module>":
+        return tree
     functions = [
         node
         for node in ast.walk(tree)
@@ -140,7 +142,10 @@ def _scope(tree: ast.Module, line: int, name: str) -> Scope:
     ]
     # A decorator is no part of its function, but the line of its `def` is of the scope around it.
     inside = [node for node in functions if isinstance(node, ast.Lambda) or node.body[0].lineno <= line]
-    return max(inside, key=lambda node: node.lineno, default=tree)
+    named = [node for node in inside if getattr(node, "name", "<lambda>") == name]
+    # A comprehension has a frame of its own in some versions of Python, and is no scope here.
+    others = [node for node in inside if not isinstance(node, ast.Lambda)]
+    return max(named or others, key=lambda node: node.lineno, default=tree)
 
 
 def _within(scope: Scope) -> Iterator[ast.AST]:

@@ -9,6 +9,7 @@ from matrix.diagnosis.hang import job
 from matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
 from matrix.diagnosis.hang.job import JOINT
 from matrix.diagnosis.hang.reasons import held_by_coroutine, reason_of
+from matrix.diagnosis.hang.user_call import is_own
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) ->
     if waiters := _waiters_for_locks(last, graph):
         told = [*(state for state in told if state not in waiters), *waiters]
         words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
-        words = "; ".join([words, *account.departed])
+        words = "; ".join([*account.held_meanwhile(waiters), words, *account.departed])
         cause = _cause(HangKind.LOCK_CYCLE, told, chain, account, words)
         return replace(cause, stuck=last, is_closed=True)
     return _cause(_kind(told, chain), told, chain, account, reason_of(account, last, told))
@@ -123,16 +124,16 @@ def _told(chain: Chain) -> list[ThreadState]:
         and told[0] not in chain.cycle
         and told[0].awaits in _PARENTS
         and not told[0].user.is_exit
-        and any(state.user.place and state.pid != told[0].pid for state in told[1:])
+        and any(state.user.is_known and state.pid != told[0].pid for state in told[1:])
     ):
         told.pop(0)
     return [
-        state for state in told if state in chain.cycle or state.user.place or state is told[-1] or state is told[0]
+        state for state in told if state in chain.cycle or state.user.is_known or state is told[-1] or state is told[0]
     ]
 
 
 def _is_telling(state: ThreadState) -> bool:
-    return state.user.place is not None or state.activity is not None or state.awaits is not None
+    return state.user.is_known or state.activity is not None or state.awaits is not None
 
 
 def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
@@ -172,12 +173,10 @@ def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Accoun
     """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
     if not any(state.awaits in JOINT for state in graph.states):
         return None
-    ranks = graph.ranks or {state.pid: -1 for state in graph.states if state.awaits in JOINT}
-    members = {pid: _representative(graph, pid) for pid in sorted(ranks, key=lambda pid: ranks[pid])}
+    ordered = sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))
+    members = {pid: _representative(graph, pid) for pid in ordered}
     states = [state for state in members.values() if state is not None]
-    groups: dict[str, list[ThreadState]] = {}
-    for state in states:
-        groups.setdefault(account.predicate(state), []).append(state)
+    groups = _by_place(states, account)
     clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
     clauses += _beyond(elsewhere, graph, account)
@@ -200,9 +199,34 @@ def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:
 
 def _group_clause(predicate: str, group: Sequence[ThreadState], graph: WaitGraph, account: Account) -> str:
     if len(group) == 1:
-        return f"{account.label(group[0])} {predicate}"
+        found = graph.links(group[0]) if group[0].awaits not in JOINT else []
+        return account.clause(group[0], found[0]) if found else f"{account.label(group[0])} {predicate}"
     verb, _, rest = predicate.partition(" ")
-    return f"ranks {spans(graph.ranks[state.pid] for state in group)} {_PLURALS.get(verb, verb)} {rest}"
+    return f"{_named_together(group, graph)} {_PLURALS.get(verb, verb)} {rest}"
+
+
+def _by_place(states: Sequence[ThreadState], account: Account) -> dict[str, list[ThreadState]]:
+    """Group the threads of ranks by what they do; those that came there on other ways by their callers, too."""
+    groups: dict[str, list[ThreadState]] = {}
+    for state in states:
+        groups.setdefault(account.predicate(state), []).append(state)
+    found: dict[str, list[ThreadState]] = {}
+    for predicate, group in groups.items():
+        ways = {state.pid: [frame.where for frame in state.user.frames if is_own(frame)] for state in group}
+        depth = min(map(len, ways.values()))
+        other = next((at for at in range(1, depth) if len({way[at] for way in ways.values()}) > 1), None)
+        for state in group:
+            called = f", called from {ways[state.pid][other]}" if other else ""
+            found.setdefault(predicate + called, []).append(state)
+    return found
+
+
+def _named_together(group: Sequence[ThreadState], graph: WaitGraph) -> str:
+    """Return how several threads are called at once: "ranks 0-2", "processes 17 and 18"."""
+    if all(state.pid in graph.ranks for state in group):
+        return _ranks([graph.ranks[state.pid] for state in group])
+    pids = [str(state.pid) for state in group]
+    return f"processes {', '.join(pids[:-1])} and {pids[-1]}" if len(pids) > 1 else f"process {pids[0]}"
 
 
 def spans(numbers: Iterable[int]) -> str:
@@ -248,9 +272,12 @@ def _conclusion(
         return [f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {_has(gone)} not come or {_has(gone)} gone"]
     waiting = [state for state in states if state.awaits in JOINT]
     if elsewhere:
-        odd = [graph.ranks[state.pid] for group in elsewhere for state in group if state.pid in graph.ranks]
+        odd = [state for group in elsewhere for state in group]
         them = "it" if len(odd) == 1 else "them"
-        return [f"{_ranks(odd)} {_is(odd)} not there, and the others wait for {them}"] if waiting and odd else []
+        who = _named_together(odd, graph)
+        return [f"{who} {_is(odd)} not there, and the others wait for {them}"] if waiting and odd else []
+    if all(state.user.native and state.user.native.ender for state in waiting):
+        return ["none of them sets what another waits for, as all of them wait"] if len(waiting) > 1 else []
     calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
     if len(groups) == 1:
         if calls <= {"recv", "irecv", "recv_object_list"}:
@@ -258,6 +285,8 @@ def _conclusion(
         if calls <= {"send", "isend", "send_object_list"}:
             return ["each waits for another rank to receive, and none of them does"]
         return ["all ranks are in the same call"] if len(states) > 1 else []
+    if len({state.place for state in waiting}) == 1:
+        return ["the ranks came to the same line from different places, and may be in different groups or turns"]
     where = "not in the same call" if len(calls) > 1 else "in calls at different places"
     return [f"the ranks are {where}", "each waits for the others"]
 

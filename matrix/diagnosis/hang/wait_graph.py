@@ -47,7 +47,8 @@ class WaitGraph:
         roots = [process.pid for process in processes if process.parent not in self.processes]
         self.root = next(iter(roots), None)  # the process that no other one here has started
         self.states = [state for state in states if not state.process.ended]
-        self.ranks = job.find_ranks(processes, self.states)
+        self.members = job.find_members(processes, self.states)
+        self.ranks = job.find_ranks(self.members, self.states)
         self._finders: dict[Waiting, Callable[[ThreadState], Iterator[Link]]] = {
             Waiting.THREAD: self._joined,
             Waiting.CHILD: self._children,
@@ -104,11 +105,8 @@ class WaitGraph:
     def is_forked_alone(self, state: ThreadState) -> bool:
         """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
         others = [other for other in self.states if other.process is state.process and other is not state]
-        return (
-            state.user.place is not None
-            and self.is_forked(state.process)
-            and not any(other.user.place for other in others)
-        )
+        is_users = state.user.place is not None
+        return is_users and self.is_forked(state.process) and not any(other.user.is_known for other in others)
 
     def _joined(self, state: ThreadState) -> Iterator[Link]:
         others = [other for other in self.states if other.process is state.process and other is not state]
@@ -174,7 +172,7 @@ def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
     is_stopped = state.waiting is Waiting.STOPPED
     return (
         state.is_idle and not is_stopped,
-        state.user.place is None and not is_stopped,
+        not state.user.is_known and not is_stopped,
         not state.is_main,
         state.awaits is None,
         state.pid,
