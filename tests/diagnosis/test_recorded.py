@@ -26,6 +26,13 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "has ended with AttributeError",
         ),
     ),
+    "answer_from_terminal": (
+        HangKind.IO,
+        (
+            "input (answer_from_terminal.py:7)",
+            "only this process itself has the other end open",
+        ),
+    ),
     "async_child_with_full_pipe": (
         HangKind.EVENT_LOOP,
         (
@@ -40,6 +47,22 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "asyncio.run_until_complete (async_event_of_failed_task.py:20)",
             "`serve` awaits `is_warm.wait()` (line 15)",
             "event loop is idle",
+        ),
+    ),
+    "async_gather_of_locks": (
+        HangKind.EVENT_LOOP,
+        (
+            "asyncio.run (async_gather_of_locks.py:26)",
+            "`settle` awaits `asyncio.gather(transfer(first, second, 5), trans…` (line 21)",
+            "`transfer` awaits `source.turn` (line 12)",
+            "event loop is idle",
+        ),
+    ),
+    "async_iterator_of_silent_pipe": (
+        HangKind.EVENT_LOOP,
+        (
+            "asyncio.run (async_iterator_of_silent_pipe.py:14)",
+            "each waits for the other",
         ),
     ),
     "async_queue_of_failed_worker": (
@@ -111,6 +134,13 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "only this process itself has the other end open",
         ),
     ),
+    "connect_to_full_backlog": (
+        HangKind.SOCKET,
+        (
+            "client.connect (connect_to_full_backlog.py:10)",
+            "only this process itself has the other end open",
+        ),
+    ),
     "consumer_left_early": (
         HangKind.QUEUE,
         (
@@ -139,6 +169,16 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "Event.wait (executor_at_exit.py:14)",
             "for the event `self.stop",
             "nobody is left that could set it",
+        ),
+    ),
+    "executor_future_in_coroutine": (
+        HangKind.FUTURE,
+        (
+            "Future.result (executor_future_in_coroutine.py:18)",
+            "for the result of the future `pool.submit",
+            "Future.result (executor_future_in_coroutine.py:12)",
+            "for the result of the future `asyncio.run_coroutine_threadsafe",
+            "each waits for the other",
         ),
     ),
     "exit_hook_waits_for_future": (
@@ -220,6 +260,14 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "has ended (exit code 0)",
         ),
     ),
+    "killed_while_it_holds_queue": (
+        HangKind.QUEUE,
+        (
+            "Queue.get (killed_while_it_holds_queue.py:10)",
+            "for the lock of",
+            "nobody is left that could release it",
+        ),
+    ),
     "line_of_socket_file": (
         HangKind.SOCKET,
         (
@@ -232,7 +280,6 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
         (
             "waits (lines_of_silent_child.py:8)",
             "for data from `calculator.stdout",
-            "for data from stdin",
             "each waits for the other",
         ),
     ),
@@ -241,6 +288,15 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
         (
             "Listener.accept (listener_without_client.py:15)",
             "nobody is left that could connect",
+        ),
+    ),
+    "loader_lock_in_decorator": (
+        HangKind.LOCK_CYCLE,
+        (
+            "waits (loader_lock_in_decorator.py:12)",
+            "for the lock `_state_lock",
+            "since line 12",
+            "it waits for itself",
         ),
     ),
     "lock_held_across_await": (
@@ -390,6 +446,24 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "nobody is left that could release it",
         ),
     ),
+    "producer_pool_in_comprehension": (
+        HangKind.FUTURE,
+        (
+            "concurrent.futures.wait (producer_pool_in_comprehension.py:21)",
+            "Future.result (producer_pool_in_comprehension.py:11)",
+            "for the result of the future `futures",
+            "Future.result (producer_pool_in_comprehension.py:15)",
+            "each waits for the other",
+        ),
+    ),
+    "queue_joined_at_exit": (
+        HangKind.QUEUE,
+        (
+            "at the interpreter's exit",
+            "nobody is left that could call task_done",
+            "has ended with TypeError",
+        ),
+    ),
     "queue_of_failed_consumer": (
         HangKind.QUEUE,
         (
@@ -431,6 +505,13 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "Thread.join (server_shut_down_by_handler.py:18)",
             "shutdown (server_shut_down_by_handler.py:11)",
             "it waits for itself",
+        ),
+    ),
+    "server_without_clients": (
+        HangKind.SOCKET,
+        (
+            "serve_forever (server_without_clients.py:11)",
+            "nobody is left that could connect",
         ),
     ),
     "signal_handler_wants_lock": (
@@ -480,6 +561,7 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
             "each waits for the other",
         ),
     ),
+    "stopped_child_of_subprocess": (HangKind.EVENT, ("subprocess.wait (stopped_child_of_subprocess.py:9)",)),
     "stream_of_own_pipe": (
         HangKind.PIPE,
         (

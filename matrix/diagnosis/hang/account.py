@@ -109,7 +109,9 @@ class Account:
         """Return the call that a thread waits in, as its user knows it."""
         user = state.user
         if user.call and user.frame and (user.call.name or not user.site.call):
-            name = user.call.name.format(function=user.frame.method.strip("_"))
+            is_made = user.frame.method == "__init__"
+            name = user.call.name.removesuffix(".{function}") if is_made else user.call.name
+            name = name.format(function=user.frame.method.strip("_"))
             return name if user.is_direct or not user.site.call else f"{user.site.call}, in {name}"
         if user.native and user.native.name:
             return user.native.name
@@ -136,6 +138,7 @@ class Account:
             words = _pipe(state)
         else:
             words = _filled((row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), state)
+            words += _made_by(state, words)
         if link is None:
             return words
         if link.since:
@@ -204,6 +207,17 @@ def _thing(state: ThreadState) -> str:
         return ""
     text = user.site.alias or user.site.wanted or user.site.target
     return f"`{text}`" if text else ""
+
+
+def _made_by(state: ThreadState, words: str) -> str:
+    """Return from which call of the user's the future or the work comes that a thread waits for."""
+    site, place = state.user.site, state.user.place
+    if state.awaits not in {Waiting.COLLECTIVE, Waiting.FUTURE} or not site.origin or place is None:
+        return ""
+    is_shown = site.origin_line == place.line
+    if state.awaits is Waiting.COLLECTIVE:
+        return site.origin + ("" if is_shown else f" of line {site.origin_line}")
+    return "" if is_shown or not words else f", which {site.origin} gave in line {site.origin_line}"
 
 
 def _pipe(state: ThreadState) -> str:

@@ -70,6 +70,8 @@ class ThreadState:
         self.awaits = self._awaits()  # in the user's terms: a queue, where `waiting` is only the lock inside it
 
     def _awaits(self) -> Waiting | None:
+        if self.waiting is None and self.user.native and self.thread.state == "S":
+            return self.user.native.waiting
         if self.waiting in {None, Waiting.GIL, Waiting.STOPPED, Waiting.OPENMP, Waiting.DEVICE}:
             return self.waiting
         known = self.user.call or self.user.native

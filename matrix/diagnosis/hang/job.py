@@ -23,7 +23,7 @@ JOINT = {Waiting.COLLECTIVE, Waiting.RENDEZVOUS}
 
 
 def find_members(processes: Sequence[Process], states: Sequence[ThreadState]) -> list[int]:
-    """Return the processes of a distributed job: those in which a thread waits for others, and those started like them."""
+    """Return the processes of a distributed job: those with a thread that waits for others, and those like them."""
     waiting = {state.pid for state in states if state.awaits in JOINT}
     parents = {process.pid: process.parent for process in processes}
     siblings = {parents.get(pid) for pid in waiting} - {None}

@@ -18,6 +18,8 @@ from matrix.diagnosis.hang.source_text import owner_class
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matrix.diagnosis.stacks import Frame
 
 
@@ -36,6 +38,7 @@ class LibraryCall:
     is_of_manager: bool = False  # a process of multiprocessing answers on behalf of its objects
     is_exit: bool = False  # the interpreter calls it when the script has come to its end
     reason: str = ""  # why the wait may have no end, where nobody is seen who could end it
+    inside: str = ""  # pattern of a native function inside it; "" for any
     is_innermost: bool = False  # the function waits itself: there is no frame of Python inside it
 
 
@@ -75,6 +78,10 @@ PYTHON_CALLS = (
     LibraryCall(
         Waiting.QUEUE, "queue.py", "join", "Queue.join", "all items of the queue {object} to be marked as done",
         "call task_done",
+    ),
+    LibraryCall(
+        Waiting.QUEUE, "multiprocessing/queues.py", "get", "Queue.get",
+        "the lock of the reading end of the queue {object}", "release it", inside=r".*SemLock_acquire.*",
     ),
     LibraryCall(
         Waiting.QUEUE, "multiprocessing/queues.py", "get", "Queue.get", "an item of the queue {object}, which is empty",
@@ -320,10 +327,13 @@ NATIVE_CALLS = (
     ),
     NativeCall(Waiting.FILE_LOCK, r"fcntl_(?:flock|lockf|fcntl)\w*", "the lock of the file {object}", "release it"),
     NativeCall(Waiting.SOCKET, r"sock_accept\w*", "a client to connect", "connect"),
-    NativeCall(Waiting.SOCKET, r"sock_connect\w*|internal_connect", "the peer {end} to accept the connection", "accept it"),
+    NativeCall(
+        Waiting.SOCKET, r"sock_connect\w*|internal_connect", "the peer {end} to accept the connection", "accept it"
+    ),
     NativeCall(Waiting.SOCKET, r"sock_send\w*", "the peer {end} to read", "read"),
     NativeCall(Waiting.SOCKET, r"sock_\w*recv\w*", "data of the peer {end}", "send it"),
     NativeCall(Waiting.IO, r"builtin_input\w*|PyFile_GetLine|PyOS_Readline\w*", "a line on stdin"),
+    NativeCall(Waiting.EVENT, r"signal_(?:pause|sig\w*wait)\w*", "a signal"),
     NativeCall(Waiting.CHILD, r"os_wait\w*"),
     NativeCall(
         Waiting.FUTURE, r"c10::ivalue::Future::wait\w*|torch::jit::\w+::wait\w*",
@@ -350,8 +360,9 @@ def _candidates(file: str, function: str) -> tuple[LibraryCall, ...]:
     )
 
 
-def library_call(frame: Frame, *, is_innermost: bool = False) -> LibraryCall | None:
+def library_call(frame: Frame, *, is_innermost: bool = False, natives: Sequence[str] = ()) -> LibraryCall | None:
     """Return what a Python frame of a library waits for, which is the innermost one of Python or not."""
     rows = [row for row in _candidates(frame.file or "", frame.method) if is_innermost or not row.is_innermost]
+    rows = [row for row in rows if not row.inside or any(re.fullmatch(row.inside, name) for name in natives)]
     owner = owner_class(frame) if any(row.owner for row in rows) else ""
     return next((row for row in rows if not row.owner or re.fullmatch(row.owner, owner)), None)

@@ -47,6 +47,8 @@ def reason_of(account: Account, state: ThreadState, told: Sequence[ThreadState] 
     if state.awaits in SCHEDULED:
         return ""
     row = state.user.call or state.user.native
+    if state.awaits is Waiting.EVENT and row is state.user.native:
+        return ""  # a signal may come from anywhere
     if state.user.call and state.user.call.reason:
         return state.user.call.reason
     if state.awaits is Waiting.EVENT_LOOP:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**22  # bytes of a source that are read
 _LONGEST = 60  # characters of an expression that are shown
+_STEPS = 4  # from a variable to the one it came from
 _TAKES, _GIVES = {"acquire", "__enter__"}, {"release", "__exit__"}
 _COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
@@ -41,7 +42,8 @@ class SourceSite:
     call: str = ""  # what is called, "dist.broadcast"
     target: str = ""  # of a method, the object: "batches" of `batches.get()`
     first: str = ""  # argument of the call
-    origin: str = ""  # what the target was last set to in the same function
+    origin: str = ""  # of a method, the call that its object came from: "dist.all_reduce" of `work.wait()`
+    origin_line: int = 0
     wanted: str = ""  # the lock that this line asks for
     alias: str = ""  # the name that a `with` gives it: `pool` of `with Pool() as pool`
     held: tuple[HeldLock, ...] = ()
@@ -71,12 +73,14 @@ def read_site(frame: Frame, callee: str = "") -> SourceSite:
     iterated += [part for part in parts if _spans(part, line)]
     is_call = method is not None and (bool(callee) or method.attr in _WAITS or not iterated)
     target = method.value if method and is_call else _iterated(iterated[-1]) if iterated else None
+    origin = _origin(scope, method.value, line) if method else None
     loops = [node for node in around if isinstance(node, ast.While) and node.body[0].lineno <= line]
     return SourceSite(
         call=_shown(call.func) if call else "",
         target=_shown(target) if target else "",
         first=_shown(call.args[0]) if call and call.args else "",
-        origin=_origin(scope, target, line),
+        origin=_shown(origin.func) if origin else "",
+        origin_line=origin.lineno if origin else 0,
         wanted=wanted,
         alias=next((_shown(item.optional_vars) for item in items if isinstance(item.optional_vars, ast.Name)), ""),
         held=tuple(_held(scope, around, line)),
@@ -175,6 +179,38 @@ def _call(around: list[ast.AST], callee: str) -> ast.Call | None:
     return waits[-1] if waits else calls[0] if len(calls) == 1 else None
 
 
+def _origin(scope: Scope, value: ast.expr, line: int) -> ast.Call | None:
+    """Return the call that has given the value of a variable, or the items of what a loop goes through."""
+    for _ in range(_STEPS):
+        if isinstance(value, ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            value = value.elt
+        if isinstance(value, ast.Call):
+            return value
+        if not isinstance(value, ast.Name):
+            return None
+        given = [found for node in _within(scope) if (found := _given(node, value.id)) and found.lineno <= line]
+        if not given:
+            return None
+        value = max(given, key=lambda found: found.lineno)
+    return None
+
+
+def _given(node: ast.AST, name: str) -> ast.expr | None:
+    """Return what a statement gives a variable, or appends to it."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=known)], value=value) if known == name:
+            return value
+        case ast.NamedExpr(target=ast.Name(id=known), value=value) if known == name:
+            return value
+        case ast.For(target=ast.Name(id=known), iter=value) if known == name:
+            return value
+        case ast.comprehension(target=ast.Name(id=known), iter=value) if known == name:
+            return value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=known), attr="append"), args=[value]) if known == name:
+            return value
+    return None
+
+
 # Functions written in C, which have no frame of their own, by the names under which they are called.
 _WAITS = {
     "accept", "acquire", "connect", "fcntl", "flock", "get", "input", "join", "lockf", "open", "poll", "pop", "put",
@@ -192,18 +228,6 @@ def _iterated(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Call) and _last_name(node.func) in {"iter", "enumerate", "zip"} and node.args:
         return _iterated(node.args[0])
     return node.value if isinstance(node, ast.Attribute) and node.attr in _WAITS else node
-
-
-def _origin(scope: Scope, target: ast.expr | None, line: int) -> str:
-    values = [
-        node.value
-        for node in _within(scope)
-        if isinstance(node, ast.Assign)
-        and isinstance(target, ast.Name)
-        and any(isinstance(name, ast.Name) and name.id == target.id for name in node.targets)
-        and node.lineno < line
-    ]
-    return _shown(values[-1]) if values else ""
 
 
 def _asked_items(node: ast.With | ast.AsyncWith, line: int) -> list[ast.withitem]:

@@ -124,6 +124,7 @@ def _told(chain: Chain) -> list[ThreadState]:
         and told[0] not in chain.cycle
         and told[0].awaits in _PARENTS
         and not told[0].user.is_exit
+        and not _has_started_program(told[0])
         and any(state.user.is_known and state.pid != told[0].pid for state in told[1:])
     ):
         told.pop(0)
@@ -132,8 +133,9 @@ def _told(chain: Chain) -> list[ThreadState]:
     ]
 
 
-def _is_telling(state: ThreadState) -> bool:
-    return state.user.is_known or state.activity is not None or state.awaits is not None
+def _has_started_program(state: ThreadState) -> bool:
+    """Return whether a thread waits for another program: its user's line is then in the caller, too."""
+    return state.user.call is not None and state.user.call.file == "subprocess.py"
 
 
 def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:

@@ -99,8 +99,11 @@ def user_call(frames: Sequence[Frame]) -> UserCall:
     own = since_start(frames)
     position = next((position for position, frame in enumerate(own) if is_own(frame)), None)
     inner = [frame for frame in own[:position] if frame.is_python]
+    natives = [frame.function for frame in own[:position] if not frame.is_python]
     known = [
-        (frame, call) for frame in reversed(inner) if (call := library_call(frame, is_innermost=frame is inner[0]))
+        (frame, call)
+        for frame in reversed(inner)
+        if (call := library_call(frame, is_innermost=frame is inner[0], natives=natives))
     ]
     waits = [pair for pair in known if not pair[1].is_exit] or known
     frame, call = waits[0] if waits else (None, None)
