@@ -61,6 +61,8 @@ def _row(process: Process) -> dict[str, Any]:
         ]
         thread["frames"] = [{name: value for name, value in frame.items() if name != "raw"} for frame in named]
         for frame in thread["frames"]:
+            if any(part in frame.get("library", "") for part in ("lib-dynload", "libpython")):
+                frame.pop("file", None)  # where Python was built
             if frame["language"] == "python":  # libraries differ between machines: their classes are kept
                 shown = Frame.model_validate(frame | {"raw": frame["function"]})
                 owner = owner_class(shown)

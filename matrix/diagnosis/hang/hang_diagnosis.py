@@ -108,9 +108,7 @@ def _cause(processes: Sequence[Process], states: Sequence[ThreadState], stderr: 
     )
 
 
-def _compiling(
-    processes: Sequence[Process], states: Sequence[ThreadState], account: Account
-) -> HangCause | None:
+def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], account: Account) -> HangCause | None:
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
     frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
     if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):

@@ -23,15 +23,14 @@ JOINT = {Waiting.COLLECTIVE, Waiting.RENDEZVOUS}
 
 
 def find_members(processes: Sequence[Process], states: Sequence[ThreadState]) -> list[int]:
-    """Return the processes of a distributed job: those in which a thread waits for others, and those started like them."""
+    """Return the processes of a distributed job: those with a thread that waits for others, and those like them."""
     waiting = {state.pid for state in states if state.awaits in JOINT and not _is_agent(state)}
     parents = {process.pid: process.parent for process in processes}
     siblings = {parents.get(pid) for pid in waiting} - {None}
     return sorted(
         process.pid
         for process in processes
-        if process.pid in waiting
-        or (parents.get(process.pid) in siblings and _is_like(process, processes, waiting))
+        if process.pid in waiting or (parents.get(process.pid) in siblings and _is_like(process, processes, waiting))
     )
 
 
