@@ -93,8 +93,8 @@ def _environments() -> list[object]:
     sys.path.insert(0, str(ROOT))
     try:
         from matrix.errors import WhichtorchError
+        from matrix.plan.expansion import expand
         from matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
-        from matrix.plan.planning import expand
     except ImportError as error:
         print(f"no environments listed: {error} (run nox with its script mode on)", file=sys.stderr)
         return []

@@ -69,6 +69,7 @@ class OutcomeRow:
     severity: int = 0  # of red ones: the higher speaks for a cell whose attempts disagree equally often
     style: str = "yellow"  # in a terminal, as rich names it
     colour: str = "#5d646e, #9aa2ad"  # on the page, on a light and on a dark ground
+    verb: str = "fails"  # what a test does that ends so
 
 
 _GOOD, _RED, _OPEN, _NONE = Significance.GOOD, Significance.RED, Significance.NO_VERDICT, Significance.NONE
@@ -83,10 +84,18 @@ class Outcome(StrEnum):
         OutcomeRow("v", "ended well, but without what it declares", _OPEN, "skipped", colour="#705d06, #d6bf5c"),
     )
     FAIL = "fail", OutcomeRow("F", "exception or exit code", _RED, "failure", 1, "red", "#b02219, #ff8d84")
-    HANG = "hang", OutcomeRow("H", "stuck", _RED, "failure", 4, "bold red", "#86178a, #f093f2")
+    HANG = "hang", OutcomeRow("H", "stuck", _RED, "failure", 4, "bold red", "#86178a, #f093f2", "hangs")
     SLOW = "slow", OutcomeRow("s", "still moving when its time was over", _OPEN, "skipped", colour="#1a5aa8, #8fbcf7")
-    CRASH = "crash", OutcomeRow("C", "ended by a signal", _RED, "failure", 3, "bold magenta", "#994200, #ffad6e")
-    OOM = "oom", OutcomeRow("O", "out of memory or processes", _RED, "failure", 2, "red", "#74472a, #dbac88")
+    CRASH = (
+        "crash",
+        OutcomeRow("C", "ended by a signal", _RED, "failure", 3, "bold magenta", "#994200, #ffad6e", "crashes"),
+    )
+    OOM = (
+        "oom",
+        OutcomeRow(
+            "O", "out of memory or processes", _RED, "failure", 2, "red", "#74472a, #dbac88", "runs out of memory"
+        ),
+    )
     SKIP = "skip", OutcomeRow("n", "does not apply here", _OPEN, "skipped")
     UNBUILDABLE = "unbuildable", OutcomeRow("u", "the environment could not be installed", _NONE, "error")
     BROKEN = "broken", OutcomeRow("b", "installed, but cannot run torch", _NONE, "error")
@@ -198,6 +207,11 @@ class Request(Model):
         return options if self.matrix is None else ("--matrix", str(self.matrix), *options)
 
     @property
+    def axes(self) -> dict[str, str]:
+        """What is asked for along each axis, the easiest to change first."""
+        return {"config": self.config.name, "torch": self.torch, "python": self.python, "build": self.build.name}
+
+    @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
         request = self.model_dump(mode="json", exclude={"config", "problem", "show_python", "matrix"})
@@ -288,6 +302,12 @@ class Environment(Model):
     notes: tuple[str, ...] = ()  # what was pinned and why
     options: tuple[str, ...] = ()  # of the command line, that ask for just this environment again
     variables: dict[str, str] = {}  # that its cells run with: the config's, and the user's that are allowed here
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """What it is along each axis, as a request names it."""
+        python = ".".join(self.python.split(".")[:2])
+        return {"config": self.config, "torch": self.torch, "python": python, "build": self.build}
 
     @property
     def is_usable(self) -> bool:

@@ -7,9 +7,8 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from matrix.bisect.axis import AxisName
+from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
-from matrix.explain.explanation import verb
 from reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def answer_lines(search: Bisection) -> Iterator[str]:
 
 
 def _does(search: Bisection) -> str:
-    return verb(search.reference[0] if search.reference else None)
+    return search.reference[0].row.verb if search.reference else "fails"
 
 
 def _failure_words(search: Bisection) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.records.stored_runs import StoredRun
+    from matrix.records.store import StoredRun
 
 Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from matrix.compare.factors import AXES, History, age
 from matrix.diagnosis.conditions import words
-from matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, Observation, verb
+from matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, Observation
 from matrix.model import Outcome
 from reports.shown_text import cut
 
@@ -27,7 +27,7 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     needs; "" where this explanation was allowed to.
     """
     yield explanation.test
-    does = verb(explanation.reference)
+    does = (explanation.reference or Outcome.FAIL).row.verb
     for answer in explanation.answers:
         yield from (f"  {line}" for line in _ANSWERS[answer.kind](answer, explanation, does))
     if explanation.experiment:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from matrix.bisect.bisection import Bisection
     from matrix.model import Model
-    from matrix.records.stored_runs import RunFolder, StoredRun
+    from matrix.records.store import RunFolder, StoredRun
     from reports.cell_text import Called
 
     Content = Iterable[str] | bytes | Model  # lines, a whole file, or what is written as JSON
@@ -42,7 +42,7 @@ class RunFacts:
 
 def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> RunFacts:
     """Return the facts of a run, which may lie outside the state folder `home`, compared with `baseline` if given."""
-    stored = stored_runs.read(head)
+    stored = head.read()
     heads = stored_runs.all_runs(home)
     earlier = [
         other
@@ -57,7 +57,7 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
         baseline = next((other for other in reversed(earlier) if other.run.id in alike), None)
     return RunFacts(
         stored=stored,
-        comparison=compare(stored_runs.read(baseline).result, stored.result) if baseline else None,
+        comparison=compare(baseline.read().result, stored.result) if baseline else None,
         nights=history,
         bisections=tuple(_bisections(stored, [head] if head.run.kind == "bisect" else heads)),
     )

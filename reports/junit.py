@@ -36,7 +36,7 @@ from reports.table import short
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.records.stored_runs import StoredRun
+    from matrix.records.store import StoredRun
 
 SCRIPTS = "script"  # family of what is no scenario of the suite
 

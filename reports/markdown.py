@@ -17,7 +17,7 @@ from reports.table import code, codes_of, heads_of, legend_lines, short
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.records.stored_runs import StoredRun
+    from matrix.records.store import StoredRun
 
 LIMIT = 900_000  # bytes of UTF-8: GitHub drops a job's summary of more than 1024 kB whole, and others may add to it
 ROWS = 200  # of a table: in a longer one passing rows are left out, because nobody finds the others among them

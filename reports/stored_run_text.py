@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from matrix.compare.nights import NightCell
     from matrix.records.merging import Merged
-    from matrix.records.stored_runs import Pruned, StoredRun
+    from matrix.records.store import StoredRun
+    from matrix.records.stored_runs import Pruned
 
 SCHEMA = 1
 COMMAND_SHOWN = 60  # columns; who needs more finds it in run.json

@@ -10,7 +10,6 @@ from tabulate import tabulate
 
 from matrix.diagnosis.sameness import different
 from matrix.model import Cell, Environment, Outcome, Result
-from matrix.plan.judging import judged_cell
 from matrix.run.pipeline import with_answers
 from reports import cell_text
 
@@ -18,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.compare.comparison import RunSide
-    from matrix.environments.cache import EnvironmentCache
-    from matrix.plan.planning import PlannedCell
-    from matrix.records.store import Records
-    from matrix.records.stored_runs import StoredRun
+    from matrix.records.store import StoredRun
+    from matrix.run.pipeline import PlannedMatrix
     from reports.cell_text import Called
 
 AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}  # fields, and what they are called
@@ -183,16 +180,16 @@ def _next_command(result: Result, unexpected: Sequence[Cell], command: Called) -
     return f"{cell_text.rerun(worst, environment, command('matrix'))}  # runs it again"
 
 
-def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records) -> Iterator[str]:
+def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
-    for cell, environment, answers in with_answers(planned, cache, records):
-        judged = judged_cell(cell, environment, answers) if environment and answers else None
+    for cell, environment, answers in with_answers(matrix.planned, matrix.cache, matrix.records):
+        judged = cell.judged(environment, answers) if environment and answers else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)
-    labels = list(dict.fromkeys(cell.request.label for cell in planned))
+    labels = list(dict.fromkeys(cell.request.label for cell in matrix.planned))
     body = [
         [name, *(_code(row.get(label), others, "run" if label in row else "-") for label in labels)]
         for name, row in rows.items()
@@ -200,8 +197,8 @@ def plan_lines(planned: Sequence[PlannedCell], cache: EnvironmentCache, records:
     heads = [label.replace("-", "\n", 1) for label in labels]
     yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
     yield ""
-    for request in {cell.request.label: cell.request for cell in planned}.values():
-        installed = request.problem or ("installed" if cache.is_installed(request) else "to be installed")
+    for request in {cell.request.label: cell.request for cell in matrix.planned}.values():
+        installed = request.problem or ("installed" if matrix.cache.is_installed(request) else "to be installed")
         yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
 
 

@@ -53,7 +53,7 @@ class Progress:
         self._stopped.set()
         if self._console.is_terminal:
             self._live.stop()
-        if self._known and self._total is not None:
+        if self._total is not None and 0 < self._known < self._total:  # that all is known, the plan says
             self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
 
     def __call__(self, event: events.Event) -> None:

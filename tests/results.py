@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matrix.model import Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
 from matrix.records import store
-from matrix.records.stored_runs import RunFolder
+from matrix.records.store import RunFolder
 
 PASS, FAIL, HANG = Outcome.PASS, Outcome.FAIL, Outcome.HANG
 

@@ -78,7 +78,7 @@ def test_an_outcome(copy: Copy) -> None:
     copy.insert("docs/contract.md", "| `skip` | does", "| `flooded` | under water | red |\n")
     printed = copy.run(
         "from matrix.model import *\n"
-        "from matrix.records.stored_runs import StoredRun\n"
+        "from matrix.records.store import StoredRun\n"
         "from pathlib import Path\n"
         "from reports import table, junit\n"
         "where = Environment(id='id', label='here', torch='2.0', python='3.11', build='pypi', config='default')\n"
@@ -117,7 +117,7 @@ def test_a_collector(copy: Copy) -> None:
 
 def test_an_axis(copy: Copy) -> None:
     """A new axis is a row and a module: --axis takes its name, and its function is given what is asked."""
-    copy.insert("matrix/bisect/axis.py", "    CONFIG = ", '    MOON = "moon", AxisRow("moons", is_ordered=False)\n')
+    copy.insert("matrix/bisect/request.py", "    CONFIG = ", '    MOON = "moon", AxisRow("moons", is_ordered=False)\n')
     copy.add(
         "matrix/bisect/axes/moons.py",
         "moons",
@@ -164,7 +164,7 @@ def test_an_executor(tmp_path: Path) -> None:
     planned = plan([request], [Scenario(name="x.py", path=script, source_hash="hash")], RunOptions())
     with new_run(tmp_path, ()) as store:
         site = LocalSite(FakeCache(tmp_path), Refusing(), Records(), store, lambda _event: None)
-        run = MatrixRun(planned, site, store, lambda _event: None)
+        run = MatrixRun(planned, site)
         run.run()
     assert [cell.outcome for cell in run.cells] == [Outcome.FAIL]
     assert recipe("an executor") == set()

@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from matrix.bisect.axis import AxisName
 from matrix.bisect.bisection import Bisection, Boundary
+from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Find
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Histories

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from matrix.bisect.axis import AxisName  # noqa: TC001  pydantic reads these
+from matrix.bisect.request import AxisName  # noqa: TC001  pydantic reads these
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict  # noqa: TC001
 from matrix.compare.factors import Versions  # noqa: TC001
 from matrix.model import Cell, Environment, Model, Outcome

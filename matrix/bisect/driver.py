@@ -6,17 +6,15 @@ already counts.
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger, Workbench
+from matrix.bisect.ledger import Ledger
 from matrix.bisect.strategy.decision import decide_parallel, partial
 from matrix.bisect.strategy.evidence import (
     AnswerKind,
-    Costs,
     Find,
     NextProbe,
     ProbeRun,
@@ -32,10 +30,9 @@ from matrix.model import Outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matrix.bisect.axis import Axis
     from matrix.bisect.bisection import Bisection
-    from matrix.bisect.prober import Probed
-    from matrix.bisect.request import SearchRequest
+    from matrix.bisect.request import Axis, SearchRequest
+    from matrix.bisect.workbench import Probed, Workbench
 
 
 def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
@@ -95,25 +92,22 @@ class Bisector:
 
         KeyboardInterrupt passes through; the same search goes on from the records.
         """
-        axis = self.ledger.axis
-        for position in range(len(axis.values)):
-            if axis.known_request(position) is not None:
-                self.ledger.recall(position)
+        self.ledger.recall_known()
         try:
             answer = self._answer()
         finally:
-            self.ledger.bench.prober.close()
+            self.ledger.bench.close()
         reasons = [*answer.reasons, *self.notes, *self._refuted()]
         if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
             reasons += self.ledger.shown(*self.ledger.search().bounds)
         return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
 
     def _answer(self) -> SearchAnswer:
-        prober, axis = self.ledger.bench.prober, self.ledger.axis
+        bench, axis = self.ledger.bench, self.ledger.axis
         before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
         ended: frozenset[int] = frozenset()  # their positions, without cancelled ones
         while True:
-            search = self.ledger.search(self._costs())
+            search = self.ledger.priced_search()
             step = decide_parallel(search, self.jobs)
             if isinstance(step, SearchAnswer):
                 return step
@@ -121,7 +115,7 @@ class Bisector:
                 value = axis.values[step[0].position]
                 return _cut_short(partial(search), f"{value} was run again and showed nothing that counts")
             before, ended = search.observations, frozenset()
-            running = prober.positions
+            running = bench.positions
             wants_install = not running and not any(map(self._is_affordable, step))
             if over := self.ledger.over(wants_install=wants_install):
                 return _cut_short(partial(search), over)
@@ -129,23 +123,23 @@ class Bisector:
             if any(map(self.ledger.recall, unknown)):
                 continue  # what is known now may make the other probes needless
             for position in running - {probe.position for probe in step}:
-                prober.cancel(position)
+                bench.cancel(position)
             for probe in step:
                 if probe.position not in running and self._is_affordable(probe):
                     self._start(probe, search)
-            probes = prober.wait(self.ledger.seconds_left)
+            probes = bench.wait(self.ledger.seconds_left)
             problems = [self._take_in(probed) for probed in probes]
             ended = frozenset(probed.position for probed in probes if probed.cell is not None)
             if problem := next(filter(None, problems), None):
-                return _cut_short(partial(self.ledger.search(self._costs())), problem)
+                return _cut_short(partial(self.ledger.priced_search()), problem)
 
     def _is_affordable(self, probe: NextProbe) -> bool:
         """Return whether the budget allows the install of a probe, after the installs that are being made."""
         limit = self.ledger.request.budget.installs
         if limit is None or not self.ledger.needs_install(probe.position):
             return True
-        being_made = sum(map(self.ledger.needs_install, self.ledger.bench.prober.positions))
-        return self.ledger.bench.installs() + being_made < limit
+        being_made = sum(map(self.ledger.needs_install, self.ledger.bench.positions))
+        return self.ledger.bench.installs + being_made < limit
 
     def _take_in(self, probed: Probed) -> str | None:
         """Take in what came of a probe, or return why it says nothing about its value."""
@@ -156,19 +150,6 @@ class Bisector:
                 return problem
         self.ledger.take_in(probed)
         return None
-
-    def _costs(self) -> Costs:
-        """Return what probes cost, by the runs and installs so far."""
-        attempts = [record.attempt for sighting in self.ledger.seen for record in sighting.telling]
-        good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
-        bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
-        install = self.ledger.bench.cache.typical_install()
-        positions = range(len(self.ledger.axis.values))
-        return Costs(
-            install=tuple(install * self.ledger.needs_install(position) for position in positions),
-            good=statistics.median(good) if good else UNMEASURED_GOOD,
-            bad=statistics.median(bad) if bad else UNMEASURED_GOOD,
-        )
 
     def _start(self, probe: NextProbe, search: Search) -> None:
         """Begin a probe that the strategy wants."""

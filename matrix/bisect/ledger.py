@@ -1,82 +1,31 @@
-"""What one search has seen and used, kept once for every axis; and the workbench that it runs its probes on."""
+"""What one search has seen and used, kept once for every axis."""
 
 from __future__ import annotations
 
-import threading
-import time
-from contextlib import contextmanager
+import statistics
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from matrix.bisect.bisection import Bisection, Boundary, Probe
-from matrix.bisect.prober import Probed, Prober
 from matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
 from matrix.bisect.strategy.evidence import AnswerKind, Bracket, Costs, Purpose, Search, SearchOptions, SearchVerdict
 from matrix.bisect.strategy.view import View
 from matrix.compare.factors import changed_packages, commit_of, compare_link
-from matrix.events import Emit, EnvironmentStage, Event, ProbeChosen, Show
+from matrix.events import ProbeChosen
 from matrix.model import Cell, Environment, Outcome, Record, combine, judging_records, variant_suffix
-from matrix.plan.judging import judged_cell
 from matrix.plan.planning import PlannedCell
-from matrix.records import store
-from matrix.run.pipeline import opened_run
-from matrix.run.signals import answering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
-    from matrix.bisect.axis import Axis
-    from matrix.bisect.request import SearchRequest
-    from matrix.environments.provider import Environments
-    from matrix.records.store import Records
+    from matrix.bisect.request import Axis, SearchRequest
+    from matrix.bisect.workbench import Probed, Workbench
 
 UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)
 SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and another run would say nothing, either
 _RED = {outcome for outcome in Outcome if outcome.is_red}
 # the outcomes that end the runs of a probe, by the verdict that is enough
 STOPS = {SearchVerdict.GOOD: SAYS_NOTHING | {Outcome.PASS}, SearchVerdict.BAD: SAYS_NOTHING | _RED, None: SAYS_NOTHING}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workbench:
-    """What probes need, open for one command; several searches may follow one another on it."""
-
-    cache: Environments
-    records: Records
-    prober: Prober
-    emit: Emit
-    installs: Callable[[], int]  # made since it was opened
-    seconds: Callable[[], float]  # since it was opened
-
-
-@contextmanager
-def workbench(request: SearchRequest, cache: Environments, show: Show) -> Iterator[Workbench]:
-    """Open a stored run and its progress, answer signals, and count the installs and builds."""
-    records = store.Records() if request.fresh else store.read_records(request.home)
-    started = time.monotonic()
-    installed: list[str] = []
-    guard = threading.Lock()
-    with opened_run(request.home) as run_store, show(None) as progress:
-
-        def emit(event: Event) -> None:
-            if isinstance(event, EnvironmentStage) and event.stage in {"installing", "building"}:
-                with guard:
-                    installed.append(event.label)
-            progress(event)
-
-        prober = Prober(cache=cache, records=records, store=run_store, emit=emit)
-        try:
-            with answering(prober.attempts, emit):
-                yield Workbench(
-                    cache=cache,
-                    records=records,
-                    prober=prober,
-                    emit=emit,
-                    installs=lambda: len(installed),
-                    seconds=lambda: time.monotonic() - started,
-                )
-        finally:
-            prober.close()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,16 +43,16 @@ class Ledger:
     _runs_before: int = 0
 
     def __post_init__(self) -> None:
-        self._runs_before = self.bench.prober.runs
+        self._runs_before = self.bench.runs
 
     # the budget
 
     def over(self, *, wants_install: bool = False) -> str | None:
         """Return which part of the budget is used up, in words; None where the search may go on."""
         budget = self.request.budget
-        if budget.seconds is not None and self.bench.seconds() >= budget.seconds:
+        if budget.seconds is not None and self.bench.seconds >= budget.seconds:
             return f"the {budget.seconds:g} s that it may take are over"
-        if budget.installs is not None and wants_install and self.bench.installs() >= budget.installs:
+        if budget.installs is not None and wants_install and self.bench.installs >= budget.installs:
             return f"the {budget.installs} installs that it may make are made"
         return None
 
@@ -111,7 +60,7 @@ class Ledger:
     def seconds_left(self) -> float | None:
         """The seconds that the search may still take, None for no limit."""
         limit = self.request.budget.seconds
-        return None if limit is None else max(0.0, limit - self.bench.seconds())
+        return None if limit is None else max(0.0, limit - self.bench.seconds)
 
     def needs_install(self, position: int) -> bool:
         """Return whether a probe of a position would install or build something."""
@@ -146,9 +95,15 @@ class Ledger:
         title = f"{value[:10]} {subject}" if subject else value
         new = runs or planned.options.repeat
         self.bench.emit(ProbeChosen(number=number, value=title, purpose=purpose, runs=new, between=between, left=left))
-        self.bench.prober.start(position, planned)
+        self.bench.start(position, planned)
 
     # evidence
+
+    def recall_known(self) -> None:
+        """Take in what earlier runs recorded of every position whose environment is known without asking an index."""
+        for position in range(len(self.axis.values)):
+            if self.axis.known_request(position) is not None:
+                self.recall(position)
 
     def recorded(self, planned: PlannedCell) -> list[Record]:
         """Return what is recorded of a test at a position, attempts that only observe included."""
@@ -177,7 +132,7 @@ class Ledger:
         self.sightings[position] = Sighting(
             position=position,
             environment=environment,
-            cell=judged_cell(planned, environment, records) if records or cell is None else cell,
+            cell=planned.judged(environment, records) if records or cell is None else cell,
             records=tuple(judging_records(records)),
             reused=self._reused.get(position, 0),
         )
@@ -195,12 +150,27 @@ class Ledger:
             self.seen, bounds, self.goal.find, any_failure=self.request.any_failure, named_bad=self.named_bad
         )
 
-    def search(self, costs: Costs | None = None) -> Search:
+    def search(self) -> Search:
         """Return what the strategy decides on."""
         values, any_failure = self.axis.values, self.request.any_failure
         observations = observations_of(self.seen, self.reference, any_failure=any_failure)
-        search = Search(size=len(values), observations=observations, options=self.goal, names=values)
-        return search if costs is None else replace(search, costs=costs)
+        return Search(size=len(values), observations=observations, options=self.goal, names=values)
+
+    def priced_search(self) -> Search:
+        """Return what the strategy decides on, with what probes cost."""
+        return replace(self.search(), costs=self._costs())
+
+    def _costs(self) -> Costs:
+        """Return what probes cost, by the runs and installs so far."""
+        attempts = [record.attempt for sighting in self.seen for record in sighting.telling]
+        good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
+        bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
+        install = self.bench.cache.typical_install()
+        return Costs(
+            install=tuple(install * self.needs_install(position) for position in range(len(self.axis.values))),
+            good=statistics.median(good or [UNMEASURED_GOOD]),
+            bad=statistics.median(bad or [UNMEASURED_GOOD]),
+        )
 
     @property
     def view(self) -> View:
@@ -278,10 +248,10 @@ class Ledger:
             boundaries=tuple(boundaries),
             probes=tuple(self.probes),
             order=tuple(values[position] for position in (*known, *probed)),
-            installs=self.bench.installs(),
-            run=self.bench.prober.run_id,
-            runs=self.bench.prober.runs - self._runs_before,
-            seconds=round(self.bench.seconds(), 1),
+            installs=self.bench.installs,
+            run=self.bench.run_id,
+            runs=self.bench.runs - self._runs_before,
+            seconds=round(self.bench.seconds, 1),
             answer=answer,
             reasons=tuple(reasons),
         )

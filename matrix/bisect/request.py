@@ -1,13 +1,16 @@
-"""What a user wants searched: the options of the command line, parsed once."""
+"""What is searched: the axes there are, the one type that all of them are, and the options of a user, parsed once.
+
+A new axis is a module in `matrix/bisect/axes` with a function `search`, and a row here.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date
+from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from matrix.bisect.axis import AxisName
 from matrix.bisect.strategy.evidence import SearchOptions
 from matrix.errors import UsageError
 from matrix.plan.planning import RunOptions
@@ -16,12 +19,68 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.bisect.bisection import Bisection
-    from matrix.environments.provider import ResolvingEnvironments
+    from matrix.environments.cache import EnvironmentCache
     from matrix.events import Show
-    from matrix.model import Scenario
+    from matrix.model import Request, Scenario
     from matrix.plan.matrix_file import MatrixFile
 
 BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRow:
+    """How an axis is chosen and searched."""
+
+    module: str  # in matrix.bisect.axes; its function `search` takes what `request.search` takes
+    is_ordered: bool = True  # False: no value lies between two others, so every value is tried
+    options: tuple[str, ...] = ()  # any of these chooses the axis; () for one that `--axis` names
+
+
+class AxisName(StrEnum):
+    """What was searched."""
+
+    VERSION = "version", AxisRow("versions")
+    DATE = "date", AxisRow("days")
+    COMMIT = "commit", AxisRow("commits", options=("--git",))
+    LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
+    CONFIG = "config", AxisRow("values", is_ordered=False)
+    PYTHON = "python", AxisRow("values", is_ordered=False)
+    BUILD = "build", AxisRow("values", is_ordered=False)
+
+    row: AxisRow
+
+    def __new__(cls, name: str, row: AxisRow) -> Self:
+        """Make the name a string, as any StrEnum's, and keep its row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.row = row
+        return member
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Environments in a row, oldest first where they have an order."""
+
+    name: AxisName
+    values: tuple[str, ...]  # what people call the positions
+    requests: tuple[Request, ...] = ()
+    subjects: tuple[str, ...] = ()  # what else they are called: the first line of a commit's message
+
+    def request(self, position: int) -> Request:
+        """Return the request for a position; it may ask an index, and has a problem where that refuses."""
+        return self.requests[position]
+
+    def known_request(self, position: int) -> Request | None:
+        """Return the same, None where an index would have to be asked first."""
+        return self.requests[position]
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a value, or of the nearest one that exists; raises UsageError for no value."""
+        raise NotImplementedError
+
+    def subject(self, position: int) -> str:
+        """Return what else a position is called, "" for nothing."""
+        return self.subjects[position] if self.subjects else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +142,7 @@ def day_named(text: str) -> date:
         raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
 
 
-def search(request: SearchRequest, environments: ResolvingEnvironments, show: Show) -> Bisection:
+def search(request: SearchRequest, environments: EnvironmentCache, show: Show) -> Bisection:
     """Search the axis that is asked for; its module is imported here, because other commands start without it."""
     bisection: Bisection = import_module(f"matrix.bisect.axes.{request.axis.row.module}").search(
         request, environments, show

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from matrix.bisect.axis import AxisName
-from matrix.bisect.request import BUILD_TIMEOUT, Budget, PackageSet, SearchRequest, Source, day_named, search
+from matrix.bisect.request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source, day_named, search
 from matrix.bisect.strategy.evidence import Find, SearchOptions
 from matrix.cli import command
 from matrix.cli.command import Exit, called, check_folders_of, going_on_later, progress_on, write_json, write_lines

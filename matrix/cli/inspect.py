@@ -10,7 +10,7 @@ from rich.console import Console
 from matrix.cli import command
 from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption
 from matrix.environments.cache import EnvironmentCache
-from matrix.plan.planning import environment_named
+from matrix.plan.expansion import environment_named
 from matrix.process.executor import LocalExecutor, default_jobs
 from matrix.records import store
 

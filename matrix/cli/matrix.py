@@ -1,7 +1,7 @@
 """`whichtorch matrix`: scenarios in every environment of a matrix."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +10,11 @@ from rich.console import Console
 
 from matrix.cli import command
 from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, ScenarioOption
-from matrix.environments.cache import EnvironmentCache
 from matrix.environments.commander import INSTALL_TIMEOUT
-from matrix.model import Scenario
-from matrix.plan.matrix_file import MatrixFile
-from matrix.plan.planning import MatrixRequest, RunOptions, plan_matrix
-from matrix.process.executor import default_jobs
+from matrix.plan.planning import MatrixRequest, RunOptions
 from matrix.records import store, stored_runs
-from matrix.records.stored_runs import StoredRun
-from matrix.run.pipeline import forecast, recorded_run
-from matrix.suite import selection
+from matrix.records.store import StoredRun
+from matrix.run.pipeline import PlannedMatrix
 from reports import markdown, table
 
 
@@ -80,32 +75,32 @@ def matrix(  # one parameter per option
     console = Console()
     file = command.read_matrix(matrix_file, torch, python, build, config_names)
     request = MatrixRequest(
+        home=home,
         file=file,
         path=matrix_file,
         interpreters=tuple(interpreter or ()),
         product=bool(torch) or not interpreter,
-        suite=_chosen_scenarios(file, scenario or (), script or ()),
-        options=RunOptions(
-            timeout=timeout, repeat=repeat, jobs=jobs or default_jobs(), fresh=fresh, stall=not no_stall
-        ),
+        scenarios=tuple(scenario or ()),
+        scripts=tuple(script or ()),
+        options=RunOptions(timeout=timeout, repeat=repeat, fresh=fresh, stall=not no_stall),
+        jobs=jobs,
+        disk_budget_mb=command.megabytes(disk),
+        install_timeout=install_timeout,
     )
     command.check_folders_of(json_file, markdown_file)
     before = stored_runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
-    cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk), install_timeout=install_timeout)
-    planned, notes = plan_matrix(request, home)
-    records = store.read_records(home)
-    for line in (*notes, *forecast(planned, cache, records, request.options.jobs)):
+    planned = PlannedMatrix.of(request)
+    for line in (*planned.notes, *planned.forecast()):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
     if list_only:
-        print(*table.plan_lines(planned, cache, records), sep="\n")
+        print(*table.plan_lines(planned), sep="\n")
         return
-    show, waiting = command.progress_on(console), 0 if jobs else request.options.jobs
-    with command.terminating_like_interrupt(), recorded_run(cache, records, show, len(planned)) as recorded:
-        run = recorded.run(planned, request.options.jobs, waiting)
+    show = command.progress_on(console)
+    with command.terminating_like_interrupt(), planned.run(show) as (run, run_store):
         code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run.cells)
         ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
-        recorded.store.run = recorded.store.run.model_copy(update=ended)
-    stored = stored_runs.read(stored_runs.RunFolder(folder=recorded.store.folder, run=recorded.store.run))
+        run_store.run = run_store.run.model_copy(update=ended)
+    stored = run_store.stored()
     print(*_report_lines(stored, console), sep="\n")
     if json_file:
         command.write_json(json_file, stored.result)
@@ -114,15 +109,8 @@ def matrix(  # one parameter per option
     for path in filter(None, (json_file, markdown_file)):
         print(f"wrote {table.short(path)}")
     if before is not None:
-        code = _compared(stored_runs.read(before), stored)
+        code = _compared(before.read(), stored)
     raise typer.Exit(code)
-
-
-def _chosen_scenarios(file: MatrixFile, globs: Sequence[str], scripts: Sequence[str]) -> tuple[Scenario, ...]:
-    """Return the scenarios that globs choose, then the user's scripts; those of the matrix file if none is named."""
-    chosen = globs or (() if scripts else file.suite.scenarios)
-    suite = selection.select(selection.suite(), chosen) if chosen else []
-    return (*suite, *map(selection.script, scripts))
 
 
 def _compared(before: StoredRun, stored: StoredRun) -> Exit:

@@ -99,7 +99,7 @@ def compare(
 
     home = store.state_folder()
     check_folders_of(json_file)
-    before, after = (stored_runs.read(stored_runs.find(text, home)) for text in (old, new))
+    before, after = (stored_runs.find(text, home).read() for text in (old, new))
     compared = comparison.compare(before.result, after.result)
     print(*comparison_lines(compared, before, after, called), sep="\n")
     if json_file:

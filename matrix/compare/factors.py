@@ -26,13 +26,9 @@ _IN_LABEL = {*AXES, "git_version"}  # factors that are compared elsewhere
 
 def factors_of(environment: Environment) -> Factors:
     """Return all that is recorded of an environment, flat: axes, "package NAME", fields of the fingerprint."""
-    factors = {
-        "config": environment.config,
-        "torch": environment.torch,
-        "python": ".".join(environment.python.split(".")[:2]),
-        "build": environment.build,
+    factors = environment.axes | {
+        PACKAGE + name: version for name, version in environment.packages.items() if name != "torch"
     }
-    factors |= {PACKAGE + name: version for name, version in environment.packages.items() if name != "torch"}
     for name, value in environment.fingerprint.model_dump().items():
         if name == "dispatch" and isinstance(value, dict):
             for operator, table in value.items():  # lines and shards change with every build, so they are left out

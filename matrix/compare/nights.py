@@ -10,12 +10,11 @@ from pydantic import Field
 
 from matrix.compare.comparison import stream
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run
-from matrix.records import stored_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.records.stored_runs import RunFolder
+    from matrix.records.store import RunFolder
 
 
 class Night(Model):
@@ -48,7 +47,7 @@ def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:
     """
     streams = _streams(result)
     names = {(streams[cell.environment], cell.name) for cell in result.cells}
-    counted = [_night(other, names) for other in (*(stored_runs.read(head).result for head in before), result)]
+    counted = [_night(other, names) for other in (*(head.read().result for head in before), result)]
     return tuple(night for night in counted if night.cells)
 
 
@@ -66,7 +65,7 @@ def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]
     """Return what runs, oldest first, made of the cells that match a scenario's name or a glob, by name."""
     cells: dict[str, list[NightCell]] = {}
     for head in heads:
-        result = stored_runs.read(head).result
+        result = head.read().result
         environments = {environment.id: environment for environment in result.environments}
         for cell in result.cells:
             is_match = name in {cell.name, cell.scenario} or fnmatchcase(cell.name, name.replace("[", "[[]"))

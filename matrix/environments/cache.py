@@ -7,16 +7,16 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.environments.canary import environment_of, known_environment, probed_installation, probed_interpreter
+from matrix.environments.canary import probed_installation, probed_interpreter
 from matrix.environments.commander import INSTALL_TIMEOUT, CancelledError, Commander, InstallError, InstallSettings
 from matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
-from matrix.environments.installation import InstallFolder, config_key, install, is_unchanged
+from matrix.environments.installation import InstallFolder, config_key, environment_of, install, is_unchanged
 from matrix.environments.interpreters import find_interpreter
 from matrix.environments.provider import Stage, silent
 from matrix.environments.resolution import compile_lock, keep, resolve
@@ -44,8 +44,7 @@ class EnvironmentCache:
         unknown_size_mb: float = UNKNOWN_SIZE_MB,
     ) -> None:
         self.home = home.absolute()
-        sources = sources or configured_sources()
-        self._settings = InstallSettings(home=self.home, timeout=install_timeout, sources=sources)
+        self._timeout, self._sources = install_timeout, sources
         self._interpreter = lru_cache(partial(find_interpreter, home=self.home))
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
         self._locks: dict[str, threading.Lock] = {}
@@ -53,9 +52,15 @@ class EnvironmentCache:
         self._held: Counter[tuple[str, str]] = Counter()
         self._failed: dict[tuple[str, str], Environment] = {}
 
+    @cached_property
+    def _settings(self) -> InstallSettings:
+        """How installs are run; the user's settings are read where there is something to install."""
+        sources = self._sources or configured_sources()
+        return InstallSettings(home=self.home, timeout=self._timeout, sources=sources)
+
     def known(self, request: Request) -> Environment | None:
         """Return what an earlier install made, without network or process; None where files have changed since."""
-        return known_environment(request, self._folder(request)) if request.problem is None else None
+        return self._folder(request).known(request) if request.problem is None else None
 
     def is_installed(self, request: Request) -> bool:
         """Return whether using it needs no install."""
@@ -63,16 +68,16 @@ class EnvironmentCache:
 
     def typical_install(self) -> float:
         """Return the median of the seconds that installs took here; a guess where there was none."""
-        seconds = [installation.seconds for installation in self._disk.installations().values()]
+        seconds = [installation.seconds for _, installation in self._disk.installations()]
         return statistics.median([second for second in seconds if second is not None] or [UNMEASURED_INSTALL])
 
     def expected_size(self, requests: Sequence[Request]) -> int:
         """Return about how many bytes installing these takes, by earlier installs of the same or of its build."""
         sizes: dict[str, int] = {}
         largest: dict[str, int] = {}  # by build
-        for key, installation in self._disk.installations().items():
-            sizes[key] = sum(package.size for package in installation.packages)
-            largest[installation.build] = max(sizes[key], largest.get(installation.build, 0))
+        for folder, installation in self._disk.installations():
+            size = sizes[folder.path.name] = sum(package.size for package in installation.packages)
+            largest[installation.build] = max(size, largest.get(installation.build, 0))
         total = 0
         for request in requests:
             guess = CPU_SIZE_MB if request.build.name.endswith("cpu") else UNKNOWN_SIZE_MB

@@ -18,11 +18,11 @@ from matrix.environments.installation import (
     ProbedEnvironment,
     Stamp,
     environment_id,
+    environment_of,
     installed_packages,
-    is_unchanged,
     stamps_of,
 )
-from matrix.environments.whole_files import read_whole, remove_tree, write_whole
+from matrix.environments.whole_files import remove_tree, write_whole
 from matrix.model import Config, Environment, Fingerprint, Outcome, Request, digest
 
 if TYPE_CHECKING:
@@ -90,16 +90,6 @@ def inspect(request: Request, interpreter: Path, commander: Commander) -> Findin
     )
 
 
-def known_environment(request: Request, folder: InstallFolder) -> Environment | None:
-    """Return what an earlier probe found, None where there was none or files have changed since."""
-    probed = read_whole(folder.probed_file(request.config), ProbedEnvironment)
-    # an environment of the user's must still be there; ours can be made again
-    is_users = request.interpreter is not None
-    if probed is None or not is_unchanged(probed.watched, missing_is_changed=is_users):
-        return None
-    return environment_of(request, probed.environment)
-
-
 def probed_installation(request: Request, folder: InstallFolder, disk: Disk, commander: Commander) -> Environment:
     """Return an installation as a config makes it, probed once per config."""
     installation = folder.installation()
@@ -108,7 +98,7 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
     versions = {package.name: package.version for package in packages}
     beside = side_packages(request.config, python, folder.python, disk, commander)
     identity = environment_id(request, python, packages, beside)
-    probed = read_whole(folder.probed_file(request.config), ProbedEnvironment)
+    probed = folder.probed(request.config)
     # A newer probe asks more: what is installed is probed again, while an evicted environment stays as it is known.
     if probed is not None and probed.environment["id"] == identity and probed.asked == QUESTIONS:
         return environment_of(request, probed.environment)
@@ -119,7 +109,7 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
 
 def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, commander: Commander) -> Environment:
     """Return an environment of the user's as it is. It is probed again when its files have changed."""
-    if (known := known_environment(request, folder)) is not None:
+    if (known := folder.known(request)) is not None:
         return known
     interpreter = request.interpreter
     assert interpreter is not None
@@ -150,12 +140,6 @@ def _settled(
     probed = ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS)
     write_whole(folder.probed_file(request.config), probed.model_dump_json())
     return environment
-
-
-def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
-    """Return an Environment with the names that this request gives it."""
-    names = {"label": request.label, "build": request.build.name, "config": request.config.name}
-    return Environment(**fields | names | {"options": request.options})
 
 
 def side_packages(config: Config, python: str, interpreter: Path, disk: Disk, commander: Commander) -> list[Package]:

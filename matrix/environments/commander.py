@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matrix.environments.index.builds import kept_folder
+from matrix.environments.index.releases import kept_folder
 from matrix.environments.index.sources import Sources, configured_sources, without_credentials
 from matrix.environments.provider import Stage, silent
 from matrix.model import Build

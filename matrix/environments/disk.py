@@ -70,13 +70,11 @@ class Disk:
         """Hold a lock between threads and processes, at most until this process dies. Raises CancelledError."""
         file = self.folder / ".locks" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file, timeout=0, thread_local=False)
-        while True:
-            try:
-                held = lock.acquire()
-                break
-            except Timeout:
-                _pause(LOCK_CHECK, cancelled)
+        check = cancelled.is_set if cancelled else None
+        try:
+            held = FileLock(file, thread_local=False).acquire(poll_interval=LOCK_CHECK, cancel_check=check)
+        except Timeout:
+            raise CancelledError from None
         with held:
             yield
 
@@ -101,19 +99,20 @@ class Disk:
                     reserved[file.name.rpartition(".")[0]] += int(mark["reserved"])
         return reserved
 
-    def installations(self) -> dict[str, Installation]:
-        """Return what is known of each environment that was ever finished, evicted ones included."""
-        folders = [InstallFolder(file.parent) for file in self.folder.glob("*/installation.json")]
-        read = ((folder.path.name, folder.installation()) for folder in folders)
-        return {key: installation for key, installation in read if installation is not None}
+    def installations(self) -> Iterator[tuple[InstallFolder, Installation]]:
+        """Yield what is known of each environment that was ever finished, evicted ones included."""
+        for file in self.folder.glob("*/installation.json"):
+            folder = InstallFolder(file.parent)
+            if (installation := folder.installation()) is not None:
+                yield folder, installation
 
     def usage(self) -> DiskUsage:
         """Return what is taken and left."""
         sizes: dict[object, int] = {}  # of each different package, however many environments share it
-        for key, installation in self.installations().items():
-            if InstallFolder(self.folder / key).complete.exists():
+        for folder, installation in self.installations():
+            if folder.complete.exists():
                 for package in installation.packages:
-                    sizes[package.inode or (key, package.name)] = int(package.size * BYTECODE_SHARE)
+                    sizes[package.inode or (folder.path, package.name)] = int(package.size * BYTECODE_SHARE)
         used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over())
         free = shutil.disk_usage(self.folder).free
         budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
@@ -128,8 +127,8 @@ class Disk:
         by_pin: dict[tuple[str, str], int] = {}
         by_name: Counter[str] = Counter()
         present: set[tuple[str, str]] = set()
-        for key, installation in self.installations().items():
-            is_complete = InstallFolder(self.folder / key).complete.exists()
+        for folder, installation in self.installations():
+            is_complete = folder.complete.exists()
             for package in installation.packages:
                 pin = (package.name, package.version)
                 by_pin[pin] = package.size

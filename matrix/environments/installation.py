@@ -1,4 +1,4 @@
-"""Make an installation from its lock with uv; say what is there of it, and keep that on disk."""
+"""Make an installation from its lock with uv; say what is there of it, and of what its configs make of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from matrix.environments.commander import Commander, InstallError
 from matrix.environments.resolution import is_same_version, locked_versions
 from matrix.environments.whole_files import forget, read_whole, write_whole
-from matrix.model import Config, Request, digest
+from matrix.model import Config, Environment, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,6 +79,19 @@ class InstallFolder:
         """Return what was installed, evicted since or not."""
         return read_whole(self.record, Installation)
 
+    def probed(self, config: Config) -> ProbedEnvironment | None:
+        """Return what a config's probe found."""
+        return read_whole(self.probed_file(config), ProbedEnvironment)
+
+    def known(self, request: Request) -> Environment | None:
+        """Return what an earlier probe found, None where there was none or files have changed since."""
+        probed = self.probed(request.config)
+        # an environment of the user's must still be there; ours can be made again
+        is_users = request.interpreter is not None
+        if probed is None or not is_unchanged(probed.watched, missing_is_changed=is_users):
+            return None
+        return environment_of(request, probed.environment)
+
     def probed_file(self, config: Config) -> Path:
         """Return the file of the ProbedEnvironment that a config has made."""
         return self.path / "configs" / f"{config_key(config)}.json"
@@ -87,6 +100,12 @@ class InstallFolder:
 def config_key(config: Config) -> str:
     """Return what makes a config the same."""
     return digest(config.model_dump(mode="json", exclude={"summary"}))
+
+
+def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
+    """Return an Environment with the names that this request gives it."""
+    names = {"label": request.label, "build": request.build.name, "config": request.config.name}
+    return Environment(**fields | names | {"options": request.options})
 
 
 def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import threading
     from pathlib import Path
 
-    from matrix.model import Build, Environment, Request
+    from matrix.model import Environment, Request
 
 Stage = Callable[[str], None]  # called with what is being done: "resolving", "installing", "probing", …
 
@@ -44,26 +44,3 @@ class Environments(Protocol):
 
     def release(self, request: Request) -> None:
         """Allow an environment to be removed when disk is needed."""
-
-
-class Resolver(Protocol):
-    """Something that turns requirements into exact versions and knows what packages require."""
-
-    def locked(
-        self,
-        requirements: Sequence[str],
-        build: Build,
-        python: str,
-        *,
-        constraints: Sequence[str] = (),
-        before: str | None = None,
-        cancelled: threading.Event | None = None,
-    ) -> tuple[str, ...]:
-        """Return the exact pins that requirements mean, without an install. Raises InstallError, CancelledError."""
-
-    def requirements_of(self, request: Request) -> Mapping[str, Sequence[str]]:
-        """Return by package what its metadata requires, for an installation that was made, evicted or not."""
-
-
-class ResolvingEnvironments(Environments, Resolver, Protocol):
-    """What searches over packages need."""

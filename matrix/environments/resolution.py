@@ -20,8 +20,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from matrix.environments.commander import Commander, InstallError, condensed
-from matrix.environments.index.builds import kept_folder
-from matrix.environments.index.releases import best_fit
+from matrix.environments.index.releases import best_fit, kept_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

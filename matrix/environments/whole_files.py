@@ -7,6 +7,7 @@ wheels-v7/…/VERSION-TAG is a symbolic link to it, with pointer files of the sa
 from __future__ import annotations
 
 import csv
+import math
 import os
 import shutil
 import time
@@ -32,9 +33,14 @@ def write_whole(file: Path, text: str) -> None:
     partial.replace(file)
 
 
-def read_whole(file: Path, form: type[Form]) -> Form | None:
-    """Return what a file holds as JSON; None where it is missing, cut short, or of another version of the tool."""
+def read_whole(file: Path, form: type[Form], age: float = math.inf) -> Form | None:
+    """Return what a file holds as JSON; None where it is missing, cut short, or of another version of the tool.
+
+    It is not believed either where it was written more than `age` seconds ago.
+    """
     try:
+        if time.time() - file.stat().st_mtime > age:
+            return None
         return TypeAdapter(form).validate_json(file.read_bytes())
     except (OSError, ValidationError):
         return None

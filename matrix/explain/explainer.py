@@ -12,7 +12,8 @@ from matrix.errors import PreventedError, UsageError
 from matrix.explain.explanation import Experiment, Explanation, Observation, distance, explain, nearest_pair, observe
 from matrix.explain.rules import minimal_set
 from matrix.model import Cell, Environment, Model, Request, Scenario, variant_suffix
-from matrix.plan.planning import EXISTING, PlannedCell, RunOptions, axes_of, environment_named, expand, request_for
+from matrix.plan.expansion import EXISTING, axes_of, environment_named, expand, request_for
+from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
 from matrix.run.pipeline import recorded_run
@@ -223,22 +224,13 @@ def _nearest_request(
     known = [observation.axes for observation in observed]
 
     def cost(request: Request) -> tuple[int, ...]:
-        axes = _axes(request)
+        axes = request.axes
         if observed:
             return min(distance(observation.factors, observation.factors | axes) for observation in observed)
         expectation = selection.expected(scenario, variant, **axes)
         return (expectation is None or not expectation.outcome.is_red,)
 
-    return min((request for request in requests if _axes(request) not in known), key=cost, default=None)
-
-
-def _axes(request: Request) -> dict[str, str]:
-    return {
-        "config": request.config.name,
-        "torch": request.torch,
-        "python": request.python,
-        "build": request.build.name,
-    }
+    return min((request for request in requests if request.axes not in known), key=cost, default=None)
 
 
 def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environments, show: Show) -> Explanations:

@@ -221,7 +221,7 @@ def _doubt(red: Sequence[Observation], green: Sequence[Observation]) -> str | No
     fewest = min(len(observation.cell.attempts) for observation in green)
     if fewest >= needed:
         return None
-    rate = f"it {verb(red[0].cell.outcome)} in {failures} of {len(attempts)} attempts where it does"
+    rate = f"it {red[0].cell.outcome.row.verb} in {failures} of {len(attempts)} attempts where it does"
     return f"{rate}, so {needed} passes are needed to call one good, not {fewest}: give --repeat {needed}"
 
 
@@ -256,7 +256,7 @@ def _cells_between(rule: Rule, red: Sequence[Observation], green: Sequence[Obser
         if all(end.factors[name] != start.factors[name] for name in changed):
             axes = start.axes | {name: end.factors[name] for name in changed}
             what, whether = " and ".join(changed), " and ".join(kept)
-            why = f"passes if it is {what}, {verb(red[0].cell.outcome)} if it is {whether}"
+            why = f"passes if it is {what}, {red[0].cell.outcome.row.verb} if it is {whether}"
             cells.append(Missing(axes=axes, why=why))
     return cells
 
@@ -287,9 +287,3 @@ def distance(first: Factors, second: Factors) -> tuple[int, int, int]:
     """Return in how many axes and factors two environments differ; an axis that is easy to change is nearer."""
     axes = [index for index, name in enumerate(AXES) if first[name] != second[name]]
     return len(axes), sum(axes), sum(first.get(name) != second.get(name) for name in first.keys() | second.keys())
-
-
-def verb(outcome: Outcome | None) -> str:
-    """Return what a test with an outcome does: "hangs"."""
-    words = {Outcome.HANG: "hangs", Outcome.CRASH: "crashes", Outcome.OOM: "runs out of memory"}
-    return words.get(outcome, "fails") if outcome is not None else "fails"

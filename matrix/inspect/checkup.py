@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from matrix.environments.commander import InstallError, uv_path
-from matrix.environments.index.builds import answers, build_named
-from matrix.environments.index.sources import configured_sources, without_credentials
+from matrix.environments.index.sources import answers, build_named, configured_sources, without_credentials
 from matrix.inspect.processes import REMEDY
 from matrix.process import kernel
 from matrix.process.evidence.capture import find_tool

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
 from matrix.model import Cell, Config, Environment, Outcome, Request, digest
-from matrix.plan.planning import RunOptions, existing, plan
+from matrix.plan.expansion import existing
+from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
 from matrix.records.store import Records
 from matrix.run.pipeline import recorded_run
@@ -112,11 +113,10 @@ def run_controls(
     No stored record counts. Raises UsageError where the interpreter does not run.
     """
     bare = BareInterpreter(home, interpreter, _version_of(interpreter))
-    planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(jobs=jobs, fresh=True))
+    planned = plan([bare.request], selection.select(selection.suite(), globs), RunOptions(fresh=True))
     with recorded_run(bare, Records(), show) as run:
         _, cells = run(planned, jobs)
-    environment = bare.known(bare.request)
-    axes = {"torch": "0", "python": environment.python, "build": environment.build, "config": environment.config}
+    axes = bare.request.axes | {"torch": "0", "python": bare.version}
     for control, cell in zip(planned, cells, strict=True):
         line = selection.expected(control.scenario, control.variant, **axes)
         yield Control(cell=cell, own=line.outcome if line else Outcome.PASS)

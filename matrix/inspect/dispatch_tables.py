@@ -12,7 +12,7 @@ from matrix.diagnosis.dispatch.call_path import KernelDifference, Table, compare
 from matrix.environments.configs import cell_environ
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Environment, Model, Request
-from matrix.plan.planning import EXISTING, axes_of, environment_named, request_for
+from matrix.plan.expansion import EXISTING, axes_of, environment_named, request_for
 from matrix.process.supervision import Task
 from matrix.records import store
 

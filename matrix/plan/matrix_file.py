@@ -16,7 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from matrix.environments import configs
-from matrix.environments.index import builds, version_specs
+from matrix.environments.index import sources, version_specs
 from matrix.errors import UsageError
 from matrix.model import Build, Config, Request
 from matrix.suite.selection import in_specifier
@@ -65,7 +65,7 @@ def _specifier(value: str) -> str:
 
 
 _TorchSpec = Annotated[str, _named(lambda spec, _own: version_specs.check_spec(spec))]
-_BuildName = Annotated[str, _named(lambda name, own: name == "auto" or builds.build_named(name, own.builds))]
+_BuildName = Annotated[str, _named(lambda name, own: name == "auto" or sources.build_named(name, own.builds))]
 _ConfigName = Annotated[str, _named(lambda name, own: configs.config_named(name, own.configs))]
 
 

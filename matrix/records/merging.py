@@ -8,13 +8,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from matrix.model import Attempt, Cell, Environment, Outcome, Record, Run, combine, digest
-from matrix.records import stored_runs
 from matrix.records.store import RunStore, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from matrix.records.stored_runs import RunFolder, StoredRun
+    from matrix.records.store import RunFolder, StoredRun
 
     CellOfPart = tuple[StoredRun, Cell]
 
@@ -41,7 +40,7 @@ def merge(run_folders: Sequence[RunFolder], store: RunStore) -> Merged:
     A record that several parts hold is written once, and conflicting records are all written. A cell that several
     parts hold rests on the attempts of all of them; where the parts disagree, it says which part saw what.
     """
-    parts = [stored_runs.read(run_folder) for run_folder in run_folders]
+    parts = [run_folder.read() for run_folder in run_folders]
     runs = [part.result.run for part in parts]
     environments: dict[str, Environment] = {}  # the first part that has one describes it
     for part in parts:

@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections import Counter, defaultdict
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from pydantic import ValidationError
 
 from matrix.errors import PreventedError
-from matrix.model import Cell, Environment, Model, Outcome, Record, Role, Run, Scenario
+from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Role, Run, Scenario
 from matrix.privacy.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -146,6 +147,10 @@ class RunStore:
         if is_new:
             self._append("scenarios", scenario)
 
+    def stored(self) -> StoredRun:
+        """Return what is stored of the run by now."""
+        return RunFolder(folder=self.folder, run=self.run).read()
+
     def finish(self, run: Run) -> None:
         """Write how the run ended."""
         outcomes = Counter(outcome for outcome, _ in self._outcomes.values())
@@ -181,6 +186,51 @@ def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
     seconds = started.isoformat(timespec="seconds")
     run = Run(id=id_, started=seconds, home=str(home), command=command, planned=planned)
     return RunStore(home / "runs" / id_, run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """A whole run, stored here or on another machine."""
+
+    folder: Path
+    result: Result
+
+    def file(self, path: str) -> Path:
+        """Return where an attempt's file lies: in this run's folder, wherever that is now, or in a run beside it."""
+        own = f"runs/{self.result.run.id}/"
+        return self.folder / path.removeprefix(own) if path.startswith(own) else self.folder.parent.parent / path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """A run's folder and its run.json, without its cells."""
+
+    folder: Path
+    run: Run
+
+    def read(self) -> StoredRun:
+        """Return the whole run in the order of the plan, each cell as it was stored last."""
+        folder = self.folder
+        scenarios = {scenario.source_hash: scenario for scenario in read_lines(folder / "scenarios.jsonl", Scenario)}
+        known = {environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)}
+        # by source hash, too: a merged run may hold two versions of a script
+        cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}
+        for line in read_lines(folder / "cells.jsonl", CellLine):
+            cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
+        ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
+        environments = {cell.environment: _unknown(cell.environment) for cell in ordered} | known
+        result = Result(
+            run=self.run,
+            scenarios=tuple(scenarios.values()),
+            environments=tuple(environments.values()),
+            cells=tuple(ordered),
+        )
+        return StoredRun(folder=folder, result=result)
+
+
+def _unknown(id_: str) -> Environment:
+    """Return a stand-in for an environment that was not written because the tool was killed, so its cells are shown."""
+    return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
 
 
 def read_records(home: Path) -> Records:

@@ -1,4 +1,4 @@
-"""Stored runs: list them, find the one that a user means, read one whole, and remove old ones."""
+"""Stored runs: list them, find the one that a user means, and remove old ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from matrix.errors import UsageError
-from matrix.model import Cell, Environment, Record, Result, Run, Scenario
-from matrix.records.store import CellLine, read_lines
+from matrix.model import Record, Run
+from matrix.records.store import RunFolder, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,27 +21,6 @@ COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date me
 _LATEST = re.compile(r"latest(?:~(\d+))?")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _RUN_FILES = ("run.json", "*/run.json", "runs/*/run.json", ".whichtorch/runs/*/run.json", "*/runs/*/run.json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFolder:
-    """A run's folder and its run.json, without its cells."""
-
-    folder: Path
-    run: Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
-    """A whole run, stored here or on another machine."""
-
-    folder: Path
-    result: Result
-
-    def file(self, path: str) -> Path:
-        """Return where an attempt's file lies: in this run's folder, wherever that is now, or in a run beside it."""
-        own = f"runs/{self.result.run.id}/"
-        return self.folder / path.removeprefix(own) if path.startswith(own) else self.folder.parent.parent / path
 
 
 def all_runs(home: Path) -> list[RunFolder]:
@@ -108,31 +87,6 @@ def _listing(known: Sequence[RunFolder]) -> str:
     return f"the latest are {', '.join(run_folder.run.id for run_folder in known[-3:])}; `whichtorch runs` lists all"
 
 
-def read(run_folder: RunFolder) -> StoredRun:
-    """Return the whole run in the order of the plan, each cell as it was stored last."""
-    folder = run_folder.folder
-    scenarios = {scenario.source_hash: scenario for scenario in read_lines(folder / "scenarios.jsonl", Scenario)}
-    known = {environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)}
-    # by source hash, too: a merged run may hold two versions of a script
-    cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}
-    for line in read_lines(folder / "cells.jsonl", CellLine):
-        cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
-    ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
-    environments = {cell.environment: _unknown(cell.environment) for cell in ordered} | known
-    result = Result(
-        run=run_folder.run,
-        scenarios=tuple(scenarios.values()),
-        environments=tuple(environments.values()),
-        cells=tuple(ordered),
-    )
-    return StoredRun(folder=folder, result=result)
-
-
-def _unknown(id_: str) -> Environment:
-    """Return a stand-in for an environment that was not written because the tool was killed, so its cells are shown."""
-    return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
     """What was removed."""
@@ -156,7 +110,7 @@ def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) 
     needed = {
         _attempt_folder(attempt.stdout)
         for run_folder in others
-        for cell in read(run_folder).result.cells
+        for cell in run_folder.read().result.cells
         for attempt in cell.attempts
         if attempt.stdout
     }

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.conditions import stuck_calls
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.verdict import Verdict, judge
-from matrix.environments.configs import cell_environ
 from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
 from matrix.process.supervision import Ending, Task, mark_for
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
-from matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,9 +135,8 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
     scratch.mkdir()
     stacks = folder / STACKS
     stacks.mkdir()
-    environ = cell_environ(planned.request, environment, home) | selection.variant_environ(planned.variant)
     # every attempt compiles anew, and leaves nothing behind for the next
-    environ |= {
+    environ = planned.environ(environment, home) | {
         "TMPDIR": str(scratch),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
         "TRITON_CACHE_DIR": str(scratch / "triton"),

@@ -1,7 +1,7 @@
 """The pipeline: take what records answer, hand the rest to a site, keep and tell what comes of every cell.
 
-`MatrixRun` is one step; `RecordedRun` is a stored run, made of as many steps as it takes. `forecast` tells beforehand
-how much is known already, and what the rest takes.
+`PlannedMatrix` is what a user asks for, with what is known of it already and what the rest takes. `RecordedRun` is a
+stored run, made of as many steps as it takes; `MatrixRun` is one step.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.events import CellDone, Emit, EnvironmentReady, Interrupted, Show
+from matrix.environments.cache import EnvironmentCache
+from matrix.environments.configs import cell_environ, recorded
+from matrix.events import CellDone, EnvironmentReady, Interrupted, Show
 from matrix.model import Cell, Environment, Record, judging_records
-from matrix.plan.judging import judged_cell
-from matrix.process.executor import LocalExecutor
+from matrix.plan.planning import MatrixRequest, PlannedCell, plan_matrix
+from matrix.process.executor import LocalExecutor, default_jobs
 from matrix.process.supervision import sweep_left_behind
-from matrix.records.store import Records, RunStore, new_run
+from matrix.records.store import Records, RunStore, new_run, read_records
 from matrix.run.signals import answering
 from matrix.run.site import INSTALLS_AT_ONCE, CellEnd, EnvironmentWork, LocalSite, Site
 
@@ -25,9 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from matrix.environments.cache import EnvironmentCache
     from matrix.environments.provider import Environments
-    from matrix.plan.planning import PlannedCell
 
 TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
 
@@ -35,15 +36,8 @@ TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two 
 class MatrixRun:
     """One run of planned cells. Call `run` once, then read `environments` and `cells`."""
 
-    def __init__(self, planned: Sequence[PlannedCell], site: Site, store: RunStore, emit: Emit) -> None:
-        self._site, self._store, self._emit = site, store, emit
-        self._work: dict[tuple[str, str], EnvironmentWork] = {}
-        for position, cell in enumerate(planned):
-            store.add_scenario(cell.scenario)
-            key = (cell.request.install_key, cell.request.config.name)
-            work = self._work.setdefault(key, EnvironmentWork(request=cell.request, cells={}))
-            work.cells[position] = cell
-        self._first_positions = {key: min(work.cells) for key, work in self._work.items()}
+    def __init__(self, planned: Sequence[PlannedCell], site: Site) -> None:
+        self._planned, self._site, self._store, self._emit = planned, site, site.store, site.emit
         self._guard = threading.Lock()  # of all below
         self._environments: dict[int, Environment] = {}  # by the position of their first cell
         self._cells: dict[int, Cell] = {}
@@ -62,43 +56,48 @@ class MatrixRun:
     def run(self) -> None:
         """Run to the end. An interrupt stops what runs and keeps what is done; a second one is raised."""
         try:
-            rest = [work for work in map(self._unanswered, self._work.values()) if work.cells]
+            rest = self._unanswered()
         except KeyboardInterrupt:
             self.interrupted()
             return
-        self._site.run(rest, self)
+        if rest:
+            self._site.run(rest, self)
 
     def cancel(self) -> None:
         """Have `run`, in another thread, stop what runs and return; what is done is kept."""
         self._site.cancel()
 
-    def _unanswered(self, work: EnvironmentWork) -> EnvironmentWork:
-        """End the cells that records answer without an install; return the others."""
-        environment = self._site.known(work.request)
-        if environment is None:
-            return work
-        cells = self._settled(environment, work.cells)
-        if not cells:
-            self._add_environment(environment, work, to_run=0)
-        return EnvironmentWork(request=work.request, cells=cells)
-
-    def _settled(self, environment: Environment, cells: dict[int, PlannedCell]) -> dict[int, PlannedCell]:
-        """End the cells that records answer; return the others."""
-        rest = {}
-        for position, cell in cells.items():
-            records = self._site.known_records(cell, environment)
-            if cell.is_settled(records):
-                reused = len(judging_records(records))
-                self.ended(
-                    CellEnd(position=position, planned=cell, environment=environment, records=records, reused=reused)
-                )
+    def _unanswered(self) -> list[EnvironmentWork]:
+        """End the cells that records answer without an install; return the others by their environments."""
+        work: dict[tuple[str, str], EnvironmentWork] = {}
+        known: dict[tuple[str, str], Environment | None] = {}
+        answered = with_answers(self._planned, self._site.environments, self._site.records)
+        for position, (cell, environment, records) in enumerate(answered):
+            self._store.add_scenario(cell.scenario)
+            key = (cell.request.install_key, cell.request.config.name)
+            known[key] = environment
+            mine = work.setdefault(key, EnvironmentWork(request=cell.request, first=position, cells={}))
+            if environment and records:
+                self._reuse(position, cell, environment, records)
             else:
-                rest[position] = cell
-        return rest
+                mine.cells[position] = cell
+        for key, environment in known.items():
+            if environment and not work[key].cells:
+                self._add_environment(environment, work[key], to_run=0)
+        return [each for each in work.values() if each.cells]
+
+    def _reuse(self, position: int, cell: PlannedCell, environment: Environment, records: Sequence[Record]) -> None:
+        """End a cell that records answer."""
+        reused = len(judging_records(records))
+        self.ended(CellEnd(position=position, planned=cell, environment=environment, records=records, reused=reused))
 
     def _add_environment(self, environment: Environment, work: EnvironmentWork, to_run: int) -> None:
+        if environment.is_usable:
+            config, home = work.request.config, self._site.environments.home
+            variables = recorded(cell_environ(work.request, environment, home), config)
+            environment = environment.model_copy(update={"variables": variables})
         with self._guard:
-            self._environments[self._first_positions[work.request.install_key, work.request.config.name]] = environment
+            self._environments[work.first] = environment
         self._store.add_environment(environment)
         self._emit(EnvironmentReady(environment=environment, cells=to_run))
 
@@ -106,7 +105,12 @@ class MatrixRun:
 
     def acquired(self, work: EnvironmentWork, environment: Environment) -> dict[int, PlannedCell]:
         """Keep an environment; end its cells that records answer, or all of them if it cannot be used."""
-        rest = self._settled(environment, work.cells) if environment.is_usable else {}
+        rest = {}
+        for position, cell in work.cells.items() if environment.is_usable else ():
+            if records := _answer(cell, environment, self._site.records):
+                self._reuse(position, cell, environment, records)
+            else:
+                rest[position] = cell
         self._add_environment(environment, work, to_run=len(rest))
         if not environment.is_usable:
             for position, cell in work.cells.items():
@@ -115,7 +119,7 @@ class MatrixRun:
 
     def ended(self, end: CellEnd) -> None:
         """Judge, store and tell a cell."""
-        cell = judged_cell(end.planned, end.environment, end.records, reused=end.reused, problem=end.problem)
+        cell = end.planned.judged(end.environment, end.records, reused=end.reused, problem=end.problem)
         with self._guard:
             self._cells[end.position] = cell
         self._store.add_cell(cell, [record.key for record in end.records], end.position)
@@ -127,18 +131,21 @@ class MatrixRun:
         self._emit(Interrupted())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
     """One stored run, made of as many steps as it takes."""
 
-    def __init__(self, environments: Environments, records: Records, run_store: RunStore, show: Show) -> None:
-        self._environments, self._records, self.store, self._show = environments, records, run_store, show
+    environments: Environments
+    records: Records
+    store: RunStore
+    show: Show
 
     def run(self, planned: Sequence[PlannedCell], jobs: int = 1, waiting: int = 0) -> MatrixRun:
         """Run cells to their end, or until the user interrupts; what is done is kept."""
-        with self._show(len(planned)) as emit:
+        with self.show(len(planned)) as emit:
             executor = LocalExecutor()
-            site = LocalSite(self._environments, executor, self._records, self.store, emit, jobs=jobs, waiting=waiting)
-            step = MatrixRun(planned, site, self.store, emit)
+            site = LocalSite(self.environments, executor, self.records, self.store, emit, jobs=jobs, waiting=waiting)
+            step = MatrixRun(planned, site)
             with answering(lambda: site.running, emit):
                 step.run()
         return step
@@ -155,7 +162,7 @@ class RecordedRun:
 def recorded_run(environments: Environments, records: Records, show: Show, planned: int = 0) -> Iterator[RecordedRun]:
     """Open a stored run of its own."""
     with opened_run(environments.home, planned) as run_store:
-        yield RecordedRun(environments, records, run_store, show)
+        yield RecordedRun(environments=environments, records=records, store=run_store, show=show)
 
 
 @contextmanager
@@ -176,47 +183,84 @@ def opened_run(home: Path, planned: int = 0) -> Iterator[RunStore]:
             run_store.finish(run.model_copy(update={"seconds": seconds, "interrupted": interrupted or run.interrupted}))
 
 
-def forecast(planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records, jobs: int) -> Iterator[str]:
-    """Yield what a user reads before a run: how much is known, and about how much disk and time the rest takes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMatrix:
+    """The cells that a user asks for, and what earlier runs know of them."""
 
-    `jobs` attempts run at once, and installs have the usual size and duration.
-    """
-    wanted = [cell for cell, _, answers in with_answers(planned, cache, records) if not answers]
-    possible = [cell for cell in wanted if cell.request.problem is None]
-    requests = {cell.request.install_key: cell.request for cell in possible}
-    installs = [request for request in requests.values() if not cache.is_installed(request)]
-    seconds = cache.typical_install() * len(installs) / min(INSTALLS_AT_ONCE, len(installs) or 1)
-    for cell in possible:
-        slowest = records.slowest_pass(cell.scenario, cell.variant)
-        typical = TYPICAL_CELL if slowest is None else slowest
-        seconds += cell.options.repeat * min(cell.limits.timeout, typical) / jobs
-    environments = len({cell.request.label for cell in planned})
-    words = [f"{_number(environments, 'environment')}, {_number(len(planned), 'cell')}"]
-    if len(wanted) < len(planned):
-        words.append(f"{len(planned) - len(wanted)} known, {len(wanted)} to run" if wanted else "all known")
-    if installs:
-        words.append(f"installs about {max(1, round(cache.expected_size(installs) / 1e9))} GB")
-    if seconds:
-        words.append(f"about {_duration(seconds)} with {_number(jobs, 'job')}")
-    yield "; ".join(words)
-    known_bugs = sum((line := cell.expectation(None)) is not None and line.outcome.is_red for cell in planned)
-    if known_bugs:
-        verbs = "shows a known bug and is" if known_bugs == 1 else "show known bugs and are"
-        yield f"{known_bugs} of them {verbs} expected to fail or hang"
+    planned: Sequence[PlannedCell]
+    cache: EnvironmentCache
+    records: Records
+    jobs: int  # attempts at once
+    waiting: int = 0  # more of them that are expected to hang
+    notes: tuple[str, ...] = ()  # on how the environments were chosen
+
+    @classmethod
+    def of(cls, request: MatrixRequest) -> PlannedMatrix:
+        """Plan the cells of a request, and read what is known."""
+        disk_budget, limit = request.disk_budget_mb, request.install_timeout
+        cache = EnvironmentCache(request.home, disk_budget_mb=disk_budget, install_timeout=limit)
+        planned, notes = plan_matrix(request)
+        jobs, records = request.jobs or default_jobs(), read_records(request.home)
+        waiting = 0 if request.jobs else jobs
+        return cls(planned=planned, cache=cache, records=records, jobs=jobs, waiting=waiting, notes=notes)
+
+    @contextmanager
+    def run(self, show: Show) -> Iterator[tuple[MatrixRun, RunStore]]:
+        """Run the cells in a stored run of their own, which stays open."""
+        with recorded_run(self.cache, self.records, show, len(self.planned)) as run_steps:
+            yield run_steps.run(self.planned, self.jobs, self.waiting), run_steps.store
+
+    def forecast(self) -> Iterator[str]:
+        """Yield what a user reads before a run: how much is known, and about how much disk and time the rest takes.
+
+        Installs have the usual size and duration.
+        """
+        answered = with_answers(self.planned, self.cache, self.records)
+        wanted = [cell for cell, _, answers in answered if not answers]
+        environments = len({cell.request.label for cell in self.planned})
+        words = [f"{_number(environments, 'environment')}, {_number(len(self.planned), 'cell')}"]
+        if len(wanted) < len(self.planned):
+            words.append(f"{len(self.planned) - len(wanted)} known, {len(wanted)} to run" if wanted else "all known")
+        yield "; ".join([*words, *self._cost([cell for cell in wanted if cell.request.problem is None])])
+        known_bugs = sum((line := cell.expectation(None)) is not None and line.outcome.is_red for cell in self.planned)
+        if known_bugs:
+            verbs = "shows a known bug and is" if known_bugs == 1 else "show known bugs and are"
+            yield f"{known_bugs} of them {verbs} expected to fail or hang"
+
+    def _cost(self, wanted: Sequence[PlannedCell]) -> Iterator[str]:
+        """Yield how much disk and time cells take, where they take any."""
+        if not wanted:
+            return
+        requests = {cell.request.install_key: cell.request for cell in wanted}
+        installs = [request for request in requests.values() if not self.cache.is_installed(request)]
+        if installs:
+            yield f"installs about {max(1, round(self.cache.expected_size(installs) / 1e9))} GB"
+        seconds = self.cache.typical_install() * len(installs) / min(INSTALLS_AT_ONCE, len(installs) or 1)
+        for cell in wanted:
+            slowest = self.records.slowest_pass(cell.scenario, cell.variant)
+            typical = TYPICAL_CELL if slowest is None else slowest
+            seconds += cell.options.repeat * min(cell.limits.timeout, typical) / self.jobs
+        if seconds:
+            yield f"about {_duration(seconds)} with {_number(self.jobs, 'job')}"
 
 
 def with_answers(
-    planned: Sequence[PlannedCell], cache: EnvironmentCache, records: Records
+    planned: Sequence[PlannedCell], environments: Environments, records: Records
 ) -> Iterator[tuple[PlannedCell, Environment | None, Sequence[Record]]]:
     """Yield each cell with its environment as it is known, and the records that answer it: none where it must run."""
-    environments: dict[tuple[str, str], Environment | None] = {}
+    known: dict[tuple[str, str], Environment | None] = {}
     for cell in planned:
         key = (cell.request.install_key, cell.request.config.name)
-        if key not in environments:
-            environments[key] = cache.known(cell.request)
-        environment = environments[key]
-        known = records.of(cell.key(environment)) if environment and not cell.options.fresh else []
-        yield cell, environment, known if cell.is_settled(known) else ()
+        if key not in known:
+            known[key] = environments.known(cell.request)
+        environment = known[key]
+        yield cell, environment, _answer(cell, environment, records) if environment else ()
+
+
+def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:
+    """Return the records that answer a cell, none where it must run."""
+    known = cell.counting(records.of(cell.key(environment)))
+    return known if cell.is_settled(known) else ()
 
 
 def _number(count: int, noun: str) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.environments.configs import cell_environ, recorded
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
@@ -41,6 +40,7 @@ class EnvironmentWork:
     """The cells of one environment that are to be run, by their positions in the plan."""
 
     request: Request
+    first: int  # position of the first of all its cells
     cells: dict[int, PlannedCell]
 
 
@@ -72,15 +72,17 @@ class CellSink(Protocol):
 class Site(Protocol):
     """Somewhere that runs the cells of environments. `run` is called once."""
 
+    environments: Environments
+    records: Records  # of earlier runs; those of attempts made here are added
+    store: RunStore
+
+    @property
+    def emit(self) -> Emit:
+        """Where it tells what happens."""
+
     @property
     def running(self) -> tuple[Supervised, ...]:
         """The attempts that run now."""
-
-    def known(self, request: Request) -> Environment | None:
-        """Return what an earlier install of a request was; None where there was none."""
-
-    def known_records(self, planned: PlannedCell, environment: Environment) -> list[Record]:
-        """Return the records that count for a cell."""
 
     def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
         """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
@@ -134,16 +136,6 @@ class LocalSite:
     def running(self) -> tuple[Supervised, ...]:
         """The attempts that run now."""
         return self.executor.running
-
-    def known(self, request: Request) -> Environment | None:
-        """Return what an earlier install of a request was; None where there was none."""
-        known = self.environments.known(request)
-        return known and self._with_variables(request, known)
-
-    def known_records(self, planned: PlannedCell, environment: Environment) -> list[Record]:
-        """Return the records that count for a cell. Seen afresh or not, it dispatches what it was seen to."""
-        known = self.records.of(planned.key(environment))
-        return [record for record in known if record.attempt.role is Role.OBSERVE] if planned.options.fresh else known
 
     def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
         """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
@@ -209,19 +201,12 @@ class LocalSite:
                 self._preparing -= 1
                 self._changed.notify_all()
 
-    def _with_variables(self, request: Request, environment: Environment) -> Environment:
-        """Return an environment that tells the variables its cells run with."""
-        environ = cell_environ(request, environment, self.environments.home)
-        return environment.model_copy(update={"variables": recorded(environ, request.config)})
-
     def _acquire(self, work: EnvironmentWork, sink: CellSink) -> None:
         request = work.request
         environment = self.environments.acquire(request, self._cancelled, partial(self._stage, request.label))
         if self._cancelled.is_set():
             self.environments.release(request)
             return
-        if environment.is_usable:
-            environment = self._with_variables(request, environment)
         cells = sink.acquired(work, environment)
         if not cells:
             self.environments.release(request)
@@ -263,7 +248,7 @@ class LocalSite:
     def _run_cell(self, ready: _Ready, sink: CellSink) -> None:
         """Make the attempts that are still missing, then end the cell; an interrupt leaves it undone."""
         planned, tenancy = ready.planned, ready.tenancy
-        known = self.known_records(planned, tenancy.environment)
+        known = planned.counting(self.records.of(planned.key(tenancy.environment)))
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
         reused = len(judging)

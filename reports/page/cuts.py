@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.model import Attempt
-    from matrix.records.stored_runs import StoredRun
+    from matrix.records.store import StoredRun
 
     TextLine = tuple[str, str, int]  # title, text, 1 where it is folded
 

@@ -26,7 +26,7 @@ from reports.stored_run_text import WORSE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.records.stored_runs import StoredRun
+    from matrix.records.store import StoredRun
     from reports.cell_text import Called
     from reports.page.story import Changes
 

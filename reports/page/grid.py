@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from matrix.compare.factors import age
 from matrix.diagnosis.sameness import different
-from matrix.explain.explanation import verb
 from matrix.model import Cell, Environment, Outcome, Result, Scenario
 from reports.shown_text import is_link, one_line, plain
 from reports.table import AXES
@@ -257,7 +256,7 @@ def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator
             continue  # its environments differ in more than the version
         for (_, before, old), (index, after, new) in pairwise(steps):
             if old.is_red != new.is_red:
-                words, does = plain(", ".join(stream)), verb(old if old.is_red else new)
+                words, does = plain(", ".join(stream)), (old if old.is_red else new).row.verb
                 yield _RowTurn(stream=words, before=before, after=after, column=index, is_fix=old.is_red, verb=does)
 
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.bisect.axis import AxisName
+from matrix.bisect.request import AxisName
 from matrix.model import Outcome
 from reports.bisection_text import answer_lines, cost, heading, short, word
 from reports.shown_text import is_link, one_line, plain

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from matrix.compare.comparison import CellChange, ChangeKind, Comparison
-from matrix.explain.explanation import verb
 from matrix.model import Diagnosis, Environment, Outcome, Result
 from reports import cell_text
 from reports.page.grid import NAME, WHAT, Grid, GridRow, Square
@@ -191,7 +190,7 @@ def _advice(
     what = _stage_and_summary(square)[1] if cell.outcome is Outcome.HANG else what
     return Advice(
         link=link,
-        what=one_line(what or cell.reason or verb(cell.outcome), WHAT),
+        what=one_line(what or cell.reason or cell.outcome.row.verb, WHAT),
         why=str(change.change) if change else "unexpected" if square.is_unexpected else "expected",
         outcome=cell.outcome,
         commands=tuple((title, one_line(command, 4 * WHAT)) for title, command in commands),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +12,10 @@ from typing import Any
 from matrix.bisect.axes.versions import Releases
 from matrix.bisect.bisection import Bisection
 from matrix.bisect.driver import Bisector
-from matrix.bisect.ledger import Ledger, Workbench
-from matrix.bisect.prober import Prober
+from matrix.bisect.ledger import Ledger
 from matrix.bisect.request import Budget, SearchRequest
 from matrix.bisect.strategy.evidence import SearchOptions
+from matrix.bisect.workbench import Workbench
 from matrix.events import Event, ProbeChosen
 from matrix.model import Build, Config, Request, Scenario
 from matrix.plan import matrix_file
@@ -138,7 +137,7 @@ class FakeReleases:
         seconds: Callable[[], float] | None = None,
     ) -> Bisection:
         """Search as a new process would: what it knows comes from the records."""
-        records, started = read_records(self.home), time.monotonic()
+        records = read_records(self.home)
         before = len(self.cache.installed)
         request = SearchRequest(
             home=self.home,
@@ -149,21 +148,8 @@ class FakeReleases:
             budget=budget or Budget(),
         )
         with new_run(self.home, ()) as store:
-            prober = Prober(
-                cache=self.cache,
-                records=records,
-                store=store,
-                emit=self.events.append,
-                make_executor=lambda: Executor(self),
-            )
-            bench = Workbench(
-                cache=self.cache,
-                records=records,
-                prober=prober,
-                emit=self.events.append,
-                installs=lambda: len(self.cache.installed) - before,
-                seconds=seconds or (lambda: time.monotonic() - started),
-            )
+            bench = FakeBench(self.cache, records, store, self.events.append, lambda: Executor(self))
+            bench.count, bench.clock = lambda: len(self.cache.installed) - before, seconds
             axis = Releases.of(self.requests)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
             return Bisector(ledger=ledger, jobs=jobs).run()
@@ -174,15 +160,28 @@ class FakeReleases:
         return [event for event in self.events if isinstance(event, ProbeChosen)]
 
 
-class MadeUpProber(Prober):
+class FakeBench(Workbench):
+    """A workbench that counts the installs of fake environments, with a clock that may be made up."""
+
+    count: Callable[[], int]
+    clock: Callable[[], float] | None = None
+
+    @property
+    def installs(self) -> int:
+        return self.count()
+
+    @property
+    def seconds(self) -> float:
+        return self.clock() if self.clock else super().seconds
+
+
+class MadeUpBench(FakeBench):
     """Probes of which `behave` says how each run of what was requested ends."""
 
     def __init__(self, cache: FakeCache, run_store: RunStore, behave: Callable[[Request], Ending]) -> None:
-        self.cache, self.records, self.behave = cache, Records(), behave
+        self.behave, self.count = behave, lambda: len(cache.acquired)
         self.request: Request | None = None  # of the probe that begins
-        super().__init__(
-            cache=cache, records=self.records, store=run_store, emit=lambda _event: None, make_executor=self.executor
-        )
+        super().__init__(cache, Records(), run_store, lambda _event: None, self.executor)
 
     def start(self, position: int, planned: PlannedCell) -> None:
         self.request = planned.request
@@ -192,16 +191,3 @@ class MadeUpProber(Prober):
         request = self.request
         assert request is not None
         return FakeExecutor(lambda _task: self.behave(request))
-
-    @property
-    def bench(self) -> Workbench:
-        """A workbench with it."""
-        started, cache = time.monotonic(), self.cache
-        return Workbench(
-            cache=cache,
-            records=self.records,
-            prober=self,
-            emit=lambda _event: None,
-            installs=lambda: len(cache.acquired),
-            seconds=lambda: time.monotonic() - started,
-        )

@@ -25,7 +25,7 @@ from matrix.plan import matrix_file
 from matrix.process.supervision import Ending
 from matrix.records import store
 from reports.bisection_text import bisection_lines
-from tests.bisect.driving import CRASHED, FAILED, MadeUpProber
+from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
 
@@ -75,7 +75,7 @@ class World:
         self.builds = FakeBuilds(self.folder, self.missing, knows=True)
         checkout = Checkout.at(self.repository.folder)
         with store.new_run(self.folder, ()) as run_store, borrowed(checkout, self.folder):
-            bench = MadeUpProber(self.builds, run_store, lambda commit: behave(commit.torch)).bench
+            bench = MadeUpBench(self.builds, run_store, lambda commit: behave(commit.torch))
             known = Suspects.between(
                 (old, new), change, checkout=checkout, make_request=self.builds.request, request=request, bench=bench
             )

@@ -104,7 +104,7 @@ def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
     planned = planning.plan(releases.requests, [releases.scenario], planning.RunOptions())
     with new_run(tmp_path, ()) as store:
         site = LocalSite(releases.cache, Executor(releases), read_records(tmp_path), store, releases.events.append)
-        MatrixRun(planned, site, store, releases.events.append).run()
+        MatrixRun(planned, site).run()
     bisection = releases.search()
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
     assert bisection.runs == 4  # two more of the bad bound, one more of each of the final pair

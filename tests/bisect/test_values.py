@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from matrix.bisect.axes.values import ValueComparison, search
-from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.bisection import Bisection
 from matrix.bisect.ledger import Ledger
-from matrix.bisect.request import Budget, SearchRequest
+from matrix.bisect.request import Axis, AxisName, Budget, SearchRequest
 from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
 from matrix.errors import UsageError
 from matrix.events import Emit
@@ -22,7 +21,7 @@ from matrix.plan import matrix_file
 from matrix.process.supervision import Ending
 from matrix.records import store
 from reports.bisection_text import bisection_lines
-from tests.bisect.driving import CRASHED, FAILED, MadeUpProber
+from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.wheels import build_wheel
 
@@ -76,7 +75,7 @@ class Comparing:
             request = replace(self.request(), budget=budget or Budget())
             axis = Axis(name=AxisName.CONFIG, values=tuple(requests), requests=tuple(requests.values()))
             goal = SearchOptions(find=Find.FIX, flaky=flaky)
-            bench = MadeUpProber(cache, run_store, behave).bench
+            bench = MadeUpBench(cache, run_store, behave)
             comparison = ValueComparison(ledger=Ledger(request=request, bench=bench, axis=axis, goal=goal))
             return comparison.run(), runs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.axis import AxisName
+from matrix.bisect.request import AxisName
 from matrix.cli import command
 from matrix.cli.bisect import check_options
 from matrix.environments.interpreters import DEFAULT_PYTHON

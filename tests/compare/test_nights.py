@@ -59,7 +59,7 @@ def test_nights_count_what_became_of_the_cells_of_a_run(tmp_path: Path) -> None:
     """Earlier runs are seen as far as they hold this run's cells; the last night is the run itself."""
     three_nights(tmp_path)
     *before, last = stored_runs.all_runs(tmp_path)
-    found = nights.nights(stored_runs.read(last).result, before)
+    found = nights.nights(last.read().result, before)
     assert [(night.run.id, night.cells, night.outcomes) for night in found] == [
         ("night0", 2, {PASS: 2}),
         ("night1", 2, {HANG: 1, FAIL: 1}),

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.index.builds import kept_folder
 from matrix.environments.index.pages import PARTIAL, lock_of, partial, remove_left_over
-from matrix.environments.index.releases import list_releases
-from matrix.environments.index.sources import Sources
+from matrix.environments.index.releases import kept_folder, list_releases
 from matrix.environments.resolution import kept_wheel
 from matrix.environments.whole_files import remove_tree
 from matrix.model import Build, Outcome
@@ -83,17 +81,18 @@ def test_a_kept_nightly_stays_in_the_listing(
         make_cache().acquire(ask(version, build=nightly))
     vanish(wheels, OLD)
     folder = kept_folder(tmp_path / "home", nightly)
-    listing = list_releases(nightly, PYTHON, Sources(), tmp_path / "home" / "cache")
+    listing = list_releases(nightly, PYTHON, tmp_path / "home" / "cache")
     assert [(release.version, release.source) for release in listing.releases] == [
         ("2.16.0.dev20260831+cpu", index.url),
         (OLD, str(folder)),
         (NEW, index.url),
     ]
-    assert list_releases(nightly, PYTHON, Sources(), tmp_path / "home" / "cache") == listing  # kept for ten minutes
+    assert list_releases(nightly, PYTHON, tmp_path / "home" / "cache") == listing  # kept for ten minutes
     other = Build(name="other", index_url=index.url, nightly=True)
-    assert [
-        release.version for release in list_releases(other, PYTHON, Sources(), tmp_path / "home" / "cache").releases
-    ] == ["2.16.0.dev20260831+cpu", NEW]
+    assert [release.version for release in list_releases(other, PYTHON, tmp_path / "home" / "cache").releases] == [
+        "2.16.0.dev20260831+cpu",
+        NEW,
+    ]
 
 
 def test_what_comes_with_a_nightly_is_kept(wheels: Path, index: Index, tmp_path: Path, make_cache: MakeCache) -> None:

@@ -19,7 +19,7 @@ PYPI = Build(name="pypi")
 
 def listed(index: Index, python: str = "3.11", cache: Path | None = None) -> Listing:
     """Return what an index lists."""
-    return list_releases(PYPI, python, Sources(index_url=index.url), cache, pause=_no_pause)
+    return list_releases(PYPI, python, cache, sources=Sources(index_url=index.url), pause=_no_pause)
 
 
 def _no_pause(_: float) -> None:
@@ -81,7 +81,7 @@ def test_an_index_that_recovers_is_asked_again(tmp_path: Path) -> None:
     pauses: list[float] = []
     with serve(tmp_path) as index:
         index.failing, index.dying = 1, 1
-        listing = list_releases(PYPI, "3.11", Sources(index_url=index.url), None, pause=pauses.append)
+        listing = list_releases(PYPI, "3.11", None, sources=Sources(index_url=index.url), pause=pauses.append)
     assert [release.version for release in listing.releases] == ["2.9.0"]
     assert pauses == [1.0, 2.0]
 
@@ -92,7 +92,7 @@ def test_an_index_that_does_not_recover_is_named(tmp_path: Path) -> None:
         index.failing = 3
         url = index.url.replace("http://", "http://me:secret@")
         with pytest.raises(IndexUnreachableError, match=f"the index {index.url} cannot be read") as error:
-            list_releases(PYPI, "3.11", Sources(index_url=url), None, pause=_no_pause)
+            list_releases(PYPI, "3.11", None, sources=Sources(index_url=url), pause=_no_pause)
         assert index.pages_of("torch") == 3
     assert "secret" not in str(error.value)
     assert "503" in str(error.value)
@@ -103,7 +103,7 @@ def test_nobody_there(tmp_path: Path) -> None:
     with serve(tmp_path) as index:
         gone = index.url
     with pytest.raises(IndexUnreachableError, match="the connection is refused"):
-        list_releases(PYPI, "3.11", Sources(index_url=gone), None, pause=_no_pause)
+        list_releases(PYPI, "3.11", None, sources=Sources(index_url=gone), pause=_no_pause)
 
 
 def test_a_listing_is_kept_for_a_while(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_folder_of_wheels_is_a_build(tmp_path: Path, as_url: bool) -> None:
     """A folder, by path or file: URL, is listed; there +cpu is what a plain version means."""
     wheel = build_wheel(tmp_path, "2.13.0+cpu")
     build = Build(name="mine", find_links=tmp_path.as_uri() if as_url else str(tmp_path))
-    listing = list_releases(build, "3.11", Sources(index_url="http://127.0.0.1:9"), None)
+    listing = list_releases(build, "3.11", None, sources=Sources(index_url="http://127.0.0.1:9"))
     assert [(release.version, release.url) for release in listing.releases] == [("2.13.0+cpu", str(wheel))]
     assert listing.releases[0].size == wheel.stat().st_size
     assert select("2.13.0", listing) == list(listing.releases)
@@ -148,7 +148,7 @@ def test_local_versions_in_the_users_links_are_aside(tmp_path: Path) -> None:
     build_wheel(tmp_path / "links", "2.14.0")
     with serve(tmp_path / "index") as index:
         sources = Sources(index_url=index.url, find_links=(str(tmp_path / "links"),))
-        listing = list_releases(PYPI, "3.11", sources, None)
+        listing = list_releases(PYPI, "3.11", None, sources=sources)
     assert [release.version for release in listing.releases] == ["2.13.0", "2.14.0"]
     assert [release.version for release in listing.aside] == ["2.13.0+cpu"]
 
@@ -159,7 +159,7 @@ def test_an_extra_index_may_not_know_torch(tmp_path: Path) -> None:
     (tmp_path / "extra").mkdir()
     with serve(tmp_path / "index") as index, serve(tmp_path / "extra") as empty:
         extra = ((tmp_path / "extra").as_uri(), empty.url)
-        listing = list_releases(PYPI, "3.11", Sources(index_url=index.url, extra_index_urls=extra), None)
+        listing = list_releases(PYPI, "3.11", None, sources=Sources(index_url=index.url, extra_index_urls=extra))
     assert [release.version for release in listing.releases] == ["2.13.0"]
 
 
@@ -170,7 +170,7 @@ def test_an_index_in_a_folder(tmp_path: Path) -> None:
     page.parent.mkdir(parents=True)
     page.write_text(f'<a href="../../files/{wheel.name.replace("+", "%2B")}#sha256=00">a wheel</a>')
     build = Build(name="mine", index_url=(tmp_path / "simple").as_uri())
-    listing = list_releases(build, "3.11", Sources(), None)
+    listing = list_releases(build, "3.11", None, sources=Sources())
     assert [release.url for release in listing.releases] == [str(wheel)]
 
 
@@ -180,7 +180,7 @@ def test_uvs_habit_is_the_first_index(tmp_path: Path) -> None:
     build_wheel(tmp_path / "b", "2.13.0")
     with serve(tmp_path / "a") as first, serve(tmp_path / "b") as second:
         sources = Sources(index_url=second.url, extra_index_urls=(first.url,), strategy=FIRST_INDEX)
-        listing = list_releases(PYPI, "3.11", sources, None)
+        listing = list_releases(PYPI, "3.11", None, sources=sources)
     assert [release.version for release in listing.releases] == ["2.12.0"]
 
 

@@ -12,8 +12,8 @@ from matrix.environments.configs import BUILTIN
 from matrix.errors import UsageError
 from matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
 from matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
-from matrix.plan.judging import judged_cell
-from matrix.plan.planning import PlannedCell, RunOptions, environment_named
+from matrix.plan.expansion import environment_named
+from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.records.store import Records, new_run, read_cells, read_environments
 from tests.fakes import FakeCache
 
@@ -39,7 +39,7 @@ class Bench:
         environment = self.cache.environment(cell.request)
         known = [] if cell.options.fresh else self.records.of(cell.key(environment))
         if known or not environment.is_usable:
-            return [environment], [judged_cell(cell, environment, known, reused=len(known))]
+            return [environment], [cell.judged(environment, known, reused=len(known))]
         self.ran.append((environment.torch, environment.config))
         outcome = self.behave(environment.torch, environment.config)
         record = Record(
@@ -52,7 +52,7 @@ class Bench:
             attempt=Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT),
         )
         self.records.add(record)
-        return [environment], [judged_cell(cell, environment, [record])]
+        return [environment], [cell.judged(environment, [record])]
 
 
 def explainer(bench: Bench, *pool: Request, here: Request | None = None) -> Explainer:
@@ -146,7 +146,7 @@ def test_runs_are_read_back(tmp_path: Path) -> None:
     planned = PlannedCell(request=request("2.11.0"), scenario=CASE, variant={}, options=RunOptions())
     with new_run(tmp_path, ()) as stored:
         stored.add_environment(environment)
-        stored.add_cell(judged_cell(planned, environment, []), ["key"])
+        stored.add_cell(planned.judged(environment, []), ["key"])
         with (stored.folder / "cells.jsonl").open("a") as file:
             file.write('{"environment": "torn')
     assert read_environments(tmp_path) == {environment.id: environment}

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from matrix.model import Cell, Limits, Outcome, Record
-from matrix.records import stored_runs
 from matrix.records.merging import Merged, merge
-from matrix.records.store import new_run, read_records
-from matrix.records.stored_runs import RunFolder, StoredRun
+from matrix.records.store import RunFolder, StoredRun, new_run, read_records
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")
@@ -19,7 +17,7 @@ def merged(home: Path, *run_folders: RunFolder) -> tuple[Merged, StoredRun]:
     with new_run(home, ("merge",)) as store:
         summary = merge(run_folders, store)
         store.finish(store.run)
-    return summary, stored_runs.read(RunFolder(folder=store.folder, run=store.run))
+    return summary, RunFolder(folder=store.folder, run=store.run).read()
 
 
 def with_output(home: Path, where_cell: Cell, text: str, *, started: str = "2026-11-01T02:00:00") -> RunFolder:

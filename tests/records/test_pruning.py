@@ -42,14 +42,14 @@ def test_a_run_that_nobody_rests_on_is_gone(tmp_path: Path) -> None:
 def test_what_a_later_run_rests_on_stays(tmp_path: Path) -> None:
     """A cell that was known from the removed run can still show what was written, and is not run again."""
     run_folder = with_output(tmp_path, cell(OLD, FAIL), "as it was")
-    (rested_on,) = stored_runs.read(run_folder).result.cells
+    (rested_on,) = run_folder.read().result.cells
     other = run_folder.folder / "attempts" / "00002"
     other.mkdir()
     later = stored(tmp_path, result([OLD], [rested_on]), day="2026-11-02")
     pruned = prune(tmp_path, [run_folder], [later])
     assert pruned.kept_attempts == 1
     assert [run_folder.run.id for run_folder in stored_runs.all_runs(tmp_path)] == [later.run.id]
-    read = stored_runs.read(later)
+    read = later.read()
     assert read.file(read.result.cells[0].attempts[0].stderr).read_text() == "as it was"
     assert len(read_records(tmp_path).of("key")) == 1
     assert not other.exists()

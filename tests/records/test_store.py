@@ -107,7 +107,7 @@ def test_a_cell_without_its_environment_is_read_all_the_same(tmp_path: Path) -> 
     with new_run(tmp_path, ("matrix",), 1) as store:
         store.add_cell(cell, [])
     (run_folder,) = stored_runs.all_runs(tmp_path)
-    result = stored_runs.read(run_folder).result
+    result = run_folder.read().result
     assert result.cells == (cell,)
     assert [(environment.id, environment.label, environment.torch) for environment in result.environments] == [
         ("gone", "gone", "unknown")

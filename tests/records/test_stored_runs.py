@@ -21,7 +21,7 @@ def test_a_run_is_read_back_whole(tmp_path: Path) -> None:
     made = result([OLD, NEW], [cell(OLD, HANG), cell(NEW, PASS), cell(OLD, PASS, "family/other")])
     made = made.model_copy(update={"scenarios": (scenario,)})
     run_folder = stored(tmp_path, made)
-    read = stored_runs.read(run_folder).result
+    read = run_folder.read().result
     assert (read.scenarios, read.environments, read.cells) == (made.scenarios, made.environments, made.cells)
     assert read.run.outcomes == {HANG: 1, PASS: 2}
     assert read.run.unexpected == 1
@@ -31,7 +31,7 @@ def test_a_run_is_read_back_whole(tmp_path: Path) -> None:
 def test_a_cell_that_ran_twice_is_there_once(tmp_path: Path) -> None:
     """A search runs its bounds again: what it saw last counts."""
     run_folder = stored(tmp_path, result([OLD], [cell(OLD, HANG), cell(OLD, PASS)]))
-    assert [read_cell.outcome for read_cell in stored_runs.read(run_folder).result.cells] == [PASS]
+    assert [read_cell.outcome for read_cell in run_folder.read().result.cells] == [PASS]
 
 
 def test_a_killed_run_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_killed_run_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     run_folder = stored(tmp_path, result([OLD, NEW], [cell(OLD, PASS)]), ended=False)
     with (run_folder.folder / "cells.jsonl").open("a") as file:
         file.write('{"place": 1, "records": [], "cell": {"envir')
-    read = stored_runs.read(stored_runs.find("latest", tmp_path)).result
+    read = stored_runs.find("latest", tmp_path).read().result
     assert [read_cell.outcome for read_cell in read.cells] == [PASS]
     assert not read.is_complete
 
@@ -49,9 +49,9 @@ def test_files_are_found_where_the_folder_is_taken(tmp_path: Path) -> None:
     run_folder = stored(tmp_path / "state", result([OLD], [cell(OLD, PASS)]))
     elsewhere = tmp_path / "artifact" / "copy"
     shutil.copytree(run_folder.folder, elsewhere)
-    found = stored_runs.read(stored_runs.find(str(elsewhere), tmp_path / "state"))
+    found = stored_runs.find(str(elsewhere), tmp_path / "state").read()
     assert found.file(f"runs/{run_folder.run.id}/attempts/00001/stderr.txt") == elsewhere / "attempts/00001/stderr.txt"
-    beside = stored_runs.read(run_folder).file("runs/other/attempts/00001/stderr.txt")
+    beside = run_folder.read().file("runs/other/attempts/00001/stderr.txt")
     assert beside == tmp_path / "state/runs/other/attempts/00001/stderr.txt"
 
 

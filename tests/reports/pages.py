@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from matrix.bisect.axis import AxisName
 from matrix.bisect.bisection import Bisection, Boundary, Probe
+from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Night
@@ -26,7 +26,7 @@ from matrix.model import (
     StoppedBy,
 )
 from matrix.records import stored_runs
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun
 from reports.formats import RunFacts
 from reports.page.html import page
 
@@ -49,7 +49,7 @@ def called(command: str) -> str:
 
 def real() -> StoredRun:
     """Return the real run."""
-    return stored_runs.read(stored_runs.runs_below(REAL)[-1])
+    return stored_runs.runs_below(REAL)[-1].read()
 
 
 def made(

@@ -11,7 +11,7 @@ import pytest
 
 from matrix.cli.command import exit_code
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun
 from reports.junit import element_of, junit_xml
 from tests.reports.test_table import NEW, OLD, cell, environment, result
 

@@ -1,13 +1,16 @@
-"""A run as Markdown: what is told in which order, that it stays small enough, and that no text breaks it."""
+"""The Markdown of a run, read back by a parser that is not ours, and what is left out where it is too long."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from matrix.compare.comparison import compare
 from matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
-from matrix.records.stored_runs import StoredRun
-from reports.markdown import COLUMNS, LIMIT, ROWS, markdown_lines, size_of
+from matrix.records.store import StoredRun
+from reports.markdown import COLUMNS, LIMIT, NOTE, ROWS, Interest, Piece, Section, fitted, markdown_lines, size_of
 from tests.reports import reading
 from tests.reports.test_table import COMMAND, MIXED, NEW, OLD, cell, environment, result, stored
 
@@ -173,3 +176,49 @@ def test_no_text_breaks_it() -> None:
     assert len(table) == 1 + len(after.cells)
     titles = [token for token in reading.tokens(text) if token.type == "heading_open"]
     assert len(titles) == 1 + len(headings(text))
+
+
+PIECES = st.builds(
+    Piece, interest=st.sampled_from(Interest), lines=st.lists(st.text("aé\U0001f525"), min_size=1).map(tuple)
+)
+SECTIONS = st.lists(st.builds(Section, head=st.just(("# head",)), pieces=st.lists(PIECES).map(tuple)), max_size=4)
+
+
+def piece(interest: Interest, text: str) -> Piece:
+    return Piece(interest=interest, lines=(text,))
+
+
+@given(SECTIONS, st.integers(0, 3000))
+def test_it_fits_and_cuts_nothing_without_need(sections: list[Section], more: int) -> None:
+    """Whatever there is, the limit holds; and what fits is there whole, without a note."""
+    frame = sum(size_of((*section.head, *section.tail)) + NOTE for section in sections)
+    assert size_of(fitted(sections, frame + more)) <= frame + more
+    whole = [
+        line
+        for section in sections
+        for part in (section.head, *(it.lines for it in section.pieces), section.tail)
+        for line in part
+    ]
+    assert list(fitted(sections, size_of(whole))) == whole
+
+
+def test_the_least_interesting_goes_first_and_is_counted() -> None:
+    """The less interesting pieces are left out, wherever they stand, and of equals the last."""
+    sections = [
+        Section(head=("a",), pieces=tuple(piece(Interest.PASSING_ROWS, f"{number:0500}") for number in range(4))),
+        Section(head=("b",), pieces=(piece(Interest.ENVIRONMENTS, "x" * 500), piece(Interest.HANGS, "y" * 500))),
+    ]
+    lines = list(fitted(sections, 1600 + 2 * NOTE))
+    assert lines == [
+        "a",
+        f"{0:0500}",
+        f"{1:0500}",
+        "",
+        "*Left out to stay below 2 kB: 2 rows of passes and skips.*",
+        "",
+        "b",
+        "y" * 500,
+        "",
+        "*Left out to stay below 2 kB: 1 environments.*",
+        "",
+    ]

@@ -1,14 +1,16 @@
-"""Text made fit to be shown."""
+"""Text of somebody else: in one line, in plain words, and in Markdown, read back by a parser that is not ours."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reports.shown_text import LINE, one_line, plain
+from reports.shown_text import LINE, cleaned, cleaned_line, code_span, escaped, fenced, markdown_table, one_line, plain
+from tests.reports import reading
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,105 @@ def test_one_line_is_bounded() -> None:
     """A name is one line, however it came."""
     assert one_line("a\nb\tc", 10) == "a b c"
     assert one_line("x" * 30, 10) == "x" * 9 + "…"
+
+
+WORDS = [
+    "@torvalds",
+    "#12",
+    "a|b",
+    "\\|",
+    "`",
+    "``",
+    "<b>",
+    "</details>",
+    "<!--",
+    "&lt;",
+    "*x*",
+    "_y_",
+    "~~z~~",
+    "- ",
+    "1. ",
+]
+WORDS += [
+    "# ",
+    "> ",
+    "---",
+    "[a](http://b)",
+    "![a](b)",
+    "https://x.y",
+    "$1$",
+    "\\",
+    "\n",
+    "\t",
+    "    ",
+    "\x1b[1m",
+    "é",
+    "__init__",
+]
+HOSTILE = st.one_of(
+    st.text(), st.lists(st.sampled_from(WORDS)).map("".join), st.lists(st.sampled_from(WORDS)).map(" ".join)
+)
+
+
+@given(HOSTILE)
+@example("- - -")
+@example("`a ``b` |")
+def test_plain_text_is_shown_as_it_is(text: str) -> None:
+    """In a list, whatever the text: one item, one line, nothing but text and code, and every character is there."""
+    expected = cleaned_line(text)
+    found = [
+        token for token in reading.tokens(f"- x\n- {escaped(text)}\n\nend") if token.type not in {"text", "code_inline"}
+    ]
+    inside = [token for token in found if token.type == "inline"]
+    assert [token.type for token in found].count("list_item_open") == 2
+    assert "".join(map(reading.shown, inside)) == f"x{expected}end"
+    assert {token.type for token in found} <= {
+        *("bullet_list_open", "bullet_list_close", "list_item_open", "list_item_close"),
+        *("paragraph_open", "paragraph_close", "inline"),
+    }
+
+
+@given(HOSTILE)
+def test_nobody_is_mentioned_and_nothing_linked(text: str) -> None:
+    """What GitHub looks for after it has read the Markdown is in code spans only."""
+    assert not re.search(r"@|#|://|www\.|\$|<[a-z/!?]", reading.bare(f"- x {escaped(text)}"), re.IGNORECASE)
+    assert reading.bare(f"- {code_span(text)}") == ""
+
+
+@given(HOSTILE)
+def test_a_code_span_is_one(text: str) -> None:
+    """No text ends its code span."""
+    inside = [token for token in reading.tokens(f"x{code_span(text)}") if token.type == "code_inline"]
+    assert [token.content for token in inside] == ([cleaned_line(text)] if cleaned_line(text) else [])
+
+
+@given(st.lists(st.tuples(HOSTILE, HOSTILE, HOSTILE), min_size=1, max_size=4))
+def test_a_table_is_one(rows: list[tuple[str, str, str]]) -> None:
+    """No text opens or ends a cell; only between a backslash and a pipe a blank is added."""
+    lines = markdown_table(
+        ["a", "b", "c"], [[code_span(first), escaped(other), code_span(third)] for first, other, third in rows]
+    )
+    (found,) = reading.tables("\n".join(lines))
+    assert found[0] == ["a", "b", "c"]
+    assert found[1:] == [[re.sub(r"\\(?=\|)", r"\\ ", cleaned_line(text)) for text in row] for row in rows]
+
+
+@given(st.lists(HOSTILE))
+def test_no_text_ends_a_block(lines: list[str]) -> None:
+    """Fences in the text are text."""
+    (block, *rest) = reading.tokens("\n".join([*fenced(lines), "", "end"]))
+    assert (block.type, block.content) == ("fence", "".join(f"{cleaned(line)}\n" for line in lines))
+    assert "end" in [token.content for token in rest]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RuntimeError in <module> (from_numpy.py)", "RuntimeError in `<module>` (from_numpy.py)"),
+        ("fails in f (a.py) < g (b.py)", "fails in f (a.py) < g (b.py)"),
+        ("stuck in __init__ of aten::mm", "stuck in `__init__` of aten::mm"),
+    ],
+)
+def test_what_needs_no_care_stays_readable(text: str, expected: str) -> None:
+    """Only words that would be read otherwise become code."""
+    assert escaped(text) == expected

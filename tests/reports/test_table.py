@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun
 from reports.markdown import markdown_lines
 from reports.table import code, legend_lines, matrix_lines, red_lines, summary_lines
 

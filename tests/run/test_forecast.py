@@ -9,7 +9,7 @@ from matrix.environments.cache import EnvironmentCache
 from matrix.model import Build, Config, Expectation, Outcome, Request, Scenario
 from matrix.plan.planning import RunOptions, plan
 from matrix.records.store import Records
-from matrix.run.pipeline import forecast
+from matrix.run.pipeline import PlannedMatrix
 
 CPU, PYPI = Build(name="cpu"), Build(name="pypi")
 
@@ -25,7 +25,8 @@ def scenario(name: str, *expect: Expectation, **fields: float) -> Scenario:
 def lines(home: Path, requests: list[Request], suite: list[Scenario], jobs: int = 2) -> list[str]:
     """Return what is told of a plan, with nothing recorded."""
     planned = plan(requests, suite, RunOptions())
-    return list(forecast(planned, EnvironmentCache(home), Records(), jobs))
+    matrix = PlannedMatrix(planned=planned, cache=EnvironmentCache(home), records=Records(), jobs=jobs)
+    return list(matrix.forecast())
 
 
 def installed(home: Path, of: Request, megabytes: int, seconds: float) -> None:

@@ -14,8 +14,7 @@ from matrix.explain.explanation import explain
 from matrix.model import Condition, Outcome, Result, Role, Run
 from matrix.plan import planning
 from matrix.process.supervision import Ending
-from matrix.records.store import read_records
-from matrix.records.stored_runs import StoredRun
+from matrix.records.store import StoredRun, read_records
 from reports.explanation_text import explanation_lines
 from reports.table import code, red_lines
 from tests.diagnosis.test_stack_folder import filled
@@ -218,7 +217,7 @@ def building(*, exit_code: int = 0, log: str = "") -> Behave:
 def with_native(tmp_path: Path, *versions: str) -> list[planning.PlannedCell]:
     (tmp_path / "worker.cpp").write_text("int x;")
     fields = {"native": ("worker.cpp",), "variants": {"op": ("mm", "add", "empty")}}
-    return planning.plan(requests(*versions), [scenario(tmp_path, "one", **fields)], planning.RunOptions(jobs=3))
+    return planning.plan(requests(*versions), [scenario(tmp_path, "one", **fields)], planning.RunOptions())
 
 
 def builds_of(tasks: list[Task]) -> list[Task]:

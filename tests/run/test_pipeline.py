@@ -65,7 +65,7 @@ def run(
     cache, executor, events = FakeCache(tmp_path, missing, knows), FakeExecutor(behave), list[Event]()
     with new_run(tmp_path, ()) as store:
         site = LocalSite(cache, executor, read_records(tmp_path), store, events.append, jobs=jobs, waiting=waiting)
-        matrix_run = MatrixRun(planned, site, store, events.append)
+        matrix_run = MatrixRun(planned, site)
         matrix_run.run()
     return Outcomes(matrix_run, cache, executor, events)
 

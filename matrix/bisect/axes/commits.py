@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError, borrowed, refuse
 from matrix.bisect.axes.suspects import Suspects
-from matrix.bisect.ledger import workbench
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
+from matrix.bisect.workbench import workbench
 from matrix.environments import configs
 from matrix.environments.built_commits import BuiltCommits, CommitBuild
 from matrix.errors import UsageError
@@ -53,7 +53,7 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
         try:
             return CommitSearch(known=known).run()
         finally:
-            bench.prober.close()  # a build must end before git resets the checkout
+            bench.close()  # a build must end before git resets the checkout
 
 
 def _bounds(request: SearchRequest, checkout: Checkout) -> tuple[tuple[str, str], Change]:
@@ -221,7 +221,7 @@ class CommitSearch:
         if over := ledger.over(wants_install=ledger.needs_install(position)):
             raise _EndError(over)
         ledger.start(position, planned, purpose, runs=runs, left=left)
-        probes = ledger.bench.prober.wait(ledger.seconds_left)
+        probes = ledger.bench.wait(ledger.seconds_left)
         for probed in probes:
             ledger.take_in(probed)
         if not probes:

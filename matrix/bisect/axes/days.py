@@ -12,18 +12,17 @@ from packaging.utils import canonicalize_name
 from matrix.bisect.axes.locks import pins_in
 from matrix.bisect.axes.packages import Isolator, Lock, base_request, locked_request
 from matrix.bisect.axes.versions import common
-from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import search_between
-from matrix.bisect.ledger import workbench
-from matrix.bisect.request import SearchRequest, day_named
+from matrix.bisect.request import Axis, AxisName, SearchRequest, day_named
 from matrix.bisect.strategy.evidence import AnswerKind
+from matrix.bisect.workbench import workbench
 from matrix.environments.commander import InstallError
 from matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
     from matrix.bisect.bisection import Bisection
-    from matrix.environments.provider import Resolver, ResolvingEnvironments
+    from matrix.environments.cache import EnvironmentCache
     from matrix.events import Show
     from matrix.model import Request
 
@@ -37,7 +36,7 @@ class Days(Axis):
 
     requirements: tuple[str, ...]  # as a user would give them to pip
     base: Request  # its Python, build and config
-    resolver: Resolver
+    cache: EnvironmentCache
     _resolved: dict[int, Request] = field(default_factory=dict)
 
     def request(self, position: int) -> Request:
@@ -49,7 +48,7 @@ class Days(Axis):
             build, python = self.base.build, self.base.python
             before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
             try:
-                lock = self.resolver.locked(self.requirements, build, python, before=before)
+                lock = self.cache.locked(self.requirements, build, python, before=before)
             except InstallError as error:
                 return locked_request((), self.base, problem=f"as of {self.values[position]}, {error.reason}")
             self._resolved[position] = locked_request(lock, self.base)
@@ -65,7 +64,7 @@ class Days(Axis):
         return min(max(days, 0), len(self.values) - 1)
 
 
-def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> Bisection:
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
     """Find the day whose releases changed the outcome, then the package among them."""
     assert request.days is not None
     since, until = request.days
@@ -76,7 +75,7 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
     base = base_request(request)
     requirements = _requirements(request)
     values = tuple((since + timedelta(days=after)).isoformat() for after in range((until - since).days + 1))
-    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, resolver=cache)
+    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache)
     with workbench(request, cache, show) as bench:
         days = search_between(request, axis, bench)
         days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})
@@ -86,7 +85,7 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
         before, after = (
             Lock(label=day, pins=pins_in(axis.request(axis.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
         )
-        isolator = Isolator(request=request, bench=bench, resolver=cache, start=before, end=after, base=base)
+        isolator = Isolator(request=request, bench=bench, cache=cache, start=before, end=after, base=base)
         packages = isolator.run()
     is_answered = packages.answer is AnswerKind.BOUNDARY
     return days.model_copy(

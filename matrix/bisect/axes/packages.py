@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
 from matrix.bisect.axes.versions import common
-from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import Bisector
-from matrix.bisect.ledger import Ledger, Workbench, workbench
+from matrix.bisect.ledger import Ledger
+from matrix.bisect.request import Axis, AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
+from matrix.bisect.workbench import Workbench, workbench
 from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.configs import config_named
 from matrix.environments.resolution import locked_versions
 from matrix.errors import PreventedError, UsageError
 from matrix.explain.rules import minimal_set
-from matrix.model import Build, Request
-from matrix.plan.planning import EXISTING, expand
+from matrix.model import Request
+from matrix.plan.expansion import existing, expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 
     from matrix.bisect.bisection import Bisection, Probe
     from matrix.bisect.request import PackageSet, SearchRequest
-    from matrix.environments.provider import Environments, Resolver, ResolvingEnvironments
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.environments.provider import Environments
     from matrix.events import Show
 
 
-def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> Bisection:
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
     """Find the smallest set of package changes that turns the outcome at one lock into that at the other.
 
     Raises UsageError with all that is wrong with both files.
@@ -50,7 +52,7 @@ def search(request: SearchRequest, cache: ResolvingEnvironments, show: Show) -> 
     start, end = locks
     base = base.model_copy(update={"python": pythons[0]}) if pythons else base
     with workbench(request, cache, show) as bench:
-        isolator = Isolator(request=request, bench=bench, resolver=cache, start=start, end=end, base=base)
+        isolator = Isolator(request=request, bench=bench, cache=cache, start=start, end=end, base=base)
         bisection = isolator.run()
     note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
     notes = (note,) if len(set(pythons)) > 1 else ()
@@ -81,13 +83,10 @@ def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments,
     """Return what a side pins; add the Python of an environment to `pythons`."""
     if side.is_lock:
         return read_lock(side.path)
-    config = config_named("default", request.file.configs)
-    interpreter = side.path.absolute()
-    existing = Request(torch="", python="", build=Build(name=EXISTING), config=config, interpreter=interpreter)
-    environment = cache.acquire(existing)
+    environment = cache.acquire(existing(side.path, config_named("default", request.file.configs)))
     if not environment.packages:
         raise UsageError(f"{side.path}: {environment.reason}")
-    pythons.append(".".join(environment.python.split(".")[:2]))
+    pythons.append(environment.axes["python"])
     return pins_of(environment.packages)
 
 
@@ -105,7 +104,7 @@ class Isolator:
 
     request: SearchRequest
     bench: Workbench
-    resolver: Resolver
+    cache: EnvironmentCache
     start: Lock
     end: Lock
     base: Request  # its Python, build and config
@@ -182,7 +181,7 @@ class Isolator:
         limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
         problem = None
         try:
-            lock = self.resolver.locked(lock, self.base.build, self.base.python, constraints=limits)
+            lock = self.cache.locked(lock, self.base.build, self.base.python, constraints=limits)
         except (InstallError, CancelledError) as error:
             problem = str(error)
         return locked_request(lock, self.base, problem=problem)
@@ -196,7 +195,7 @@ class Isolator:
         def is_active(requirement: Requirement) -> bool:
             return requirement.marker is None or requirement.marker.evaluate(markers)
 
-        required = self.resolver.requirements_of
+        required = self.cache.requirements_of
         return together(changes, required(first), required(last), is_active)
 
     def _turned_by(self, changed: Sequence[PackageChange], first: Request, last: Request) -> bool:

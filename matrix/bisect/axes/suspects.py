@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from matrix.bisect.axis import Axis, AxisName
-from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger, Workbench
+from matrix.bisect.ledger import UNMEASURED_GOOD, Ledger
+from matrix.bisect.request import Axis, AxisName
 from matrix.bisect.strategy.evidence import Bracket, Change, Find, SearchVerdict
 from matrix.bisect.strategy.posterior import Posterior, best_batch
 from matrix.bisect.strategy.view import Transition, View
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from matrix.bisect.axes.git import Checkout, Commit
     from matrix.bisect.request import SearchRequest
+    from matrix.bisect.workbench import Workbench
     from matrix.model import Request
 
 

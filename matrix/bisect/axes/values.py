@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from matrix.bisect.axis import Axis, AxisName
-from matrix.bisect.ledger import Ledger, workbench
+from matrix.bisect.ledger import Ledger
+from matrix.bisect.request import Axis, AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Find, Purpose, SearchVerdict
+from matrix.bisect.workbench import workbench
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Outcome, Request
-from matrix.plan.planning import expand
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,23 +111,23 @@ class ValueComparison:
                 passing = [sighting for sighting in ledger.seen if sighting.records and not sighting.failures]
                 self._run((sighting.position for sighting in passing), runs, SearchVerdict.BAD)
         finally:
-            ledger.bench.prober.close()
+            ledger.bench.close()
         return self._bisection()
 
     def _run(self, positions: Iterable[int], runs: int, until: SearchVerdict | None = None) -> None:
         """Run each position until it has so many runs, several at once; stop when the budget is used up."""
         waiting, ledger = list(positions), self.ledger
-        prober = ledger.bench.prober
-        while (waiting or prober.positions) and self._over is None:
-            while waiting and len(prober.positions) < ledger.request.jobs:
+        bench = ledger.bench
+        while (waiting or bench.positions) and self._over is None:
+            while waiting and len(bench.positions) < ledger.request.jobs:
                 over = ledger.over(wants_install=ledger.needs_install(waiting[0]))
-                if over and prober.positions:
+                if over and bench.positions:
                     break  # running probes may still end in time
                 self._over = over
                 if over:
                     return
                 self._start(waiting.pop(0), runs, until)
-            probes = prober.wait(ledger.seconds_left)
+            probes = bench.wait(ledger.seconds_left)
             for probed in probes:
                 ledger.take_in(probed)
             if not probes:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from matrix.bisect.axis import Axis, AxisName
 from matrix.bisect.driver import search_between
-from matrix.bisect.ledger import workbench
+from matrix.bisect.request import Axis, AxisName
+from matrix.bisect.workbench import workbench
 from matrix.errors import PreventedError, UsageError
-from matrix.plan.planning import expand
+from matrix.plan.expansion import expand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -86,7 +86,6 @@ class SearchOptions:
     bound_runs: int = 3  # of a bad bound: a flake shows here first
     confirm_runs: int = 2  # of each of the final pair
     samples: int | None = None  # positions tried where the bounds agree, or for `all`; default ceil(log2 n)
-    max_positions: int | None = None  # different positions tried, untestable ones included
     max_runs: int = 1000
 
 

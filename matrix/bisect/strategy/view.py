@@ -100,10 +100,7 @@ class View:
     @property
     def is_spent(self) -> bool:
         """True where the budget is used up."""
-        options = self.search.options
-        runs = sum(counts.decisive for counts in self.tallies.values())
-        positions = math.inf if options.max_positions is None else options.max_positions
-        return runs >= options.max_runs or len(self.tallies) >= positions
+        return sum(counts.decisive for counts in self.tallies.values()) >= self.search.options.max_runs
 
     @property
     def samples(self) -> int:

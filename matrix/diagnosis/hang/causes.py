@@ -19,6 +19,7 @@ class HangKind(StrEnum):
     """What kind of hang it is."""
 
     GIL_CYCLE = "GIL cycle"
+    GIL = "wait for the GIL"
     LOCK_CYCLE = "lock cycle"
     FORK_AFTER_THREADS = "fork after threads"
     FORKED_LOCK = "lock copied by fork"

@@ -145,12 +145,14 @@ def _running(states: Sequence[ThreadState]) -> HangCause | None:
 
 
 def _stopped(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+    """Return a process that a signal has stopped, with the thread that waits for it."""
     for state in graph.states:
         if state.waiting is Waiting.STOPPED and state.is_main:
             waits = blocked(processes, graph, account)
+            if waits and waits.kind is HangKind.STOPPED:
+                return waits
             words = f"process {state.pid} is stopped by a signal and waits for SIGCONT"
-            if waits and waits.stuck.pid != state.pid:
-                words = f"{account.clause(waits.stuck)}; {words}"
+            words = f"{account.clause(waits.stuck)}; {words}" if waits else words
             return HangCause(kind=HangKind.STOPPED, stuck=state, words=words)
     return None
 

@@ -82,7 +82,9 @@ def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: A
     if chain.cycle:
         stuck = next((state for state in chain.cycle if state.user.place), chain.cycle[0])
     cycle = tuple(edges[::-1])
-    return HangCause(kind=kind, stuck=stuck, cycle=cycle, is_closed=bool(chain.cycle), words=words)
+    return HangCause(
+        kind=kind, stuck=stuck, cycle=cycle, is_closed=bool(chain.cycle) and kind is not HangKind.UNKNOWN, words=words
+    )
 
 
 def _edges(told: Sequence[ThreadState], chain: Chain, account: Account) -> list[WaitEdge]:
@@ -131,6 +133,8 @@ def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
         kinds = {state.awaits for state in chain.cycle}
         if kinds <= {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.THREAD} and Waiting.LOCK in kinds:
             return HangKind.LOCK_CYCLE
+        if Waiting.GIL in kinds:
+            return HangKind.GIL_CYCLE
         told = [next((state for state in chain.cycle if state.user.place), chain.cycle[0])]
     last = told[-1]
     while len(told) > 1 and (last.awaits in _TELL_LITTLE or last.awaits is Waiting.SLEEP):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,8 +15,14 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter
 
-from matrix.environments.index.builds import kept_folder
-from matrix.environments.index.sources import FIRST_INDEX, PROJECT, Sources, local_folder, without_credentials
+from matrix.environments.index.sources import (
+    FIRST_INDEX,
+    PROJECT,
+    Sources,
+    configured_sources,
+    local_folder,
+    without_credentials,
+)
 from matrix.environments.whole_files import read_whole, write_whole
 from matrix.errors import PreventedError
 
@@ -75,13 +82,20 @@ _Row = tuple[str, bool, "DistributionPackage"]  # index or page, whether it is t
 
 
 def list_releases(
-    build: Build, python: str, sources: Sources, cache: Path | None, *, pause: Callable[[float], None] = time.sleep
+    build: Build,
+    python: str,
+    cache: Path | None,
+    *,
+    sources: Sources | None = None,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Listing:
     """Return the torch releases of a build that fit this platform and a Python such as "3.11" or "3.13t".
 
-    A listing is kept for ten minutes in `cache`, the folder of that name in the state folder; wheels that are kept
-    beside it count as available. Raises IndexUnreachableError for an index that does not answer in three tries.
+    `sources` are by default the user's. A listing is kept for ten minutes in `cache`, the folder of that name in the
+    state folder; wheels that are kept beside it count as available. Raises IndexUnreachableError for an index that
+    does not answer in three tries.
     """
+    sources = sources or configured_sources()
     is_own = build.index_url is not None or build.find_links is not None
     if is_own:
         own_links = (build.find_links,) if build.find_links else ()
@@ -95,8 +109,7 @@ def list_releases(
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     file = cache / "listings" / f"{name}.json" if cache is not None and is_remote else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
-    is_young = file is not None and file.exists() and time.time() - file.stat().st_mtime <= LISTING_AGE
-    if file is not None and is_young and (kept := read_whole(file, Listing)) is not None:
+    if file is not None and (kept := read_whole(file, Listing, LISTING_AGE)) is not None:
         return _with_wheels_of(kept_wheels, kept)
     rows: list[_Row] = []
     for url in indexes:
@@ -111,6 +124,13 @@ def list_releases(
     if file is not None:
         write_whole(file, TypeAdapter(Listing).dump_json(listing).decode())
     return _with_wheels_of(kept_wheels, listing)
+
+
+def kept_folder(home: Path, build: Build) -> Path | None:
+    """Return where wheels of a build are kept; None for one whose wheels do not vanish, or lie in a folder."""
+    if not build.nightly or build.index_url is None or local_folder(build.index_url) is not None:
+        return None
+    return home / "wheels" / re.sub(r"[^\w.+-]", "_", build.name)
 
 
 def _with_wheels_of(folder: Path | None, listing: Listing) -> Listing:

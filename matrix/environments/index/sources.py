@@ -1,4 +1,8 @@
-"""Where packages come from: what the user's uv and pip settings name.
+"""Where packages come from: the named builds of torch, and what the user's uv and pip settings name.
+
+The PyTorch index publishes one folder per build. It is named to uv as an index of its own, together with
+the exact version that the listing gave: the same for the folders that uv's --torch-backend knows, for
+newer folders, for nightlies and for mirrors.
 
 uv ignores pip's configuration and pip ignores uv's, so both are read here, once, and passed to uv explicitly.
 The files are small and parsed directly: `pip config list` costs 0.3 s.
@@ -7,17 +11,36 @@ The files are small and parsed directly: `pip config list` costs 0.3 s.
 from __future__ import annotations
 
 import configparser
+import difflib
+import json
 import os
+import re
+import shutil
+import threading
 import tomllib
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import url2pathname
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from matrix.environments.whole_files import read_whole, write_whole
+from matrix.errors import UsageError
+from matrix.model import Build
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+PYTORCH_INDEX = "https://download.pytorch.org/whl"
+PYTORCH_INDEX_VARIABLE = "WHICHTORCH_PYTORCH_INDEX"  # names a mirror of it, or a test's server
+ANSWER_TIMEOUT = 3.0  # seconds the PyTorch index has to answer, DNS included, before `auto` does without
+CHOICE_AGE = 86400  # seconds `auto` believes an answer: reruns of a day meet the same environments
+GPU_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, WSL
+GPU_TOOLS = ("nvidia-smi", "rocm-smi")
+_FOLDER = re.compile(r"(nightly-)?(cpu|xpu|cu\d{2,3}|rocm\d+(\.\d+){0,2})")
+_EXAMPLES = ("auto", "pypi", "cpu", "xpu", "cu118", "cu126", "cu128", "cu130", "rocm6.4", "nightly-cpu")
 PROJECT = "torch"  # searched for in indexes
 DEFAULT_INDEX = "https://pypi.org/simple"  # of pip and of uv
 BEST_MATCH = "unsafe-best-match"  # pip's way: the best version that any index holds
@@ -65,6 +88,77 @@ def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
         strategy=uv.strategy or (FIRST_INDEX if by_uv else BEST_MATCH),
         certificates=pip.certificates,
     )
+
+
+def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, str] = os.environ) -> Build:
+    """Return the build called `name`; those of the matrix file come first. Raises UsageError with near misses."""
+    if name in custom:
+        return custom[name]
+    if name == "pypi":
+        return Build(name=name)
+    base = environ.get(PYTORCH_INDEX_VARIABLE, PYTORCH_INDEX).rstrip("/")
+    if _FOLDER.fullmatch(name):
+        return Build(name=name, index_url=f"{base}/{name.replace('-', '/')}", nightly=name.startswith("nightly"))
+    near = difflib.get_close_matches(name, [*custom, *_EXAMPLES], n=3)
+    suggestion = f"did you mean {' or '.join(near)}? " if near else ""
+    known = ["auto", "pypi", "cpu", "cuNNN", "rocmN.M", "xpu", "nightly-cpu", "nightly-cuNNN", *custom]
+    raise UsageError(f"no build is called {name!r}", hint=f"{suggestion}known are {', '.join(known)}")
+
+
+def choose_auto(
+    cache: Path,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    visible_gpu: Callable[[], str | None] | None = None,
+    index_answers: Callable[[str], bool] | None = None,
+) -> tuple[Build, str]:
+    """Return what `auto` means on this machine, and why, in words.
+
+    `cpu` where no GPU is visible and the PyTorch index answers, else `pypi`. The answer of the index is
+    kept in the folder `cache` for a day.
+    """
+    if gpu := (visible_gpu or find_gpu)():
+        return build_named("pypi", {}, environ), f"a GPU is visible ({gpu})"
+    cpu, file = build_named("cpu", {}, environ), cache / "auto.json"
+    assert cpu.index_url is not None
+    shown = without_credentials(cpu.index_url)
+    kept = read_whole(file, dict[str, bool], CHOICE_AGE) or {}
+    if shown not in kept:
+        kept = {shown: (index_answers or answers)(cpu.index_url)}
+        write_whole(file, json.dumps(kept))
+    if kept[shown]:
+        return cpu, f"no GPU is visible, and {shown} answers"
+    reason = f"no GPU is visible, but {shown} gave no answer within {ANSWER_TIMEOUT:g} s"
+    return build_named("pypi", {}, environ), reason
+
+
+def find_gpu() -> str | None:
+    """Return what shows that a GPU is there, None where nothing does."""
+    devices = (path for path in GPU_DEVICES if Path(path).exists())
+    return next(devices, None) or next(filter(shutil.which, GPU_TOOLS), None)
+
+
+def answers(url: str) -> bool:
+    """Return whether an index answers at all within ANSWER_TIMEOUT, whatever it says."""
+    answered = threading.Event()
+
+    def ask() -> None:
+        try:
+            request = urllib.request.Request(url.rstrip("/") + "/torch/", method="HEAD")  # noqa: S310  the user's own index
+            with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT):  # noqa: S310
+                answered.set()
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code < 500:
+                answered.set()
+        except (OSError, ValueError):
+            pass
+
+    # in a thread of its own: a name server that does not answer cannot be given a timeout
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_TIMEOUT)
+    return answered.is_set()
 
 
 def without_credentials(url: str) -> str:

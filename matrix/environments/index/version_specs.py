@@ -6,14 +6,16 @@ import re
 from bisect import bisect_left
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from matrix.environments.index.releases import Listing, Release, wheel_fit
-from matrix.environments.index.sources import PROJECT
+from matrix.environments.index.releases import Listing, Release, list_releases
 from matrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from matrix.model import Build
 
 EVERY_RELEASE = ">=0"  # the specifier that leaves none out
 _RECENT = re.compile(r"recent:(0*[1-9]\d*)")
@@ -50,16 +52,28 @@ def check_spec(spec: str) -> None:
     raise UsageError(f"{spec!r} names no torch version", hint=f"write it as {forms}")
 
 
+def find(spec: str, build: Build, python: str, cache: Path) -> tuple[list[str], list[str]]:
+    """Return the versions that a spec means in a build for a Python, oldest first, and notes on yanked ones.
+
+    A wheel stands for itself, by its path. Raises as `select` and `list_releases`, which keeps what it read in `cache`.
+    """
+    if spec.endswith(".whl"):
+        return [str(Path(spec).absolute())], []
+    listing = list_releases(build, python, cache)
+    chosen = select(spec, listing)
+    yanked = yanked_among(spec, listing)
+    notes = [f"torch {version} is yanked, left out: {why}" for version, why in yanked]
+    return [release.version for release in chosen], notes
+
+
 def select(spec: str, listing: Listing) -> list[Release]:
-    """Return the releases that one spec means, oldest first, never an empty list.
+    """Return the releases that one spec, but a wheel's path, means, oldest first, never an empty list.
 
     Pre-releases count where the spec names one or where the build has nothing else (nightlies); a yanked
     release only by its exact version. Raises UnknownVersionError with the nearest versions.
     """
     spec = spec.strip()
     check_spec(spec)
-    if spec.endswith(".whl"):
-        return [_wheel_at(Path(spec), listing)]
     if is_exact_version(spec):
         return [_exactly(Version(spec), listing)]
     final = [release for release in listing.releases if not Version(release.version).is_prerelease]
@@ -84,7 +98,7 @@ def select(spec: str, listing: Listing) -> list[Release]:
 
 def yanked_among(spec: str, listing: Listing) -> list[tuple[str, str]]:
     """Return version and reason of the yanked releases that `spec` would mean if they were not."""
-    if is_exact_version(spec) or spec.endswith(".whl"):
+    if is_exact_version(spec):
         return []
     known = {release.version for release in listing.releases}
     yanked = [release for release in listing.yanked if release.version not in known]
@@ -94,25 +108,6 @@ def yanked_among(spec: str, listing: Listing) -> list[tuple[str, str]]:
         oldest = Version(select(spec, listing)[0].version)
         yanked = [release for release in yanked if Version(release.version) > oldest]
     return [(release.version, release.yanked or "no reason given") for release in yanked]
-
-
-def _wheel_at(path: Path, listing: Listing) -> Release:
-    path = path.expanduser().absolute()
-    try:
-        name, version, _, _ = parse_wheel_filename(path.name)
-    except (InvalidWheelFilename, InvalidVersion) as error:
-        raise UsageError(f"{path} is not named as a wheel is", hint=str(error)) from None
-    if name != PROJECT:
-        raise UsageError(f"{path} is a wheel of {name}, not of torch")
-    if not path.is_file():
-        raise UnknownVersionError(f"there is no wheel {path}")
-    if listing.python and wheel_fit(path.name, PROJECT, listing.python) is None:
-        raise UnknownVersionError(
-            f"the wheel {path.name} does not fit Python {listing.python} on this machine",
-            hint="name a Python it was built for with --python",
-        )
-    size = path.stat().st_size
-    return Release(version=str(version), filename=path.name, url=str(path), source=str(path.parent), size=size)
 
 
 def _exactly(version: Version, listing: Listing) -> Release:

@@ -230,8 +230,8 @@ def test_fewer_than_two_positions_are_inconclusive(size: int) -> None:
 
 
 def test_a_budget_gives_the_bracket_and_blames_nobody() -> None:
-    """When the positions allowed are used up, the answer is an inconclusive bracket that holds the culprit."""
-    trace = follow(History.regression(100, 70), SearchOptions(max_positions=5))
+    """When the runs allowed are used up, the answer is an inconclusive bracket that holds the culprit."""
+    trace = follow(History.regression(100, 70), SearchOptions(max_runs=7))
     assert (trace.answer.kind, trace.positions) == (AnswerKind.INCONCLUSIVE, 5)
     (found,) = trace.answer.boundaries
     assert found.before < 70 <= found.after

@@ -1,24 +1,28 @@
-"""Run probes, several at once, each through the same pipeline as a cell of a matrix."""
+"""The workbench of a search: it runs probes, several at once, each through the same pipeline as a cell of a matrix."""
 
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.events import AttemptEnded, Emit, Event
+from matrix.events import AttemptEnded, Emit, EnvironmentStage, Event, Show
 from matrix.model import Cell, Environment, Role
 from matrix.process.executor import Executor, LocalExecutor
-from matrix.run.pipeline import MatrixRun
+from matrix.records.store import Records, RunStore, read_records
+from matrix.run.pipeline import MatrixRun, opened_run
+from matrix.run.signals import answering
 from matrix.run.site import SIGNAL_CHECK, LocalSite, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from matrix.bisect.request import SearchRequest
     from matrix.environments.provider import Environments
     from matrix.plan.planning import PlannedCell
     from matrix.process.supervision import Supervised
-    from matrix.records.store import Records, RunStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,25 +41,40 @@ class _Running:
     thread: threading.Thread
 
 
-class Prober:
-    """Probes of one search. Use it from one thread; close it at the end, whatever happened."""
+class Workbench:
+    """Where the probes of one command run; several searches may follow one another on it.
+
+    Use it from one thread; close it at the end, whatever happened.
+    """
 
     def __init__(
         self,
-        *,
         cache: Environments,
         records: Records,
         store: RunStore,
         emit: Emit,
         make_executor: Callable[[], Executor] = LocalExecutor,
     ) -> None:
-        self._cache, self._records, self._store, self._tell = cache, records, store, emit
+        self.cache, self.records = cache, records
+        self._store, self._tell = store, emit
         self._make_executor = make_executor  # one for each probe, so that one can be stopped alone
+        self._started = time.monotonic()
         self._changed = threading.Condition()  # guards what is below
         self._running: dict[int, _Running] = {}
         self._ended: list[Probed] = []
         self._failure: BaseException | None = None
         self.runs = 0  # attempts made so far, those that only observe left out
+        self._installs = 0
+
+    @property
+    def installs(self) -> int:
+        """How many installs and builds were begun."""
+        return self._installs
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been open."""
+        return time.monotonic() - self._started
 
     @property
     def run_id(self) -> str:
@@ -75,8 +94,8 @@ class Prober:
 
     def start(self, position: int, planned: PlannedCell) -> None:
         """Begin a probe; `wait` tells what came of it."""
-        site = LocalSite(self._cache, self._make_executor(), self._records, self._store, self._emit)
-        run = MatrixRun([planned], site, self._store, self._emit)
+        site = LocalSite(self.cache, self._make_executor(), self.records, self._store, self.emit)
+        run = MatrixRun([planned], site)
         thread = threading.Thread(target=self._probe, args=(position, run), name=f"probe {position}", daemon=True)
         with self._changed:
             self._running[position] = _Running(run=run, site=site, thread=thread)
@@ -113,11 +132,11 @@ class Prober:
         for probe in running:
             probe.thread.join()
 
-    def _emit(self, event: Event) -> None:
-        """Pass an event on, and count the attempts."""
-        if isinstance(event, AttemptEnded) and event.attempt.role is Role.JUDGE:
-            with self._changed:
-                self.runs += 1
+    def emit(self, event: Event) -> None:
+        """Pass an event on, and count the attempts and installs."""
+        with self._changed:
+            self.runs += isinstance(event, AttemptEnded) and event.attempt.role is Role.JUDGE
+            self._installs += isinstance(event, EnvironmentStage) and event.stage in {"installing", "building"}
         self._tell(event)
 
     def _probe(self, position: int, run: MatrixRun) -> None:
@@ -133,3 +152,16 @@ class Prober:
             self._failure = self._failure or failure
             self._ended.append(Probed(position=position, environment=environment, cell=cell))
             self._changed.notify_all()
+
+
+@contextmanager
+def workbench(request: SearchRequest, cache: Environments, show: Show) -> Iterator[Workbench]:
+    """Open a stored run with its progress and a workbench, and answer signals."""
+    records = Records() if request.fresh else read_records(request.home)
+    with opened_run(request.home) as run_store, show(None) as progress:
+        bench = Workbench(cache, records, run_store, progress)
+        try:
+            with answering(bench.attempts, bench.emit):
+                yield bench
+        finally:
+            bench.close()

@@ -11,7 +11,7 @@ from matrix.environments import interpreters
 from matrix.errors import UsageError
 from matrix.model import Request
 from matrix.plan import matrix_file
-from matrix.plan.planning import expand
+from matrix.plan.expansion import expand
 from tests.plan.test_matrix_file import write
 from tests.wheels import build_wheel
 

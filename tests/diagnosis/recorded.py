@@ -1,0 +1,89 @@
+"""Recordings of real programs that hang: what was seen of their processes, beside the program itself.
+
+`tests/diagnosis/hangs/NAME.py` is a program, `tests/diagnosis/recordings/NAME.json` what a real run of it showed. To
+record programs anew, with the Python of an environment that has torch and numpy:
+
+    python -m tests.diagnosis.recorded INTERPRETER [NAME ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from matrix.diagnosis.hang import stack_folder
+from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
+from matrix.diagnosis.hang.source_text import owner_class
+from matrix.diagnosis.stacks import Frame, Process
+from matrix.model import AttemptEvidence
+
+HERE = Path(__file__).parent
+PROGRAMS, RECORDINGS = HERE / "hangs", HERE / "recordings"
+LIMIT = "20"  # seconds; what can be seen to be stuck is stopped earlier
+STDERR = 4000  # characters of its end that are kept
+
+
+def picture(name: str) -> tuple[tuple[Process, ...], str]:
+    """Return the processes of a recording, and what the program wrote to stderr."""
+    recording = json.loads((RECORDINGS / f"{name}.json").read_text().replace("PROGRAMS", str(PROGRAMS)))
+    return tuple(_process(row) for row in recording["processes"]), str(recording["stderr"])
+
+
+def diagnosed(name: str) -> HangDiagnosis:
+    """Return what is said today of a recording."""
+    processes, stderr = picture(name)
+    return diagnose(processes, stderr=stderr)
+
+
+def _process(row: dict[str, Any]) -> Process:
+    for thread in row.get("threads", ()):
+        for frame in thread.get("frames", ()):
+            frame["raw"] = frame["function"]
+    return Process.model_validate(row)
+
+
+def _row(process: Process) -> dict[str, Any]:
+    row: dict[str, Any] = process.model_dump(mode="json", exclude_defaults=True)
+    for thread in row.get("threads", ()):
+        named = [frame for frame in thread.get("frames", ()) if frame["function"] != "???"]
+        thread["frames"] = [{name: value for name, value in frame.items() if name != "raw"} for frame in named]
+        for frame in thread["frames"]:
+            if frame["language"] == "python":  # libraries differ between machines: their classes are kept
+                shown = Frame.model_validate(frame | {"raw": frame["function"]})
+                owner = owner_class(shown)
+                frame["function"] = f"{owner}.{shown.method}" if owner else shown.function
+    return row
+
+
+def record(name: str, interpreter: str) -> None:
+    """Run a program with the tool, and keep what its stacks showed."""
+    program = PROGRAMS / f"{name}.py"
+    with tempfile.TemporaryDirectory() as home:
+        command = [sys.executable, "-m", "matrix", "matrix", "--interpreter", interpreter, "--script", str(program)]
+        environ = os.environ | {"WHICHTORCH_HOME": home}
+        subprocess.run([*command, "--timeout", LIMIT], env=environ, capture_output=True, check=False)
+        line = next(Path(home).glob("runs/*/records.jsonl")).read_text().splitlines()[-1]
+        attempt = json.loads(line)["attempt"]
+        folder = next(Path(home).glob(f"**/{attempt['stacks']}"))
+        stall = AttemptEvidence.model_validate(attempt.get("evidence") or {}).stall
+        processes = stack_folder.read_folder(folder, stall)
+        stderr = (folder.parent / "stderr.txt").read_text(errors="replace")[-STDERR:]
+    text = json.dumps({"processes": list(map(_row, processes)), "stderr": stderr}, separators=(",", ":"))
+    folders = {str(PROGRAMS): "PROGRAMS", home: "STATE", str(Path(interpreter).parent.parent): "ENV"}
+    folders[str(Path(interpreter).resolve().parent.parent)] = "PYTHON"
+    for path, short in folders.items():
+        text = text.replace(path, short).replace(path.replace(str(Path.home()), "~"), short)
+    RECORDINGS.mkdir(exist_ok=True)
+    (RECORDINGS / f"{name}.json").write_text(text.replace('{"pid"', '\n{"pid"') + "\n")
+
+
+if __name__ == "__main__":
+    for program_name in sys.argv[2:] or sorted(path.stem for path in PROGRAMS.glob("*.py")):
+        record(program_name, sys.argv[1])
+        found = diagnosed(program_name)
+        print(f"{program_name}: {found.kind}: {found.summary}", flush=True)
