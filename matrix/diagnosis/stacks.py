@@ -146,6 +146,7 @@ class Process(Model):
     """One process of a tree."""
 
     pid: int = 0  # 0 where the collector's text does not say
+    host: str = ""  # its machine, where a picture is of several
     command: str = ""
     parent: int | None = None
     ended: str = ""  # how a process ended that its parent has not reaped: "exit code 1", "SIGKILL"
@@ -154,6 +155,14 @@ class Process(Model):
     )  # its place in a distributed job: RANK, WORLD_SIZE, MASTER_ADDR, ...
     descriptors: tuple[Descriptor, ...] = ()
     threads: tuple[Thread, ...] = ()
+
+
+HOST_STEP = 1 << 22  # Linux numbers processes and threads below; in a picture of several machines, the next ones above
+
+
+def number_on_host(pid: int) -> int:
+    """Return the number of a process or thread on its own machine."""
+    return pid % HOST_STEP
 
 
 def native(raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None) -> Frame:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from matrix.diagnosis.dispatch import dispatch_frames
 from matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - pydantic resolves Place
 from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
@@ -53,6 +55,7 @@ class HangDiagnosis(Model):
     stuck_pid: int | None = None
     stuck_thread: int | None = None
     signature_frames: tuple[str, ...] = ()
+    ranks: dict[int, int] = Field(default_factory=dict)  # of a distributed job's processes, by pid
 
     @property
     def signature(self) -> str | None:
@@ -71,7 +74,8 @@ def diagnose(
     trace or debug prints in it give the place where no frame does.
     """
     states = [ThreadState(process, thread) for process in processes for thread in process.threads]
-    cause = _cause(processes, states, stderr)
+    graph = WaitGraph(processes, states)
+    cause = _cause(processes, graph, stderr)
     # Without a cause, a thread that waits inside the dispatcher is shown.
     waiting = (state for state in states if state.wait and dispatch_frames.place_of(state.thread))
     stuck = cause.stuck if cause else next(waiting, None)
@@ -88,12 +92,12 @@ def diagnose(
         stuck_pid=stuck.pid if stuck else None,
         stuck_thread=stuck.tid if stuck else None,
         signature_frames=signature_frames(stuck.thread) if stuck else (),
+        ranks=graph.ranks,
     )
 
 
-def _cause(processes: Sequence[Process], states: Sequence[ThreadState], stderr: str) -> HangCause | None:
-    graph = WaitGraph(processes, states)
-    account = Account(graph, stderr)
+def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangCause | None:
+    states, account = graph.all_states, Account(graph, stderr)
     cycles = (gil_cycle([state for state in states if state.pid == process.pid]) for process in processes)
     return (
         next(filter(None, cycles), None)

@@ -172,6 +172,7 @@ def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Accoun
     for state in states:
         groups.setdefault(account.predicate(state), []).append(state)
     clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]
+    edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
     clauses += _beyond(elsewhere, graph, account)
     clauses += _conclusion(groups, elsewhere, processes, graph)
@@ -179,8 +180,8 @@ def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Accoun
     odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
     kinds = {state.awaits for state in states}
     kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE
-    edges = tuple(edge_of(state, account.clause(state)) for state in sorted(states, key=lambda state: state is not odd))
-    return HangCause(kind=kind, stuck=odd, cycle=edges[:_MOST], words="; ".join(clauses))
+    edges.sort(key=lambda edge: (edge.pid, edge.tid) != (odd.pid, odd.tid))
+    return HangCause(kind=kind, stuck=odd, cycle=tuple(edges[:_MOST]), words="; ".join(clauses))
 
 
 def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:

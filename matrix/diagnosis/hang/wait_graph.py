@@ -63,6 +63,7 @@ class WaitGraph:
         self.processes = {process.pid: process for process in processes}
         roots = [process.pid for process in processes if process.parent not in self.processes]
         self.root = next(iter(roots), None)  # the process that no other one here has started
+        self.all_states = states
         self.states = [state for state in states if not state.process.ended]
         self.ranks = job.find_ranks(processes, self.states)
         self._finders: dict[Waiting, Callable[[ThreadState], Iterator[Link]]] = {
