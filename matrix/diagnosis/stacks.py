@@ -7,6 +7,7 @@ the GIL, /proc what threads wait for in the kernel. `merge` makes one picture of
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ class Frame(Model):
     @property
     def file_name(self) -> str:
         """The file without its folders; "" where it is not known."""
-        return PurePath(self.file or "").name
+        return base_name(self.file or "")
 
     @property
     def method(self) -> str:
@@ -75,7 +76,7 @@ class Frame(Model):
         """`file:line` of Python, the library of native code; names, not paths."""
         if self.is_python and self.file:
             return f"{self.file_name}:{self.line}" if self.line else self.file_name
-        return PurePath(self.library or self.file or "").name
+        return base_name(self.library or self.file or "")
 
     @property
     def words(self) -> str:
@@ -176,6 +177,13 @@ def python(function: str, file: str | None, line: int | None = None) -> Frame:
     return Frame(language=Language.PYTHON, function=function, raw=function, file=file, line=line)
 
 
+@lru_cache(maxsize=4096)
+def base_name(path: str) -> str:
+    """Return the last part of a path; a large tree has thousands of frames in a few files."""
+    return PurePath(path).name
+
+
+@lru_cache(maxsize=4096)
 def looks_native(file: str) -> bool:
     """Return whether a file is native code: a source with debug information, or a library."""
     return PurePath(file).suffix in _NATIVE_FILES or ".so" in PurePath(file).name
@@ -285,7 +293,7 @@ def _merge_frames(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
 
 
 def _with_values(frame: Frame, known: Mapping[tuple[str, int | None, str], tuple[Value, ...]]) -> Frame:
-    values = frame.values or known.get((frame.file_name, frame.line, frame.method), ())
+    values = () if frame.values else known.get((frame.file_name, frame.line, frame.method), ())
     return frame.model_copy(update={"values": values}) if values else frame
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.diagnosis.hang.user_call import user_call
 from matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
+from matrix.diagnosis.stacks import base_name
 from matrix.model import WaitEdge, Waiting
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _is_interpreter_function(frame: Frame) -> bool:
 
 
 def _is_interpreter_library(frame: Frame) -> bool:
-    return bool(_INTERPRETER_LIBRARY.match(PurePath(frame.library or "").name))
+    return bool(_INTERPRETER_LIBRARY.match(base_name(frame.library or "")))
 
 
 def compiling_frame(thread: Thread) -> Frame | None:

@@ -50,10 +50,14 @@ _NOWHERE = SourceSite()
 
 def read_site(frame: Frame, callee: str = "") -> SourceSite:
     """Return what the source says of a Python frame, which is in a call of a function `callee` where that is known."""
-    tree = _parsed(frame.file or "")
-    if tree is None or not frame.line:
+    return _site(frame.file, frame.line, callee) if frame.file and frame.line else _NOWHERE
+
+
+@lru_cache(maxsize=4096)
+def _site(file: str, line: int, callee: str) -> SourceSite:
+    tree = _parsed(file)
+    if tree is None:
         return _NOWHERE
-    line = frame.line
     scope = _scope(tree, line)
     around = [node for node in _within(scope) if _spans(node, line)]
     call = _call(around, callee)
