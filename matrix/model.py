@@ -430,6 +430,14 @@ class Waiting(StrEnum):
     FUTEX = "a futex"  # the kernel's word, where no frame says what it stands for
 
 
+HOST_STEP = 1 << 22  # Linux numbers processes and threads below; in a picture of several machines, the next ones above
+
+
+def number_on_host(pid: int) -> int:
+    """Return the number of a process or thread on its own machine."""
+    return pid % HOST_STEP
+
+
 class WaitEdge(OpenModel):
     """A thread that waits for something, and for whom, where that is known."""
 
@@ -450,16 +458,18 @@ class WaitEdge(OpenModel):
         holds = f"holds {self.holds} and " if self.holds else ""
         function = f" in {self.function}" if self.function else ""
         function += f" ({self.place})" if self.place and self.place not in self.function else ""
+        thread = f"thread {number_on_host(self.tid)}"
         if self.waiting == Waiting.CHILD:
-            child = f" for child {self.partner}" if self.partner else " for a child"
-            return f"process {self.pid} {holds}waits{function}{child}"
+            child = f" for child {number_on_host(self.partner)}" if self.partner else " for a child"
+            return f"process {number_on_host(self.pid)} {holds}waits{function}{child}"
         if self.waiting == Waiting.THREAD or (self.holds and self.partner):
-            target = "it" if before and self.partner == before.tid else f"thread {self.partner}"
+            partner = number_on_host(self.partner or 0)
+            target = "it" if before and self.partner == before.tid else f"thread {partner}"
             target = target if self.partner else "another thread"
-            return f"thread {self.tid} {holds}waits{function} for {target}"
+            return f"{thread} {holds}waits{function} for {target}"
         if self.holds:
-            return f"thread {self.tid} {holds}waits{function} for {self.waiting}"
-        return f"thread {self.tid}{function} waits for {self.waiting}"
+            return f"{thread} {holds}waits{function} for {self.waiting}"
+        return f"{thread}{function} waits for {self.waiting}"
 
 
 def cycle_sentences(edges: Sequence[WaitEdge]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from matrix.diagnosis import symbols
+from matrix.diagnosis.source_site import SourceSite  # noqa: TC001 - pydantic resolves it
 from matrix.model import Model
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Frame(Model):
     file: str | None = None
     line: int | None = None
     values: tuple[Value, ...] = ()  # of Python code, where a collector can read them
+    site: SourceSite | None = None  # what its source says, where that is not on this machine
 
     @property
     def is_named(self) -> bool:
@@ -156,14 +158,6 @@ class Process(Model):
     )  # its place in a distributed job: RANK, WORLD_SIZE, MASTER_ADDR, ...
     descriptors: tuple[Descriptor, ...] = ()
     threads: tuple[Thread, ...] = ()
-
-
-HOST_STEP = 1 << 22  # Linux numbers processes and threads below; in a picture of several machines, the next ones above
-
-
-def number_on_host(pid: int) -> int:
-    """Return the number of a process or thread on its own machine."""
-    return pid % HOST_STEP
 
 
 def native(raw: str, *, library: str | None = None, file: str | None = None, line: int | None = None) -> Frame:

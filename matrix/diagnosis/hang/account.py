@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.hang.departures import ended_children, ended_with_exception
 from matrix.diagnosis.hang.wait_graph import descriptor_of
 from matrix.diagnosis.hang.waits import asking_frame
-from matrix.model import Waiting
+from matrix.model import Waiting, number_on_host
 
 if TYPE_CHECKING:
     from matrix.diagnosis.hang.activity import ThreadState
     from matrix.diagnosis.hang.wait_graph import Link, WaitGraph
+    from matrix.diagnosis.stacks import Process
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
@@ -54,7 +55,7 @@ class Account:
         """Return how a thread is called: `rank 2`, `thread "loader"`, `child 4711`, `the main thread`."""
         name = "" if _UNNAMED_THREAD.match(state.thread.name) else state.thread.name
         if state.pid in self.graph.ranks:
-            rank = f"rank {self.graph.ranks[state.pid]}"
+            rank = f"rank {self.graph.ranks[state.pid]}{_at_host(state.process)}"
             return rank if state.is_main else f"thread {_named(name, state)} of {rank}"
         process = self.process_label(state)
         if state.is_main:
@@ -63,7 +64,7 @@ class Account:
 
     def process_label(self, state: ThreadState) -> str:
         """Return how a process is called, "" for the first one or the only one."""
-        if state.pid == self.graph.root:
+        if state.pid == self.graph.root and not state.process.host:
             return ""
         worker = next(
             (
@@ -75,7 +76,9 @@ class Account:
             ),
             "",
         )
-        return f"DataLoader worker {worker} (process {state.pid})" if worker else f"child {state.pid}"
+        number, host = number_on_host(state.pid), _at_host(state.process)
+        kind = "child" if state.process.parent in self.graph.processes else "process"
+        return f"DataLoader worker {worker} (process {number}){host}" if worker else f"{kind} {number}{host}"
 
     def clause(self, state: ThreadState, link: Link | None = None) -> str:
         """Return a thread's wait as a clause, with whom `link` leads to."""
@@ -120,7 +123,7 @@ class Account:
         if state.awaits is Waiting.THREAD:
             return f"the end of {partner or 'a thread'}"
         if state.awaits is Waiting.CHILD and not (row and row.what):
-            return f"the end of {partner or (f'child {state.partner}' if state.partner else 'a child')}"
+            return f"the end of {partner or (f'child {number_on_host(state.partner)}' if state.partner else 'a child')}"
         if state.awaits is Waiting.PIPE and not (row and row.what):
             words = _pipe(state)
         else:
@@ -180,7 +183,11 @@ class Account:
 
 
 def _named(name: str, state: ThreadState) -> str:
-    return f'"{name}"' if name else str(state.tid)
+    return f'"{name}"' if name else str(number_on_host(state.tid))
+
+
+def _at_host(process: Process) -> str:
+    return f" ({process.host})" if process.host else ""
 
 
 def _filled(text: str, thing: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from matrix.diagnosis.hang.user_call import user_call
 from matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
 from matrix.diagnosis.stacks import base_name
-from matrix.model import WaitEdge, Waiting
+from matrix.model import WaitEdge, Waiting, number_on_host
 
 if TYPE_CHECKING:
     from matrix.diagnosis.stacks import Frame, Process, Thread
@@ -61,13 +61,18 @@ class ThreadState:
         self.pid, self.tid = process.pid, thread.tid
         self.wait = classify(thread)
         self.waiting = self.wait.waiting if self.wait else None
-        self.partner = self.wait.partner if self.wait else None
+        self.partner = self._partner()
         self.is_idle = is_idle_worker(thread)
         self.activity = _activity(thread)
         starts_program = bool(thread.frames) and thread.frames[-1].function == "<module>"
         self.is_main = thread.tid == process.pid or starts_program
         self.user = user_call(thread.frames)
         self.awaits = self._awaits()  # in the user's terms: a queue, where `waiting` is only the lock inside it
+
+    def _partner(self) -> int | None:
+        """Return whom the kernel says it waits for; a child's number is that of its machine."""
+        partner = self.wait.partner if self.wait else None
+        return partner + self.pid - number_on_host(self.pid) if partner and self.waiting is Waiting.CHILD else partner
 
     def _awaits(self) -> Waiting | None:
         if self.waiting in {None, Waiting.GIL, Waiting.STOPPED, Waiting.OPENMP, Waiting.DEVICE}:

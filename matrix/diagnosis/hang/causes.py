@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from matrix.model import WaitEdge, Waiting
+from matrix.model import WaitEdge, Waiting, number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,8 +109,8 @@ def fork_after_threads(processes: Sequence[Process], states: Sequence[ThreadStat
         if is_waiting and (parent := _waiting_parent(state.process, processes, states)):
             evidence = "it has no other thread" if len(state.process.threads) == 1 else "fork copies one thread only"
             edges = (state.edge(evidence=evidence), parent.edge(state.pid, evidence="waits for this child"))
-            words = f"thread {state.tid} of the forked child waits in OpenMP for threads that fork did not copy; "
-            words += edges[1].words()
+            words = f"thread {number_on_host(state.tid)} of the forked child waits in OpenMP for threads that fork did "
+            words += f"not copy; {edges[1].words()}"
             return HangCause(kind=HangKind.FORK_AFTER_THREADS, stuck=state, cycle=edges, words=words)
     return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from matrix.model import number_on_host
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -21,9 +23,9 @@ _LAST_LINE = re.compile(
 def ended_children(processes: Iterable[Process]) -> list[str]:
     """Return which children have failed or were killed, of those that nobody has waited for."""
     return [
-        f"child {process.pid} has ended ({process.ended})"
+        f"child {number_on_host(process.pid)} has ended ({process.ended})"
         if not process.ended.startswith("SIG")
-        else f"child {process.pid} was killed by {process.ended}"
+        else f"child {number_on_host(process.pid)} was killed by {process.ended}"
         for process in processes
         if process.ended and process.ended != "exit code 0"
     ]

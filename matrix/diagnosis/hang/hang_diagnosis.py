@@ -22,7 +22,7 @@ from matrix.diagnosis.hang.story import blocked, disagreement
 from matrix.diagnosis.hang.wait_graph import WaitGraph
 from matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from matrix.diagnosis.sameness import STUCK, Signature
-from matrix.model import Model, WaitEdge, Waiting, cycle_sentences
+from matrix.model import Model, WaitEdge, Waiting, cycle_sentences, number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,15 +114,15 @@ def _compiling(processes: Sequence[Process], states: Sequence[ThreadState]) -> H
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
     frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
     if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
-        words = f"thread {state.tid} compiles, in {frames[state].words}"
+        words = f"thread {number_on_host(state.tid)} compiles, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
     waiter = next((state for state in frames if state.waiting in _FOR_COMPILER), None)
     compiler = next(filter(activity.is_compiler, processes), None)
     if waiter and (
         compiler or any(state.activity for state in states) or activity.awaits_compiler(waiter.thread, frames[waiter])
     ):
-        awaited = f"{compiler.command.split()[0]} ({compiler.pid})" if compiler else "a compiler"
-        words = f"thread {waiter.tid} waits for {awaited}, in {frames[waiter].words}"
+        awaited = f"{compiler.command.split()[0]} ({number_on_host(compiler.pid)})" if compiler else "a compiler"
+        words = f"thread {number_on_host(waiter.tid)} waits for {awaited}, in {frames[waiter].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=waiter, words=words)
     return None
 
@@ -135,10 +135,13 @@ def _running(states: Sequence[ThreadState]) -> HangCause | None:
     state, (is_python, innermost) = min(running, key=lambda pair: (not pair[0].thread.has_gil, not pair[0].is_main))
     frame = innermost.words
     if is_python is None:
-        kind, words = HangKind.UNKNOWN, f"thread {state.tid} runs, in {frame} or in native code that it calls"
+        kind, words = (
+            HangKind.UNKNOWN,
+            f"thread {number_on_host(state.tid)} runs, in {frame} or in native code that it calls",
+        )
     else:
         kind = HangKind.SPIN_PYTHON if is_python else HangKind.SPIN_NATIVE
-        words = f"thread {state.tid} runs {'Python' if is_python else 'native'} code in {frame}"
+        words = f"thread {number_on_host(state.tid)} runs {'Python' if is_python else 'native'} code in {frame}"
     caller = next((frame for frame in state.thread.frames if frame.is_python), None)
     if kind is HangKind.SPIN_NATIVE and caller:
         words += f", called from {caller.words}"
@@ -155,7 +158,7 @@ def _stopped(processes: Sequence[Process], graph: WaitGraph, account: Account) -
             waits = blocked(processes, graph, account)
             if waits and waits.kind is HangKind.STOPPED:
                 return waits
-            words = f"process {state.pid} is stopped by a signal and waits for SIGCONT"
+            words = f"process {number_on_host(state.pid)} is stopped by a signal and waits for SIGCONT"
             words = f"{account.clause(waits.stuck)}; {words}" if waits else words
             return HangCause(kind=HangKind.STOPPED, stuck=state, words=words)
     return None

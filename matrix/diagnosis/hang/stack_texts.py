@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.story import spans
 from matrix.diagnosis.hang.waits import is_idle_worker
-from matrix.diagnosis.stacks import number_on_host
 from matrix.diagnosis.symbols import UNNAMED
+from matrix.model import number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

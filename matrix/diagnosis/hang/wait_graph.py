@@ -193,7 +193,8 @@ class WaitGraph:
             return
         identity = lock_identity(wanted, place)
         for other in self.states:
-            if other.process is not state.process and state.awaits is not Waiting.SEMAPHORE:
+            is_near = other.process is state.process or state.awaits is Waiting.SEMAPHORE
+            if not is_near or other.process.host != state.process.host:
                 continue
             outer = other.user.frames
             if other is state:
