@@ -120,6 +120,7 @@ class Thread(Model):
     owner: int | None = None  # tid of the thread that holds the native mutex it waits for
     descriptor: int | None = None  # that its system call reads, writes, locks or accepts on
     kernel: KernelWait | None = None
+    like: int | None = None  # tid of the thread whose native frames it was given, for it is at the same place
 
     @property
     def is_running(self) -> bool:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from matrix.diagnosis.hang.activity import ThreadState
     from matrix.diagnosis.stacks import Process
 
-_RANKS = ("rank", "global_rank", "world_rank", "rank_id", "my_rank", "local_rank")  # variables, the surest first
-_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
+_RANKS = ("rank", "global_rank", "world_rank", "rank_id", "my_rank")  # variables, the surest first
+_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LOCAL = ("local_rank",)  # on one machine only: the same numbers on each
 _SIZES = ("world_size", "WORLD_SIZE", "nprocs", "num_ranks", "n_ranks")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _SPAWNED = re.compile(r"(?:^|/)torch/multiprocessing/spawn\.py$")
+NUMBERS = {*_RANKS, *_LOCAL, *_SIZES}  # variables that tell ranks and their number
 JOINT = {Waiting.COLLECTIVE, Waiting.RENDEZVOUS}
 
 
@@ -32,22 +34,41 @@ def find_ranks(processes: Sequence[Process], states: Sequence[ThreadState]) -> d
         return {}
     parents = {process.pid: process.parent for process in processes}
     siblings = {parents.get(pid) for pid in waiting} - {None}
-    with_ranks = {
-        process.pid for process in processes if "RANK" in process.environ and _variable(states, process.pid) is None
-    }
+    started = {process.pid for process in processes if _is_started_as_rank(process, processes, waiting)}
     members = [
         process.pid
         for process in processes
-        if process.pid in waiting
+        if process.pid in waiting | started
         or (parents.get(process.pid) in siblings and len(waiting) > 0 and _is_like(process, processes, waiting))
     ]
-    del with_ranks
-    for source in (_variable, _environ, _position):
+    for source in (_variable, _environ, _local_variable, _position):
         found = {pid: source(states, pid) for pid in members}
         known = {pid: rank for pid, rank in found.items() if rank is not None}
         if len(known) == len(members) and len(set(known.values())) == len(known):
             return known
-    return dict(zip(sorted(members), range(len(members)), strict=True)) if len(members) > 1 else {}
+    is_counted = len(members) > 1 and len({process.host for process in processes}) == 1
+    return dict(zip(sorted(members), range(len(members)), strict=True)) if is_counted else {}
+
+
+def _is_started_as_rank(process: Process, processes: Sequence[Process], waiting: set[int]) -> bool:
+    """Return whether a process was given its rank by a launcher, as those that wait were; children inherit it."""
+    rank = process.environ.get("RANK")
+    parent = next((other for other in processes if other.pid == process.parent), None)
+    is_first = parent is None or parent.environ.get("RANK") != rank
+    return (
+        bool(rank)
+        and is_first
+        and not process.ended
+        and any("RANK" in other.environ for other in processes if other.pid in waiting)
+    )
+
+
+def is_spread(processes: Sequence[Process], ranks: Iterable[int]) -> bool:
+    """Return whether all ranks that were started on the machines of a picture are in it, and others run elsewhere."""
+    members = [process for process in processes if process.pid in ranks]
+    hosts = {process.host: process.environ.get("LOCAL_WORLD_SIZE", "") for process in members}
+    sizes = [int(size) for size in hosts.values() if size.isdigit()]
+    return len(sizes) == len(hosts) and 0 < sum(sizes) <= len(members)
 
 
 def _is_like(process: Process, processes: Sequence[Process], waiting: set[int]) -> bool:
@@ -70,6 +91,10 @@ def world_size(processes: Sequence[Process], states: Sequence[ThreadState], rank
 
 def _variable(states: Sequence[ThreadState], pid: int) -> int | None:
     return _number(states, pid, lambda state: state.user.value(*_RANKS))
+
+
+def _local_variable(states: Sequence[ThreadState], pid: int) -> int | None:
+    return _number(states, pid, lambda state: state.user.value(*_LOCAL) or state.process.environ.get("LOCAL_RANK", ""))
 
 
 def _environ(states: Sequence[ThreadState], pid: int) -> int | None:

@@ -332,6 +332,11 @@ def _candidates(file: str, function: str) -> tuple[LibraryCall, ...]:
     )
 
 
+def needs_class(frame: Frame) -> bool:
+    """Return whether the class of a method tells what it waits for."""
+    return any(row.owner for row in _candidates(frame.file or "", frame.method))
+
+
 def library_call(frame: Frame) -> LibraryCall | None:
     """Return what a Python frame of a library waits for."""
     rows = _candidates(frame.file or "", frame.method)

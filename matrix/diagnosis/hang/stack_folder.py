@@ -9,7 +9,7 @@ from matrix.diagnosis import likeness, stacks
 from matrix.diagnosis.collectors.stack_tools import from_stall
 from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
-from matrix.diagnosis.hang.stack_texts import stack_texts
+from matrix.diagnosis.hang.stack_texts import rank_line, stack_texts
 from matrix.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge, cycle_sentences
 from matrix.process.evidence.capture import COLLECTORS, Collector
 
@@ -109,7 +109,7 @@ def diagnosis_lines(diagnosis: HangDiagnosis, processes: Sequence[Process] = ())
     if diagnosis.place:
         yield from ("", *place_lines(diagnosis.place))
     stacks, left_out = stack_texts(diagnosis, processes)
-    for text in filter(None, (*stacks, left_out)):
+    for text in filter(None, (*stacks, left_out, rank_line(processes, diagnosis.ranks))):
         yield from ("", *text.split("\n"))
 
 

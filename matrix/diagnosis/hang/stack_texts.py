@@ -31,7 +31,7 @@ def stack_texts(
     groups: dict[tuple[object, ...], list[Member]] = {}
     for process, thread in busy:
         groups.setdefault(_likeness(thread), []).append((process, thread))
-    alike = list(groups.values())
+    alike = sorted(groups.values(), key=lambda group: not group[0][1].frames)  # those that tell nothing last
     more = sum(map(len, alike[most:])) if most is not None else 0
     counts = [f"{more} more"] if more else []
     counts += [f"{idle} idle worker{'s' if idle > 1 else ''} of a pool"] if idle else []
@@ -41,10 +41,10 @@ def stack_texts(
 
 def _likeness(thread: Thread) -> tuple[object, ...]:
     """Return what is the same of threads whose stacks are alike."""
-    words = tuple(frame.words for frame in thread.frames)
-    if not words:
-        return (_facts(thread),)
-    return (words, thread.has_gil, thread.wants_gil, thread.is_running)
+    places = tuple((frame.method, frame.where) for frame in thread.frames)  # not each collector names the class
+    if not places:
+        return (_facts(thread), thread.name)
+    return (places, thread.has_gil, thread.wants_gil, thread.is_running)
 
 
 def _facts(thread: Thread) -> tuple[str, ...]:
@@ -61,38 +61,45 @@ def _heading(group: Sequence[Member], ranks: dict[int, int]) -> str:
     common = [fact for fact in _facts(group[0][1]) if all(fact in _facts(thread) for _, thread in group)]
     facts = [*(names if len(names) == 1 else ()), *common]
     known = f" ({', '.join(filter(None, facts))})" if any(facts) else ""
-    if len(group) == 1:
-        process, thread = group[0]
-        of = (
-            f" of process {_process(process)}"
-            if process.pid != thread.tid
-            else f" ({process.host})" * bool(process.host)
-        )
-        rank = f", rank {ranks[process.pid]}" if process.pid in ranks else ""
-        return f"thread {number_on_host(thread.tid) or hex(thread.ident or 0)}{of}{rank}{known}"
     owners = {process.pid: process for process, _ in group}
-    each = ", one each" if len(owners) == len(group) else f", {len(group)} in all"
+    process, thread = group[0]
+    rank = f"rank {ranks[process.pid]}, " if process.pid in ranks else ""
+    host = f" on {process.host}" if process.host else ""
+    if len(group) == 1:
+        of = f" of process {number_on_host(process.pid)}" if process.pid != thread.tid else ""
+        return f"{rank}thread {number_on_host(thread.tid) or hex(thread.ident or 0)}{of}{host}{known}"
     if len(owners) == 1:
-        of = f" of process {_process(group[0][0])}" + (
-            f", rank {ranks[min(owners)]}" if owners.keys() <= ranks.keys() else ""
-        )
-        return f"threads {spans(number_on_host(thread.tid) for _, thread in group)}{of}{known}"
-    return f"threads of {_owners(list(owners.values()), ranks)}{each}{known}"
-
-
-def _process(process: Process) -> str:
-    return f"{number_on_host(process.pid)}" + (f" ({process.host})" if process.host else "")
+        numbers = spans(number_on_host(thread.tid) for _, thread in group)
+        return f"{rank}threads {numbers} of process {number_on_host(process.pid)}{host}{known}"
+    each = "a thread" if len(owners) == len(group) else f"{len(group)} threads"
+    if all(thread.tid == process.pid for process, thread in group):
+        each = "the main thread"
+    return f"{_owners(list(owners.values()), ranks)}, {each}{' of each' if len(owners) == len(group) else ''}{known}"
 
 
 def _owners(processes: Sequence[Process], ranks: dict[int, int]) -> str:
-    """Return processes as people name them: "ranks 0-2 (processes 11-13)", "processes 11-13 and 15 (host2)"."""
+    """Return processes as people name them: "ranks 0-2", or "processes 11-13, 15-16 on host2"."""
+    known = [ranks[process.pid] for process in processes if process.pid in ranks]
     of_hosts: dict[str, list[int]] = {}
     for process in processes:
-        of_hosts.setdefault(process.host, []).append(number_on_host(process.pid))
-    numbers = [spans(own) + (f" ({host})" if host else "") for host, own in of_hosts.items()]
-    known = [ranks[process.pid] for process in processes if process.pid in ranks]
-    words = f"processes {', '.join(numbers)}"
-    return f"ranks {spans(known)}, {words}" if len(known) == len(processes) else words
+        if process.pid not in ranks:
+            of_hosts.setdefault(process.host, []).append(number_on_host(process.pid))
+    others = [spans(own) + (f" on {host}" if host else "") for host, own in of_hosts.items()]
+    words = [f"ranks {spans(known)}" if len(known) > 1 else f"rank {known[0]}"] if known else []
+    words += [f"process{'es' if sum(map(len, of_hosts.values())) > 1 else ''} {', '.join(others)}"] if others else []
+    return " and ".join(words)
+
+
+def rank_line(processes: Sequence[Process], ranks: dict[int, int]) -> str:
+    """Return which processes the ranks are; "" where there are none."""
+    known = sorted(
+        ((ranks[process.pid], process) for process in processes if process.pid in ranks), key=lambda pair: pair[0]
+    )
+    of_hosts: dict[str, list[str]] = {}
+    for rank, process in known:
+        of_hosts.setdefault(process.host, []).append(f"{rank}: {number_on_host(process.pid)}")
+    parts = [f"{', '.join(own)}" + (f" on {host}" if host else "") for host, own in of_hosts.items()]
+    return f"processes of the ranks: {'; '.join(parts)}" if known else ""
 
 
 def _frame_lines(thread: Thread) -> Iterator[str]:

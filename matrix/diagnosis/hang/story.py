@@ -239,12 +239,14 @@ def _conclusion(
         present = set(graph.ranks.values())
         gone = [number for number in range(size) if number not in present] if len(present) == len(states) else []
         here = f"{len(states)} of {size} ranks {_is(states)} here"
+        if job.is_spread(processes, graph.ranks):
+            others = _ranks(gone) if gone else "the other ranks"
+            told = f"{here}; of {others}, on other machines, `whichtorch stacks --merge` tells"
+            return [told, *_elsewhere(groups, elsewhere, graph)]
         return [f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {_has(gone)} not come or {_has(gone)} gone"]
-    waiting = [state for state in states if state.awaits in JOINT]
     if elsewhere:
-        odd = [graph.ranks[state.pid] for group in elsewhere for state in group if state.pid in graph.ranks]
-        them = "it" if len(odd) == 1 else "them"
-        return [f"{_ranks(odd)} {_is(odd)} not there, and the others wait for {them}"] if waiting and odd else []
+        return _elsewhere(groups, elsewhere, graph)
+    waiting = [state for state in states if state.awaits in JOINT]
     calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
     if len(groups) == 1:
         if calls <= {"recv", "irecv", "recv_object_list"}:
@@ -254,6 +256,16 @@ def _conclusion(
         return ["all ranks are in the same call"] if len(states) > 1 else []
     where = "not in the same call" if len(calls) > 1 else "in calls at different places"
     return [f"the ranks are {where}", "each waits for the others"]
+
+
+def _elsewhere(
+    groups: dict[str, list[ThreadState]], elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph
+) -> list[str]:
+    """Say which ranks the others wait for."""
+    is_awaited = any(group[0].awaits in JOINT for group in groups.values())
+    odd = [graph.ranks[state.pid] for group in elsewhere for state in group if state.pid in graph.ranks]
+    them = "it" if len(odd) == 1 else "them"
+    return [f"{_ranks(odd)} {_is(odd)} not there, and the others wait for {them}"] if is_awaited and odd else []
 
 
 def _is(things: Sequence[object]) -> str:
