@@ -27,6 +27,7 @@ class HangKind(StrEnum):
     SPIN_PYTHON = "spin in Python"
     SPIN_NATIVE = "spin in native code"
     SLOW_COMPILE = "slow compile"
+    ENDLESS_COMPILE = "endless compile"  # the same in what is a hang: the longer look, or a stall, says so
     IO = "wait for I/O"
     DEVICE = "wait for the GPU"
     STOPPED = "stopped"
