@@ -506,6 +506,7 @@ class Headway(OpenModel):
     seconds: dict[str, float] = {}  # for how long it got on by which means: core, processes, disk, streams, output
     late: tuple[str, ...] = ()  # those means by which it still got on in the last `needed` seconds
     wakes_in: float | None = None  # seconds until a process wakes that sleeps by its own will
+    stretch: float = 1.0  # times as long as with a core for each of its threads, for the queue that they stood in
 
     @property
     def gets_on(self) -> bool:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-    from matrix.model import Headway
+    from matrix.model import Attempt, Headway
     from matrix.process.supervision import Ending
 
 BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
 LONGER = 4  # times the limit, for the longer look at what was slow
+CROWDED = 1.5  # times as long for want of cores: the last seconds of such an attempt are a fraction of them
+STRETCH_MOST = 5.0  # times: how much longer the longer look is made on a crowded machine
 SIGNATURE_FRAMES = 2  # innermost ones of a spin
 
 _MEANS = {  # how a tree gets on, besides using a core
@@ -48,6 +50,7 @@ class Decider(StrEnum):
     MOVING = "moving"  # its frames change
     HEADWAY = "headway"  # it got on by other means than a core: the disk, processes, output
     ASLEEP = "asleep"  # it sleeps by its own will, and wakes within the longer look
+    CROWDED = "crowded"  # busy at one place, on a machine so crowded that it is no time to speak of
     NATIVE = "native"  # busy at one place of native code: perhaps a single long operation
     OPEN = "open"  # busy, or idle for a moment only: nothing more is known
 
@@ -74,7 +77,8 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
 
     A compiler at work is slow. What did nothing for long enough is a hang, unless it sleeps and wakes by itself. What
     moves from place to place, or gets on by other means than a core, is slow. What is busy at one place is a hang in
-    Python code. In native code it may be one long operation: it is slow, unless this place is known for a hang.
+    Python code, if it had a core. Without one it is slow, and so it is in native code, where it may be one long
+    operation; unless this place is known for a hang.
     """
     if look.kind is HangKind.SLOW_COMPILE:
         return Outcome.SLOW, "still compiling when the clock ended", Decider.COMPILE
@@ -86,7 +90,7 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     if headway is not None and (means := [_MEANS[name] for name in headway.late if name in _MEANS]):
         return Outcome.SLOW, f"still getting on when the clock ended: {', '.join(means)}", Decider.HEADWAY
     if ending.moving is False:
-        return _busy_outcome(ending, look)
+        return _busy_outcome(ending, look, headway)
     if _is_busy(ending):
         return Outcome.SLOW, "busy when the clock ended; no stacks to tell whether it moved", Decider.OPEN
     if headway is not None:
@@ -100,18 +104,28 @@ def _idle_outcome(headway: Headway, seconds: float) -> tuple[Outcome, str, Decid
     return Outcome.HANG, f"idle until the clock ended, for {headway.paused:.0f} s", Decider.IDLE
 
 
-def _busy_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, Decider]:
+def _busy_outcome(ending: Ending, look: StoppedLook, headway: Headway | None) -> tuple[Outcome, str, Decider]:
     """Judge what was busy at one place."""
     words = "busy at the same place until the clock ended"
-    if look.is_longer or not look.is_native:
+    is_crowded = headway is not None and headway.stretch >= CROWDED
+    if look.is_longer or not (look.is_native or is_crowded):
         return Outcome.HANG, words, Decider.SAME_PLACE
     if look.hung_before(str(hang_signature(ending))):
         return Outcome.HANG, f"{words}, where it hung before", Decider.KNOWN_PLACE
+    if headway is not None and not look.is_native:
+        words += f", on a machine that made it {headway.stretch:.1f} times as long"
+        return Outcome.SLOW, words, Decider.CROWDED
     return Outcome.SLOW, f"{words}, perhaps in one long operation of native code", Decider.NATIVE
 
 
 def _is_busy(ending: Ending) -> bool:
     return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
+
+
+def longer_limit(attempt: Attempt) -> float:
+    """Return the seconds that the longer look at a slow attempt gets: more on a machine that kept it waiting."""
+    headway = attempt.evidence.headway
+    return LONGER * attempt.limit * min(max(headway.stretch, 1.0) if headway else 1.0, STRETCH_MOST)
 
 
 def hang_signature(ending: Ending) -> Signature:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.diagnosis.deadline import LONGER
+from matrix.diagnosis.deadline import LONGER, longer_limit
 from matrix.environments.configs import cell_environ, recorded
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
@@ -313,8 +313,10 @@ class LocalSite:
             return self._attempt(
                 ready, AttemptOrder(limit=self._limit(planned), native=native, hung_before=hung_before)
             )
-        limit = LONGER * last.limit
-        decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
+        limit = longer_limit(last)
+        decided = self.records.decisive(
+            ready.tenancy.environment.id, planned.scenario, planned.variant, LONGER * last.limit
+        )
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
         return decided or self._attempt(ready, AttemptOrder(limit=limit, rerun_because=why, native=native))
 

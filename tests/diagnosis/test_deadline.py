@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis.deadline import Decider, StoppedLook, agreeing
+from matrix.diagnosis.deadline import Decider, StoppedLook, agreeing, longer_limit
 from matrix.diagnosis.hang.causes import HangKind
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
 from matrix.diagnosis.verdict import Verdict, judge
-from matrix.model import Outcome
+from matrix.model import Attempt, AttemptEvidence, Outcome, StoppedBy
 from matrix.process.supervision import Ending
 from tests.diagnosis.pictures import files, picture
 
 PLACE = [["multiply (model.py:3)", "<module> (train.py:9)"]] * 3
 BUSY = {"paused": 0.4, "needed": 4.0, "seconds": {"core": 19}, "late": ["core"]}
+CROWDED = BUSY | {"stretch": 4.5}
 IDLE = {"paused": 12.0, "needed": 4.0, "seconds": {"core": 7}, "late": []}
 SAMPLES = sorted({path.name.partition(".")[0] for path in files()})
 
@@ -46,6 +47,7 @@ def native(**fields: Any) -> StoppedLook:
         (stopped(BUSY | {"late": ["core", "disk"]}, moving=False), Outcome.SLOW, Decider.HEADWAY),
         (stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.HANG, Decider.SAME_PLACE),
         (stopped(BUSY, StoppedLook(kind=HangKind.CHILD), moving=False), Outcome.HANG, Decider.SAME_PLACE),
+        (stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.CROWDED),
         (stopped(BUSY, native(), moving=False), Outcome.SLOW, Decider.NATIVE),
         (stopped(BUSY, StoppedLook(), moving=False), Outcome.SLOW, Decider.NATIVE),
         (stopped(BUSY, StoppedLook(kind=HangKind.SLOW_COMPILE), moving=False), Outcome.SLOW, Decider.COMPILE),
@@ -81,6 +83,16 @@ def test_the_longer_look_decides(look: StoppedLook, fields: dict[str, Any], note
     """What goes on even in the longer look counts as a hang, and the note says what went on."""
     verdict = stopped(BUSY, look, **fields)
     assert (verdict.outcome, verdict.decided, verdict.note) == (Outcome.HANG, Decider.LONGER_LOOK, note)
+
+
+@pytest.mark.parametrize(
+    ("headway", "limit"), [(None, 80), (BUSY, 80), (BUSY | {"stretch": 2.5}, 200), (BUSY | {"stretch": 40.0}, 400)]
+)
+def test_the_longer_look_is_longer_on_a_crowded_machine(headway: dict[str, Any] | None, limit: float) -> None:
+    """Four times as long, and as much longer as the queue for the cores made it, within reason."""
+    evidence = AttemptEvidence.model_validate({"headway": headway})
+    slow = Attempt(outcome=Outcome.SLOW, seconds=20, stopped_by=StoppedBy.TIMEOUT, limit=20, evidence=evidence)
+    assert longer_limit(slow) == limit
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -41,6 +41,7 @@ BUSY = 0.1
 SHARE_OF_DEMAND = 0.05
 ENDED_THREADS = 0.03  # seconds of CPU: that much more than the living threads used, others did
 STREAM = 65_536  # bytes a second through files, pipes and sockets: heartbeats and wake-ups are far below
+WORK_LEAST = 0.2  # seconds of CPU: from less nothing follows about the crowd around a tree
 PAUSE = 3.0  # seconds without headway that are no evidence yet
 PAUSE_OF_SHORT = 0.5  # of a short attempt, which such a pause may be
 PAUSE_SHARE = 0.2  # of the attempt
@@ -100,6 +101,7 @@ class TreeClock:
         self._output = 0  # bytes
         self._saw_disk = False  # in this spell, a main thread waited for it
         self._switches: dict[int, int] = {}  # of the main threads, at the beginning of the pause
+        self._on_core, self._in_queue = 0.0, 0.0  # seconds, of all threads, over the attempt
 
     def look(self, now: float, members: Sequence[kernel.KernelProcess], output: int) -> None:
         """Take in the tree and how many bytes it has written as output."""
@@ -128,6 +130,8 @@ class TreeClock:
         if before.keys() != self._totals.keys():
             means.add(PROCESSES)
         grown = [totals.since(before[key]) for key, totals in self._totals.items() if key in before]
+        self._on_core += sum(growth.on_core for growth in grown)
+        self._in_queue += sum(growth.queued for growth in grown)
         if sum(growth.demand for growth in grown) >= BUSY * seconds:
             means.add(CORE)
         if sum(growth.moved for growth in grown) >= STREAM * seconds:
@@ -141,7 +145,10 @@ class TreeClock:
     def evidence(self, now: float, members: Iterable[kernel.KernelProcess]) -> dict[str, Any]:
         """Return the fields of `model.Headway` for an attempt that is over now."""
         is_pause = now - self.pauses.began >= self.pauses.needed
-        return self.pauses.evidence(now) | {"wakes_in": self._wakes_in(members) if is_pause else None}
+        return self.pauses.evidence(now) | {
+            "stretch": round(1 + self._in_queue / self._on_core, 2) if self._on_core >= WORK_LEAST else 1.0,
+            "wakes_in": self._wakes_in(members) if is_pause else None,
+        }
 
     def _wakes_in(self, members: Iterable[kernel.KernelProcess]) -> float | None:
         """Return in how many seconds a main thread wakes that has been in a single sleep since the pause began."""
@@ -175,10 +182,14 @@ class Totals:
         return growth
 
     @property
+    def on_core(self) -> float:
+        """Seconds of CPU used; the living threads' are exact, those that others used are counted in hundredths."""
+        return self.counted if self.counted - self.used > ENDED_THREADS else self.used
+
+    @property
     def demand(self) -> float:
         """Seconds of CPU used or queued for; the queueing of who uses next to nothing does not count."""
-        used = self.counted if self.counted - self.used > ENDED_THREADS else self.used
-        return min(used + self.queued, used / SHARE_OF_DEMAND)
+        return min(self.on_core + self.queued, self.on_core / SHARE_OF_DEMAND)
 
 
 def core_times(pid: int) -> tuple[float, float]:
