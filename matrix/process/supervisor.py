@@ -113,7 +113,8 @@ class Supervisor:
                 return "stall"
             self.usage.next_look = min(self.usage.next_look, self.next_snapshot)
         if self.task["sample"]:
-            self._diagnose(lambda: self._measure(now))
+            if self._diagnose(lambda: self._measure(now)):
+                return "timeout"
             if self.task.get("py_spy"):
                 self._diagnose(lambda: self._sample(now))
         return None
@@ -145,16 +146,16 @@ class Supervisor:
         return waits is not None
 
     def _measure(self, now: float) -> bool:
-        """Take in whether the tree gets on."""
+        """Take in whether the tree gets on; return whether it has done nothing for longer than it may."""
         if self.headway is None:
             started, timeout = self.children.started, self.task["timeout"]
             if now < started + min(HEADWAY_FIRST, timeout * HEADWAY_OF_SHORT):
                 return False
             from matrix.process.evidence import headway
 
-            self.headway = headway.TreeClock(started, timeout)
+            self.headway = headway.TreeClock(started, timeout, self.task["idle_limit"])
         self.headway.look(now, self.usage.members, self.usage.written)
-        return False
+        return self.task["idle_limit"] is not None and self.headway.is_hung(now, self.usage.members)
 
     def _sample(self, now: float) -> bool:
         """Take samples of the stacks when they are due."""

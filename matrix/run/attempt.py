@@ -41,6 +41,7 @@ class AttemptOrder:
 
     limit: float  # seconds
     role: Role = Role.JUDGE
+    idle_limit: float | None = None  # seconds without headway that end a longer look
     rerun_because: str = ""  # of a longer look at what was slow: why it is made
     native: Path | None = None  # the module that was built from the scenario's native sources
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
@@ -169,6 +170,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
         timeout=order.limit,
         memory_mb=planned.limits.memory_mb,
         stall=planned.limits.stall and sys.platform == "linux",
+        idle_limit=order.idle_limit,
         sample=True,
         mark=mark_for(home, folder.name),
         stacks=str(stacks),

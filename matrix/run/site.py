@@ -318,7 +318,8 @@ class LocalSite:
             ready.tenancy.environment.id, planned.scenario, planned.variant, LONGER * last.limit
         )
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
-        return decided or self._attempt(ready, AttemptOrder(limit=limit, rerun_because=why, native=native))
+        order = AttemptOrder(limit=limit, idle_limit=last.limit, rerun_because=why, native=native)
+        return decided or self._attempt(ready, order)
 
     def _attempt(self, ready: _Ready, order: AttemptOrder) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -73,6 +73,18 @@ def test_a_sleeper_tells_when_it_wakes(seen: dict[str, Headway]) -> None:
     wakes_in = seen["sleeps"].wakes_in
     assert wakes_in is not None
     assert 0 < wakes_in < 60
+
+
+@needs_proc
+def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
+    """What does nothing for as long as it may is stopped before its timeout, as the timeout would; a sleeper is not."""
+    limits: dict[str, Any] = {"timeout": 60.0, "idle_limit": 2.0, "sample": True, "py_spy": "/no/such/py-spy"}
+    idle = begin(tmp_path / "idle", "polls_for_file", **limits)
+    asleep = begin(tmp_path / "asleep", "sleeps", "5", **limits)
+    ending = idle.wait()
+    assert (ending.stopped_by, ending.seconds < 60) == ("timeout", True)
+    assert not Headway.model_validate(ending.evidence["headway"]).gets_on
+    assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
 
 
 def paused(timeout: float, *work: float) -> Headway:

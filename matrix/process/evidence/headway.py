@@ -15,7 +15,8 @@ does none of the above, however long it goes on, and so it is no headway.
 
 A pause in which the clock ends is evidence of a hang only where it is long: longer than PAUSE and than PAUSE_SHARE of
 the attempt, and half as long again as any pause from which this tree came back before. Anything shorter leaves it
-open, and the longer look decides.
+open, and the longer look decides. That one need not run to its end: it is over with a pause as long as the whole look
+before it.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ _ABSOLUTE = 1  # TIMER_ABSTIME
 class Pauses:
     """The spells of one attempt: when its tree got on, and for how long it did not. Pure: it is told the time."""
 
-    def __init__(self, started: float, timeout: float) -> None:
-        self._timeout = timeout
+    def __init__(self, started: float, timeout: float, idle_limit: float | None = None) -> None:
+        least = min(PAUSE, PAUSE_OF_SHORT * timeout)
+        self._least = max(least, PAUSE_SHARE * timeout) if idle_limit is None else idle_limit  # seconds
         self._spell_began = started
         self._last_seen: dict[str, float] = {}  # means -> when it was seen last
         self._seconds: dict[str, float] = {}  # means -> for how long it was seen
@@ -77,8 +79,7 @@ class Pauses:
     @property
     def needed(self) -> float:
         """Seconds without headway that are evidence of a hang."""
-        least = min(PAUSE, PAUSE_OF_SHORT * self._timeout)
-        return max(least, PAUSE_SHARE * self._timeout, PAUSE_GROWTH * self.longest)
+        return max(self._least, PAUSE_GROWTH * self.longest)
 
     def evidence(self, now: float) -> dict[str, Any]:
         """Return the fields of `model.Headway` for an attempt that is over now."""
@@ -93,8 +94,8 @@ class Pauses:
 class TreeClock:
     """Measures how one tree gets on; `look` is called again and again and never waits."""
 
-    def __init__(self, started: float, timeout: float) -> None:
-        self.pauses = Pauses(started, timeout)
+    def __init__(self, started: float, timeout: float, idle_limit: float | None = None) -> None:
+        self.pauses = Pauses(started, timeout, idle_limit)
         self._spell = min(SPELL, timeout / SPELLS_OF_SHORT)  # seconds
         self._began, self._next = started, started + self._spell
         self._totals: dict[tuple[int, int, bytes], Totals] | None = None  # at the spell's beginning, by process
@@ -141,6 +142,10 @@ class TreeClock:
         if not means and any(is_at_disk(member.pid) for member in living):
             means.add(DISK)
         return means
+
+    def is_hung(self, now: float, members: Iterable[kernel.KernelProcess]) -> bool:
+        """Return whether the tree has done nothing for so long that it is a hang, and does not just sleep."""
+        return now - self.pauses.began >= self.pauses.needed and self._wakes_in(members) is None
 
     def evidence(self, now: float, members: Iterable[kernel.KernelProcess]) -> dict[str, Any]:
         """Return the fields of `model.Headway` for an attempt that is over now."""
