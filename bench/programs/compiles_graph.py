@@ -4,10 +4,9 @@ import torch
 
 @torch.compile
 def block(x, w):
-    for _ in range(6):
+    for _ in range(2):
         x = torch.nn.functional.gelu(x @ w).softmax(-1) * x.sin() + x.cos().cumsum(0)
     return x.sum()
 
 
-w = torch.randn(48, 48, requires_grad=True)
-block(torch.randn(48, 48), w).backward()
+block(torch.randn(48, 48), torch.randn(48, 48))

@@ -6,6 +6,7 @@ stacks show. None of them is bent by a busy machine: who waits for a core, the d
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from matrix.diagnosis.sameness import STUCK, Signature
 from matrix.model import AttemptEvidence, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.model import Attempt, Headway
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
 LONGER = 4  # times the limit, for the longer look at what was slow
 CROWDED = 1.5  # times as long for want of cores: the last seconds of such an attempt are a fraction of them
-STRETCH_MOST = 5.0  # times: how much longer the longer look is made on a crowded machine
+STRETCH_MOST = 10.0  # times: how much longer the longer look is made on a crowded machine
+ENOUGH = 0.8  # of the time with a core that a longer look is to give: with less, it has decided nothing
 SIGNATURE_FRAMES = 2  # innermost ones of a spin
 
 _MEANS = {  # how a tree gets on, besides using a core
@@ -60,8 +62,22 @@ class StoppedLook:
     """What a verdict on a stopped attempt takes into account beyond its ending: facts, not what is said of them."""
 
     kind: HangKind | None = None  # that the stacks show; None where none could be read
-    is_longer: bool = False  # the attempt is the longer look at what was slow
+    goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
+    limit: float = math.inf  # seconds that it was given
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
+
+    @property
+    def is_longer(self) -> bool:
+        """True where the attempt is the longer look at what was slow."""
+        return self.goal is not None
+
+    def is_enough(self, ending: Ending) -> bool:
+        """Return whether a longer look gave what it was to give; the next one is longer by a quarter at least."""
+        if self.goal is None:
+            return False
+        headway = AttemptEvidence.model_validate(ending.evidence).headway
+        stretch = min(headway.stretch, STRETCH_MOST) if headway else 1.0
+        return self.limit >= ENOUGH * self.goal * stretch
 
     @property
     def is_native(self) -> bool:
@@ -122,10 +138,11 @@ def _is_busy(ending: Ending) -> bool:
     return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
 
 
-def longer_limit(attempt: Attempt) -> float:
-    """Return the seconds that the longer look at a slow attempt gets: more on a machine that kept it waiting."""
-    headway = attempt.evidence.headway
-    return LONGER * attempt.limit * min(max(headway.stretch, 1.0) if headway else 1.0, STRETCH_MOST)
+def longer_look(slow: Sequence[Attempt]) -> tuple[float, float]:
+    """Return the seconds with a core that the longer look at slow attempts is to give, and its limit."""
+    goal = LONGER * min(attempt.limit for attempt in slow)
+    headway = slow[-1].evidence.headway
+    return goal, goal * min(max(headway.stretch, 1.0) if headway else 1.0, STRETCH_MOST)
 
 
 def hang_signature(ending: Ending) -> Signature:

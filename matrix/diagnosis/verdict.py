@@ -71,8 +71,12 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     """
     outcome, note, decider = _outcome(ending, memory_mb, look)
     if look.is_longer and outcome is Outcome.SLOW:
-        words = _STILL.get(decider, "busy") if decider else "busy"
-        outcome, note, decider = Outcome.HANG, f"still {words} after {ending.seconds:.0f} s", Decider.LONGER_LOOK
+        note = f"still {_STILL.get(decider, 'busy') if decider else 'busy'} after {ending.seconds:.0f} s"
+        if look.is_enough(ending):
+            outcome, decider = Outcome.HANG, Decider.LONGER_LOOK
+        else:
+            note += ", most of which it waited for a core"
+            decider = Decider.CROWDED
     elif look.is_longer and outcome is Outcome.HANG and decider is not Decider.STALL:
         decider = Decider.LONGER_LOOK
     note = "; ".join(part for part in (note, ending.note) if part)

@@ -41,8 +41,9 @@ class AttemptOrder:
 
     limit: float  # seconds
     role: Role = Role.JUDGE
-    idle_limit: float | None = None  # seconds without headway that end a longer look
-    rerun_because: str = ""  # of a longer look at what was slow: why it is made
+    goal: float | None = None  # seconds with a core, of a longer look at what was slow
+    idle_limit: float | None = None  # seconds without headway that end it
+    rerun_because: str = ""  # why it is made
     native: Path | None = None  # the module that was built from the scenario's native sources
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
 
@@ -70,7 +71,8 @@ def run_attempt(
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     look = StoppedLook(
         kind=diagnosis[0].kind if diagnosis else None,
-        is_longer=bool(order.rerun_because),
+        goal=order.goal,
+        limit=order.limit,
         hung_before=order.hung_before,
     )
     verdict = judge(ending, stderr, planned.limits.memory_mb, look)

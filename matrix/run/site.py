@@ -11,9 +11,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.diagnosis.deadline import LONGER, longer_limit
+from matrix.diagnosis.deadline import longer_look
 from matrix.environments.configs import cell_environ, recorded
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
@@ -313,12 +314,11 @@ class LocalSite:
             return self._attempt(
                 ready, AttemptOrder(limit=self._limit(planned), native=native, hung_before=hung_before)
             )
-        limit = longer_limit(last)
-        decided = self.records.decisive(
-            ready.tenancy.environment.id, planned.scenario, planned.variant, LONGER * last.limit
-        )
+        slow = list(takewhile(lambda attempt: attempt.outcome is Outcome.SLOW, (r.attempt for r in reversed(judging))))
+        goal, limit = longer_look(slow[::-1])
+        decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, goal)
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
-        order = AttemptOrder(limit=limit, idle_limit=last.limit, rerun_because=why, native=native)
+        order = AttemptOrder(limit=limit, goal=goal, idle_limit=slow[-1].limit, rerun_because=why, native=native)
         return decided or self._attempt(ready, order)
 
     def _attempt(self, ready: _Ready, order: AttemptOrder) -> Record | None:

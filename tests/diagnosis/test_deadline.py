@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis.deadline import Decider, StoppedLook, agreeing, longer_limit
+from matrix.diagnosis.deadline import Decider, StoppedLook, agreeing, longer_look
 from matrix.diagnosis.hang.causes import HangKind
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
 from matrix.diagnosis.verdict import Verdict, judge
@@ -62,7 +62,7 @@ def test_the_first_evidence_that_is_known_decides(verdict: Verdict, outcome: Out
 
 def test_native_code_gets_the_longer_look_once() -> None:
     """One place of native code is a hang only where a longer look has shown it, here or elsewhere."""
-    longer = stopped(BUSY, native(is_longer=True), moving=False)
+    longer = stopped(BUSY, native(goal=20.0), moving=False)
     assert (longer.outcome, longer.decided) == (Outcome.HANG, Decider.LONGER_LOOK)
     again = stopped(BUSY, native(hung_before={longer.signature}.__contains__), moving=False)
     assert (again.outcome, again.decided, again.signature) == (Outcome.HANG, Decider.KNOWN_PLACE, longer.signature)
@@ -74,9 +74,9 @@ def test_native_code_gets_the_longer_look_once() -> None:
 @pytest.mark.parametrize(
     ("look", "fields", "note"),
     [
-        (StoppedLook(kind=HangKind.SLOW_COMPILE, is_longer=True), {}, "still compiling after 20 s"),
-        (native(is_longer=True), {"moving": True}, "still moving after 20 s"),
-        (StoppedLook(is_longer=True), {"busy": True}, "still busy after 20 s"),
+        (StoppedLook(kind=HangKind.SLOW_COMPILE, goal=20.0), {}, "still compiling after 20 s"),
+        (native(goal=20.0), {"moving": True}, "still moving after 20 s"),
+        (StoppedLook(goal=20.0), {"busy": True}, "still busy after 20 s"),
     ],
 )
 def test_the_longer_look_decides(look: StoppedLook, fields: dict[str, Any], note: str) -> None:
@@ -86,13 +86,21 @@ def test_the_longer_look_decides(look: StoppedLook, fields: dict[str, Any], note
 
 
 @pytest.mark.parametrize(
-    ("headway", "limit"), [(None, 80), (BUSY, 80), (BUSY | {"stretch": 2.5}, 200), (BUSY | {"stretch": 40.0}, 400)]
+    ("headway", "limit"), [(None, 80), (BUSY, 80), (BUSY | {"stretch": 2.5}, 200), (BUSY | {"stretch": 40.0}, 800)]
 )
 def test_the_longer_look_is_longer_on_a_crowded_machine(headway: dict[str, Any] | None, limit: float) -> None:
     """Four times as long, and as much longer as the queue for the cores made it, within reason."""
     evidence = AttemptEvidence.model_validate({"headway": headway})
     slow = Attempt(outcome=Outcome.SLOW, seconds=20, stopped_by=StoppedBy.TIMEOUT, limit=20, evidence=evidence)
-    assert longer_limit(slow) == limit
+    assert longer_look([slow]) == (80, limit)
+
+
+def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
+    """Of 20 s on a machine that made it four times as long, 5 s were of use: it is still slow, and looked at again."""
+    verdict = stopped(CROWDED, StoppedLook(goal=20.0, limit=20.0), moving=True)
+    assert (verdict.outcome, verdict.decided) == (Outcome.SLOW, Decider.CROWDED)
+    assert verdict.note == "still moving after 20 s, most of which it waited for a core"
+    assert stopped(CROWDED, StoppedLook(goal=20.0, limit=90.0), moving=True).outcome is Outcome.HANG
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -102,7 +110,7 @@ def test_no_verdict_contradicts_its_diagnosis(name: str) -> None:
     for by, headway, moving, is_longer in itertools.product(
         ("timeout", "stall"), (None, BUSY, IDLE), (None, True, False), (True, False)
     ):
-        look = StoppedLook(kind=found.kind, is_longer=is_longer)
+        look = StoppedLook(kind=found.kind, goal=20.0 if is_longer else None)
         verdict = stopped(headway, look, stopped_by=by, moving=moving)
         told = agreeing(found, verdict.outcome).kind
         assert (verdict.outcome, told) != (Outcome.HANG, HangKind.SLOW_COMPILE)

@@ -115,7 +115,7 @@ def test_deadlock_is_named_by_what_its_threads_wait_for() -> None:
 def test_the_longer_look_claims_no_more_than_was_seen(moving: bool | None, note: str) -> None:
     """Where no stacks could be read, nobody knows whether it moved."""
     late = ending(stopped_by="timeout", busy=True, moving=moving, seconds=240.0)
-    verdict = judge(late, "", MEMORY, StoppedLook(is_longer=True))
+    verdict = judge(late, "", MEMORY, StoppedLook(goal=240.0))
     assert (verdict.outcome, verdict.note) == (Outcome.HANG, note)
 
 
