@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PROGRAMS = Path(__file__).with_name("programs")
 RUNS = 200  # of healthy programs
 LOAD = 8  # processes beside them that never rest
-WORKS = 6.0  # seconds that healthy programs are given at first which work: they need from 6 to 15 with a core each
+WORKS = 12.0  # seconds that healthy programs are given at first which work: with a core each they need 6 to 30
 WAITS = 4.0  # seconds for those which wait for 8
 WORKING = ("compiles_graph", "compiles_cpp", "loads_libraries", "multiplies")
 WAITING = ("saves_to_disk", "sleeps", "polls_child", "polls_and_tells")
