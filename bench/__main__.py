@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import cell_rows, hang_rows, page_rows, pipeline_rows, real_rows, search_rows
+from bench import cell_rows, hang_rows, page_rows, pipeline_rows, rank_rows, real_rows, search_rows
 from bench.row import BenchRow
 
 
@@ -26,6 +26,7 @@ def main() -> int:
         *search_rows.ROWS,
         *page_rows.ROWS,
         *real_rows.ROWS,
+        *rank_rows.ROWS,
     ]
     parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"all, real, or of: {', '.join(r.name for r in rows)}")

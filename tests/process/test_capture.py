@@ -155,6 +155,50 @@ def test_a_collector_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.
     assert {f"{pid}.{suffix}" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
 
 
+GLANCE = """
+case "$*" in
+    *--native*) echo native ;;
+    *) echo '[{"frames": [{"filename": "a.py", "name": "f", "line": LINE}]}]' | sed "s/LINE/$LINE/" ;;
+esac
+"""
+
+
+def test_of_a_large_tree_one_process_of_each_kind_is_read_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Python frames of all are read; those at the same lines as another one need no more."""
+    monkeypatch.setattr(capture, "FEW", 3)
+    running = [begin(tmp_path / name, "forks_and_waits") for name in "ab"]
+    assert until(lambda: all(len(family(program.pid)) == 2 for program in running))
+    pids = [pid for program in running for pid in sorted(family(program.pid))]
+    odd = f'LINE=$(case "$*" in *"{pids[2]}"*) echo 2 ;; *) echo 1 ;; esac)'
+    tool = fake(tmp_path, "py-spy", f"{odd}\n{GLANCE}")
+    collection = capture.collect(pids, tmp_path / "stacks", {"py-spy": tool})
+    for program in running:
+        program.interrupt()
+        program.wait()
+    assert collection.notes == []
+    names = {path.name for path in (tmp_path / "stacks").iterdir()} - {"kernel.txt", "facts.json"}
+    assert names == {f"{pid}.python.json" for pid in pids} | {f"{pid}.pyspy.json" for pid in (pids[0], pids[2])}
+
+
+def test_what_cannot_be_glanced_at_is_read_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of which nothing is known counts as like no other; past the budget a note says what is missing."""
+    monkeypatch.setattr(capture, "FEW", 1)
+    tool = fake(tmp_path, "py-spy", 'case "$*" in *--native*) echo x ;; *) echo "no sense" ;; esac')
+    running = begin(tmp_path / "a", "forks_and_waits")
+    assert until(lambda: len(family(running.pid)) == 2)
+    pids = sorted(family(running.pid))
+    collection = capture.collect(pids, tmp_path / "stacks", {"py-spy": tool})
+    monkeypatch.setattr(capture, "GLANCES", -1.0)
+    late = capture.collect(pids, tmp_path / "late", {"py-spy": tool})
+    running.interrupt()
+    running.wait()
+    assert collection.notes == []
+    assert {f"{pid}.pyspy.json" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
+    assert late.notes == ["of 2 processes no stacks were taken: there were too many"]
+
+
 def test_many_processes_cost_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the budget no further process is begun with, and a note says how many went without."""
     monkeypatch.setattr(capture, "AT_ONCE", 1)
