@@ -15,6 +15,7 @@ from matrix.diagnosis.collectors.fact_sheet import parse_facts
 from matrix.diagnosis.collectors.stack_tools import parse_faulthandler, parse_kernel
 from matrix.diagnosis.hang import stack_folder
 from matrix.environments.inside.startup import FOLDER, sitecustomize
+from matrix.process import kernel
 from matrix.process.evidence import capture, facts, sampler
 from matrix.process.supervision import Ending, Supervised
 from tests.process.running import begin, family, is_alive, until
@@ -197,6 +198,31 @@ def test_what_cannot_be_glanced_at_is_read_in_full(tmp_path: Path, monkeypatch: 
     assert collection.notes == []
     assert {f"{pid}.pyspy.json" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
     assert late.notes == ["of 2 processes no stacks were taken: there were too many"]
+
+
+def test_who_was_stopped_by_a_collector_that_is_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector that is killed while it reads a process may leave it stopped; who was stopped before stays so."""
+    monkeypatch.setattr(capture, "COLLECTORS", tuple(replace(row, patience=0.5) for row in capture.COLLECTORS))
+    slow = fake(tmp_path, "slow", f"for last; do :; done; kill -STOP $last; touch {tmp_path}/stopped; exec sleep 600")
+    running = begin(tmp_path / "a", "forks_and_waits")
+    assert until(lambda: len(family(running.pid)) == 2)
+    pid = min(family(running.pid))
+
+    def state() -> str:
+        process = kernel.process(pid)
+        return process.state if process else ""
+
+    capture.collect([pid], tmp_path / "stacks", {"py-spy": slow})
+    assert (tmp_path / "stopped").exists()
+    went_on = until(lambda: state() != "T")
+    kernel.send(pid, signal.SIGSTOP)
+    assert until(lambda: state() == "T")
+    capture.collect([pid], tmp_path / "later", {"py-spy": slow})
+    stays = state()
+    kernel.send(pid, signal.SIGCONT)
+    running.interrupt()
+    running.wait()
+    assert (went_on, stays) == (True, "T")
 
 
 def test_many_processes_cost_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,8 @@ class Collection:
         with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(line + "\n" for line in kernel_lines(members))
         self._take_facts(members)
+        self._going = {pid for pid in self._pids if not _is_stopped(pid)}
+        self._broken_off: set[int] = set()  # processes of which a collector was ended while it read them
         self._has_frames: set[int] = set()  # processes that a collector has read
         self._is_glancing = len(self._pids) > FEW
         self._end = time.monotonic() + (GLANCES if self._is_glancing else BUDGET)
@@ -162,6 +164,11 @@ class Collection:
             if path.suffix == ".part" or not path.stat().st_size:
                 path.unlink()
 
+    def resume(self) -> None:
+        """Let processes go on that a collector has stopped and, ended by force, has left so; they have ended by now."""
+        for pid in filter(_is_stopped, self._broken_off & self._going):
+            kernel.send(pid, signal.SIGCONT)
+
     @property
     def notes(self) -> list[str]:
         """What went wrong, each thing once."""
@@ -181,9 +188,7 @@ class Collection:
         """
         glance = next(collector for collector in COLLECTORS if collector.is_glance)
         kinds: dict[object, list[int]] = {}
-        for pid in self._pids:
-            if pid in self._dropped:
-                continue
+        for pid in (pid for pid in self._pids if pid not in self._dropped):
             shape = stack_shape(self._folder / glance.file.format(pid=pid))
             kinds.setdefault(shape or pid, []).append(pid)
         return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self._has_frames, len(own)))]
@@ -218,6 +223,7 @@ class Collection:
             finally:
                 if status is None:  # it is too slow, or the collection is over
                     kernel.send(dump.pid, signal.SIGKILL)
+                    self._broken_off.add(pid)
                     os.close(dump.errors)
             if status is None:
                 self._given_up.add(collector.name)
@@ -269,6 +275,7 @@ def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Coll
         for child in [pid for pid, status in helpers.items() if status is None]:
             kernel.send(child, signal.SIGKILL)
             os.waitpid(child, 0)
+        collection.resume()
     return collection
 
 
@@ -285,3 +292,8 @@ def _is_python(pid: int) -> bool:
 def _is_alive(pid: int) -> bool:
     process = kernel.process(pid)
     return process is not None and process.is_alive
+
+
+def _is_stopped(pid: int) -> bool:
+    process = kernel.process(pid)
+    return process is not None and process.state == "T"
