@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import cell_rows, hang_rows, hangs, page_rows, pipeline_rows, real_rows, search_rows
+from bench import cell_rows, hang_rows, hangs, page_rows, pipeline_rows, rank_rows, real_rows, search_rows
 from bench.row import BenchRow
 
 
@@ -33,6 +33,7 @@ def main() -> int:
         *page_rows.ROWS,
         *hangs.rows(asked.interpreter, asked.runs),
         *real_rows.ROWS,
+        *rank_rows.ROWS,
     ]
     wanted = set(asked.rows)
     names = {"all", *(name for row in rows for name in (row.name, row.group) if name)}

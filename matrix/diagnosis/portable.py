@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.hang.job import NUMBERS
 from matrix.diagnosis.hang.library import ROWS, needs_class
 from matrix.diagnosis.hang.source_text import owner_class, read_site
 from matrix.diagnosis.hang.user_call import is_own, user_call
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 
     from matrix.diagnosis.stacks import Descriptor, Frame, Process, Thread, Value
 
-# Variables whose text says something of a hang; of all others, numbers are kept.
-_TELLING = {*NUMBERS, "worker_id", "i", *(name for row in ROWS for name in row.values)}
+# Variables of libraries whose text says something of a hang; of all others, also of the user's, numbers are kept.
+_TELLING = {name for row in ROWS for name in row.values}
 
 
 def portable(process: Process) -> Process:
@@ -43,15 +42,15 @@ def _portable_frame(frame: Frame, site: SourceSite | None) -> Frame:
     owner = owner_class(frame) if needs_class(frame) and "." not in frame.function else ""
     facts = {
         "function": f"{owner}.{frame.function}" if owner else frame.function,
-        "values": tuple(map(_portable_value, frame.values)),
+        "values": tuple(_portable_value(value, is_library=not is_own(frame)) for value in frame.values),
         "site": site or (read_site(frame) if is_own(frame) else SourceSite()),
     }
     return frame.model_copy(update=facts)
 
 
-def _portable_value(value: Value) -> Value:
+def _portable_value(value: Value, *, is_library: bool) -> Value:
     """Keep which object it is; two frames that name the same one mean the same."""
-    is_telling = value.name in _TELLING or value.text.isdigit()
+    is_telling = (is_library and value.name in _TELLING) or value.text.isdigit()
     return value if is_telling else value.model_copy(update={"text": ""})
 
 

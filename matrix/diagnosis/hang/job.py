@@ -19,7 +19,6 @@ _LOCAL = ("local_rank",)  # on one machine only: the same numbers on each
 _SIZES = ("world_size", "WORLD_SIZE", "nprocs", "num_ranks", "n_ranks")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _SPAWNED = re.compile(r"(?:^|/)torch/multiprocessing/spawn\.py$")
-NUMBERS = {*_RANKS, *_LOCAL, *_SIZES}  # variables that tell ranks and their number
 JOINT = {Waiting.COLLECTIVE, Waiting.RENDEZVOUS}
 
 

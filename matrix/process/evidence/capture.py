@@ -29,7 +29,8 @@ PROCESSES = 256  # of a larger tree the first ones tell the story
 FEW = 8  # processes that are all read in full, 1 to 2 s of a core each; of more, one of each kind: see `_choose`
 AT_ONCE = 4  # processes read side by side
 PATIENCE = 10.0  # seconds for one dump: with torch loaded the first reads 500 MB of symbols
-BUDGET = 7.0  # seconds after which no further process is read; of a large tree, once more for reading in full
+BUDGET = 7.0  # seconds after which no further process is read in full
+GLANCES = 20.0  # seconds after which no further process of a large tree is glanced at: 64 need 2 on two idle cores
 LONGEST = 45.0  # seconds for all of it, after which nothing is waited for
 WRITING = 0.5  # seconds for a process to write its own stacks: its handler runs at once, or its signals are blocked
 STEP = 0.02  # seconds between two calls of `step`
@@ -123,16 +124,18 @@ class Collection:
         self._sizes: dict[int, int] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pids = list(pids)[:PROCESSES]
-        self._left_out = len(pids) - len(self._pids)
-        self._glanced_at = 0  # processes that were to be read in full, and were not
+        self._beyond = len(pids) - len(self._pids)
+        self._dropped: list[int] = []  # processes for which no time was left
         members = list(pids)[:MEMBERS]
         with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(line + "\n" for line in kernel_lines(members))
         self._take_facts(members)
+        self._going = {pid for pid in self._pids if not _is_stopped(pid)}
+        self._broken_off: set[int] = set()  # processes of which a collector was ended while it read them
         self._has_frames: set[int] = set()  # processes that a collector has read
         self._is_glancing = len(self._pids) > FEW
-        self._end = time.monotonic() + BUDGET
-        self._waiting = [self._read(pid) for pid in self._pids]
+        self._end = time.monotonic() + (GLANCES if self._is_glancing else BUDGET)
+        self._waiting = list(self._pids)
         self._active: list[Generator[None]] = []
 
     def step(self, now: float) -> bool:
@@ -141,13 +144,14 @@ class Collection:
             self._failures["diagnosis"] = f"took longer than {LONGEST:.0f} s"
             return True
         if self._waiting and now > self._end:
-            self._drop_waiting()
+            self._dropped += self._waiting
+            self._waiting.clear()
         self._active = [reading for reading in self._active if next(reading, self) is None]
         if self._is_glancing and not self._waiting and not self._active:
             self._is_glancing, self._end = False, now + BUDGET
-            self._waiting = [self._read(pid) for pid in self._choose()]
+            self._waiting = self._choose()
         while self._waiting and len(self._active) < AT_ONCE:
-            reading = self._waiting.pop(0)
+            reading = self._read(self._waiting.pop(0))
             if next(reading, self) is None:
                 self._active.append(reading)
         return not self._active and self._is_written(now)
@@ -160,24 +164,22 @@ class Collection:
             if path.suffix == ".part" or not path.stat().st_size:
                 path.unlink()
 
+    def resume(self) -> None:
+        """Let processes go on that a collector has stopped and, ended by force, has left so; they have ended by now."""
+        for pid in filter(_is_stopped, self._broken_off & self._going):
+            kernel.send(pid, signal.SIGCONT)
+
     @property
     def notes(self) -> list[str]:
         """What went wrong, each thing once."""
         notes = [NOT_PERMITTED] if self.is_refused else []
         notes += [f"{name}: {why}" for name, why in self._failures.items()]
-        if self._left_out:
-            notes.append(f"of {self._left_out} processes no stacks were taken: there were too many")
-        if self._glanced_at:
-            notes.append(f"of {self._glanced_at} processes only the Python frames were read: there were too many")
+        glanced_at = sum(pid in self._has_frames for pid in self._dropped)
+        if left_out := self._beyond + len(self._dropped) - glanced_at:
+            notes.append(f"of {left_out} processes no stacks were taken: there were too many")
+        if glanced_at:
+            notes.append(f"of {glanced_at} processes only the Python frames were read: there were too many")
         return notes
-
-    def _drop_waiting(self) -> None:
-        """Leave out the processes for which no time is left."""
-        if self._is_glancing or len(self._pids) <= FEW:
-            self._left_out += len(self._waiting)
-        else:
-            self._glanced_at += len(self._waiting)
-        self._waiting.clear()
 
     def _choose(self) -> list[int]:
         """Return which processes of a large tree are read in full: one of each kind, of the rarest kind first.
@@ -186,7 +188,7 @@ class Collection:
         """
         glance = next(collector for collector in COLLECTORS if collector.is_glance)
         kinds: dict[object, list[int]] = {}
-        for pid in self._pids:
+        for pid in (pid for pid in self._pids if pid not in self._dropped):
             shape = stack_shape(self._folder / glance.file.format(pid=pid))
             kinds.setdefault(shape or pid, []).append(pid)
         return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self._has_frames, len(own)))]
@@ -221,6 +223,7 @@ class Collection:
             finally:
                 if status is None:  # it is too slow, or the collection is over
                     kernel.send(dump.pid, signal.SIGKILL)
+                    self._broken_off.add(pid)
                     os.close(dump.errors)
             if status is None:
                 self._given_up.add(collector.name)
@@ -272,6 +275,7 @@ def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Coll
         for child in [pid for pid, status in helpers.items() if status is None]:
             kernel.send(child, signal.SIGKILL)
             os.waitpid(child, 0)
+        collection.resume()
     return collection
 
 
@@ -288,3 +292,8 @@ def _is_python(pid: int) -> bool:
 def _is_alive(pid: int) -> bool:
     process = kernel.process(pid)
     return process is not None and process.is_alive
+
+
+def _is_stopped(pid: int) -> bool:
+    process = kernel.process(pid)
+    return process is not None and process.state == "T"
