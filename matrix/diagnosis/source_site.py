@@ -18,6 +18,8 @@ class SourceSite(Model):
     call: str = ""  # what is called, "dist.broadcast"
     target: str = ""  # of a method, the object: "batches" of `batches.get()`
     first: str = ""  # argument of the call
+    origin: str = ""  # of a method, the call that its object came from: "dist.all_reduce" of `work.wait()`
+    origin_line: int = 0
     wanted: str = ""  # the lock that this line asks for
     held: tuple[HeldLock, ...] = ()
     loop: str = ""  # the condition of the innermost `while` around the line

@@ -14,17 +14,21 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from matrix.diagnosis.hang.source_text import owner_class
+from matrix.diagnosis.hang.waits import is_openmp
 from matrix.diagnosis.stacks import Frame, Process
 from matrix.model import AttemptEvidence
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 HERE = Path(__file__).parent
 PROGRAMS, RECORDINGS = HERE / "hangs", HERE / "recordings"
-LIMIT = "20"  # seconds; what can be seen to be stuck is stopped earlier
+LIMIT = "60"  # seconds: for a busy machine; what can be seen to be stuck is stopped earlier
 STDERR = 4000  # characters of its end that are kept
 
 
@@ -50,7 +54,11 @@ def _process(row: dict[str, Any]) -> Process:
 def _row(process: Process) -> dict[str, Any]:
     row: dict[str, Any] = process.model_dump(mode="json", exclude_defaults=True)
     for thread in row.get("threads", ()):
-        named = [frame for frame in thread.get("frames", ()) if frame["function"] != "???"]
+        named = [
+            frame
+            for frame in thread.get("frames", ())
+            if frame["function"] != "???" or is_openmp(Frame.model_validate(frame))
+        ]
         thread["frames"] = [{name: value for name, value in frame.items() if name != "raw"} for frame in named]
         for frame in thread["frames"]:
             if frame["language"] == "python":  # libraries differ between machines: their classes are kept
@@ -60,22 +68,31 @@ def _row(process: Process) -> dict[str, Any]:
     return row
 
 
-def record(name: str, interpreter: str) -> None:
-    """Run a program with the tool, and keep what its stacks showed."""
-    program = PROGRAMS / f"{name}.py"
+def record(names: Sequence[str], interpreter: str) -> None:
+    """Run programs with the tool, and keep what their stacks showed."""
+    scripts = [word for name in names for word in ("--script", str(PROGRAMS / f"{name}.py"))]
     with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "matrix", "matrix", "--interpreter", interpreter, "--script", str(program)]
+        command = [sys.executable, "-m", "matrix", "matrix", "--interpreter", interpreter, *scripts]
         environ = os.environ | {"WHICHTORCH_HOME": home}
-        subprocess.run([*command, "--timeout", LIMIT], env=environ, capture_output=True, check=False)
-        line = next(Path(home).glob("runs/*/records.jsonl")).read_text().splitlines()[-1]
-        attempt = json.loads(line)["attempt"]
-        folder = next(Path(home).glob(f"**/{attempt['stacks']}"))
-        stall = AttemptEvidence.model_validate(attempt.get("evidence") or {}).stall
-        processes = stack_folder.read_folder(folder, stall)
-        stderr = (folder.parent / "stderr.txt").read_text(errors="replace")[-STDERR:]
+        subprocess.run(
+            [*command, "--timeout", LIMIT], env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        folders = {str(PROGRAMS): "PROGRAMS", home: "STATE", str(Path(interpreter).parent.parent): "ENV"}
+        folders[str(Path(interpreter).resolve().parent.parent)] = "PYTHON"
+        for line in next(Path(home).glob("runs/*/records.jsonl")).read_text().splitlines():
+            row = json.loads(line)
+            if stacks := row["attempt"].get("stacks"):
+                _keep(Path(row["scenario"]).stem, row["attempt"], next(Path(home).glob(f"**/{stacks}")), folders)
+            else:
+                print(f"{row['scenario']} has not hung: {row['attempt']['outcome']}", file=sys.stderr)
+
+
+def _keep(name: str, attempt: dict[str, Any], folder: Path, folders: dict[str, str]) -> None:
+    """Write the recording of a program from the stacks of its last attempt, with short names for folders."""
+    stall = AttemptEvidence.model_validate(attempt.get("evidence") or {}).stall
+    processes = stack_folder.read_folder(folder, stall)
+    stderr = (folder.parent / "stderr.txt").read_text(errors="replace")[-STDERR:]
     text = json.dumps({"processes": list(map(_row, processes)), "stderr": stderr}, separators=(",", ":"))
-    folders = {str(PROGRAMS): "PROGRAMS", home: "STATE", str(Path(interpreter).parent.parent): "ENV"}
-    folders[str(Path(interpreter).resolve().parent.parent)] = "PYTHON"
     for path, short in folders.items():
         text = text.replace(path, short).replace(path.replace(str(Path.home()), "~"), short)
     RECORDINGS.mkdir(exist_ok=True)
@@ -83,7 +100,8 @@ def record(name: str, interpreter: str) -> None:
 
 
 if __name__ == "__main__":
-    for program_name in sys.argv[2:] or sorted(path.stem for path in PROGRAMS.glob("*.py")):
-        record(program_name, sys.argv[1])
+    programs = sys.argv[2:] or sorted(path.stem for path in PROGRAMS.glob("*.py"))
+    record(programs, sys.argv[1])
+    for program_name in programs:
         found = diagnosed(program_name)
         print(f"{program_name}: {found.kind}: {found.summary}", flush=True)

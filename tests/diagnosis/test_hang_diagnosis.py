@@ -234,7 +234,7 @@ def test_slow_compile_in_python_and_in_a_compiler() -> None:
     waiting = blocked(1, native("wait4", library="libc.so.6"), lowering)
     compiler = of(Thread(tid=9, state="R"), pid=9, parent=1, command="/usr/lib/gcc/cc1plus -quiet x.cpp")
     assert diagnose([of(waiting), compiler]).summary == (
-        "thread 1 waits for /usr/lib/gcc/cc1plus (9), in lower (lowering.py:9)"
+        "the main thread compiles, and waits for the compiler `/usr/lib/gcc/cc1plus` (process 9), in lower (lowering.py:9)"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from matrix.diagnosis.hang.activity import ThreadState
 from matrix.diagnosis.hang.causes import HangKind
 from matrix.diagnosis.hang.library import NATIVE_CALLS, ROWS, LibraryCall, NativeCall
+from tests.diagnosis.expected_torch import EXPECTED_OF_TORCH
 from tests.diagnosis.recorded import PROGRAMS, RECORDINGS, diagnosed, picture
 
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.json"))
@@ -19,6 +20,9 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
         ("Queue.get (queue_without_producer.py:16)", "`numbers`, which is empty", "nobody is left that could put one"),
     ),
 }
+
+
+EXPECTED |= EXPECTED_OF_TORCH
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,17 +5,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.hang.activity import short
 from matrix.diagnosis.hang.departures import ended_children, ended_with_exception
+from matrix.diagnosis.hang.native_place import is_own_native, source_line
+from matrix.diagnosis.hang.source_text import read_site
+from matrix.diagnosis.hang.user_call import is_own
 from matrix.diagnosis.hang.wait_graph import descriptor_of
 from matrix.diagnosis.hang.waits import asking_frame
 from matrix.model import Waiting, number_on_host
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matrix.diagnosis.hang.activity import ThreadState
     from matrix.diagnosis.hang.wait_graph import Link, WaitGraph
-    from matrix.diagnosis.stacks import Process
+    from matrix.diagnosis.stacks import Frame, Process
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
+_VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 # What a wait is for where no row of the library says more; {object} is what the user calls it.
 _OBJECTS = {
@@ -33,6 +40,9 @@ _STANDARD = ("stdin", "its stdout", "its stderr")
 _IDLE_LOOP = (
     "the event loop is idle: no callback is ready, and nothing that it watches comes; every task awaits something that "
     "nobody completes"
+)
+_OWN_POOL = (
+    "it is itself a worker of a pool: what it waits for runs only when a worker is free, and every worker here is busy"
 )
 _OWN_LOOP = (
     "it is the event loop's own thread: while it waits here, the loop runs nothing, and nobody can set the result"
@@ -77,8 +87,10 @@ class Account:
             "",
         )
         number, host = number_on_host(state.pid), _at_host(state.process)
+        if worker or any(frame.is_python and frame.method == "_worker_loop" for frame in state.user.frames):
+            return f"DataLoader worker {worker} (process {number}){host}".replace("  ", " ")
         kind = "child" if state.process.parent in self.graph.processes else "process"
-        return f"DataLoader worker {worker} (process {number}){host}" if worker else f"{kind} {number}{host}"
+        return f"{kind} {number}{host}"
 
     def clause(self, state: ThreadState, link: Link | None = None) -> str:
         """Return a thread's wait as a clause, with whom `link` leads to."""
@@ -86,7 +98,7 @@ class Account:
 
     def predicate(self, state: ThreadState, link: Link | None = None) -> str:
         """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`"."""
-        where = f" ({state.place})" if state.place else ""
+        where = _where(state)
         if state.waiting is Waiting.STOPPED:
             return f"is stopped by a signal{where}, and goes on after SIGCONT"
         if state.awaits is Waiting.SLEEP and not state.user.call:
@@ -106,11 +118,15 @@ class Account:
         """Return the call that a thread waits in, as its user knows it."""
         user = state.user
         if user.call and user.frame:
-            return user.call.name.format(function=user.frame.method.strip("_"))
+            is_made = user.frame.method == "__init__"
+            name = user.call.name.removesuffix(".{function}") if is_made else user.call.name
+            return name.format(function=user.frame.method.strip("_"))
         if user.native and user.native.name:
             return user.native.name
         if user.site.wanted:
             return ""
+        if user.native_place:
+            return user.site.call or _short(user.native_place)
         asking = asking_frame(state.thread, None) if state.waiting is Waiting.LOCK else None
         if asking and not asking.is_python:
             return f"{user.site.call}, in {asking.words}" if user.site.call else asking.words
@@ -128,16 +144,19 @@ class Account:
             words = _pipe(state)
         else:
             words = _filled((row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), _thing(state))
-            words = _with_end(words, state)
+            words = _with_end(words, state) + _made_by(state, words)
         if link is None:
             return words
         if link.since:
             holder = "the same thread" if link.state is state else partner
             return f"{words}, which {holder} has held since line {link.since.rpartition(':')[2]}"
+        if link.state is state and state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}:
+            return f"{words}, which the same thread holds already{_came_from(state)}"
         if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.FILE_LOCK, Waiting.GIL}:
             return f"{words}, which {partner} holds"
         if state.awaits in {Waiting.PIPE, Waiting.SOCKET}:
-            return f"{words}, whose other end {partner} holds"
+            holder = self.process_label(link.state) or ("the main process" if link.state.pid != state.pid else "it")
+            return f"{words}, whose other end {holder} holds"
         return words
 
     def reason(self, state: ThreadState) -> str:
@@ -151,6 +170,8 @@ class Account:
             return _IDLE_LOOP
         if state.awaits is Waiting.FUTURE and self.graph.is_in_event_loop(state):
             return _OWN_LOOP
+        if state.awaits is Waiting.FUTURE and self.graph.is_in_full_pool(state):
+            return _OWN_POOL
         if state.awaits is Waiting.LOCK and self.graph.is_forked_alone(state):
             return _FORKED
         ender = (row.ender if row else "") or _ENDERS.get(state.awaits or Waiting.FUTEX, "end the wait")
@@ -161,25 +182,51 @@ class Account:
         others = [
             other
             for other in self.graph.states
-            if other is not state
-            and not other.is_idle
-            and (other.user.place or other.activity)
-            and not self._waits_on(other, state)
+            if other is not state and not other.is_idle and (other.user.is_known or other.activity)
         ]
         if not others:
             return f"nobody is left that could {ender}: no other thread or process runs any of your code"
+        waiting = [other for other in others if self._waits_on(other, state)]
+        others = [other for other in others if other not in waiting]
+        if not others:
+            who = " and ".join(map(self.label, waiting[:_OTHERS_NAMED]))
+            verb = "waits" if len(waiting) == 1 else "wait"
+            return self._maybe_held(state, waiting) or f"nobody is left that could {ender}: {who} {verb} for this one"
+        same = self.predicate(state)
+        if all(self.predicate(other) == same for other in others):
+            who = " and ".join(map(self.label, others[:_OTHERS_NAMED]))
+            more = f" and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
+            verb = "waits" if len(others) == 1 else "wait"
+            return f"nobody else runs that could {ender}: {who}{more} {verb} there, too"
+        alike: dict[str, list[ThreadState]] = {}
+        for other in others:
+            alike.setdefault(self.predicate(other), []).append(other)
+        others = [group[0] for group in alike.values()]
         named = [self.clause(other) for other in others[:_OTHERS_NAMED]]
         more = f"; and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
         if all(other.awaits not in _SCHEDULED for other in others):
             return f"nobody else runs that could {ender}: {'; '.join(named)}{more}"
         return f"who could {ender} is not known: {'; '.join(named)}{more}"
 
+    def _maybe_held(self, state: ThreadState, waiting: Sequence[ThreadState]) -> str:
+        """Return which lock a thread that waits for `state` holds meanwhile, if that may be the lock that it wants."""
+        is_lock = state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}
+        words = self.held_meanwhile(waiting) if is_lock else []
+        return f"{words[0]}, and waits for this one: if that is the same lock, neither can go on" if words else ""
+
+    def held_meanwhile(self, states: Sequence[ThreadState]) -> list[str]:
+        """Return which locks threads hold while they wait, as their source shows it."""
+        return [
+            f"{self.label(state)} has held `{held.expression}` since {frame.file_name}:{held.line}"
+            for state in states
+            for frame in filter(is_own, state.user.frames)
+            for held in read_site(frame).held
+            if _VARIABLE.match(held.expression)
+        ]
+
     def _waits_on(self, other: ThreadState, state: ThreadState) -> bool:
-        """Return whether a thread only waits for the end of another, or of its process."""
-        if other.awaits in {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO}:
-            chain = self.graph.chain(other)
-            return state in chain.states
-        return False
+        """Return whether a thread waits for another, directly or through others."""
+        return other.awaits is not None and state in self.graph.chain(other).states
 
 
 def _named(name: str, state: ThreadState) -> str:
@@ -188,6 +235,33 @@ def _named(name: str, state: ThreadState) -> str:
 
 def _at_host(process: Process) -> str:
     return f" ({process.host})" if process.host else ""
+
+
+def _short(frame: Frame) -> str:
+    """Return a native function without its namespaces and its call operator."""
+    return "::".join(short(frame.function).split("::")[-2:])
+
+
+def _where(state: ThreadState) -> str:
+    """Return a thread's place, that in the user's native code, too: " (a.py:12), in Pool::take (pool.cpp:7),"."""
+    place, user = state.user.native_place, state.user
+    if place is None or user.place is None or user.call:
+        return f" ({state.place})" if state.place else ""
+    if user.site.call.rpartition(".")[2] == place.function.rpartition(":")[2]:
+        return f" ({state.place}, {source_line(place)})"
+    return f" ({state.place}), in {_short(place)} ({source_line(place)}),"
+
+
+def _came_from(state: ThreadState) -> str:
+    """Return through which of the user's native functions a thread has come back into native code, outermost last."""
+    user = state.user
+    if user.place is None or user.native_place is None:
+        return ""
+    beyond = user.frames[user.frames.index(user.place) :]
+    outer = next(filter(is_own_native, beyond), None)
+    caller = next(filter(is_own, beyond[beyond.index(outer) :]), None) if outer else None
+    called = f", called at {caller.where}" if caller else ""
+    return f"; it came here from {_short(outer)} ({source_line(outer)}){called}" if outer else ""
 
 
 def _filled(text: str, thing: str) -> str:
@@ -208,15 +282,30 @@ def _thing(state: ThreadState) -> str:
         return user.value(*user.call.values)
     if state.awaits is Waiting.FILE_LOCK:
         return f"`{user.site.first}`" if user.site.first else ""
+    if state.awaits is Waiting.RENDEZVOUS:
+        return f"`{user.site.first}`" if user.site.first else ""
     if state.awaits is Waiting.LOCK and not user.call and not user.site.wanted:
         return ""
     text = user.site.wanted or user.site.target
     return f"`{text}`" if text else ""
 
 
+def _made_by(state: ThreadState, words: str) -> str:
+    """Return from which call of the user's the future or the work comes that a thread waits for."""
+    site, place = state.user.site, state.user.place
+    if state.awaits not in {Waiting.COLLECTIVE, Waiting.FUTURE} or not site.origin or place is None:
+        return ""
+    is_shown = site.origin_line == place.line
+    if state.awaits is Waiting.COLLECTIVE:
+        return site.origin + ("" if is_shown else f" of line {site.origin_line}")
+    return "" if is_shown or not words else f", which {site.origin} gave in line {site.origin_line}"
+
+
 def _pipe(state: ThreadState) -> str:
     """Return which pipe a thread reads or writes, as its user knows it."""
     row, target = descriptor_of(state), state.user.site.target
+    if state.user.site.call.rpartition(".")[2] == "open" and state.user.site.first:
+        return f"another process to open the other end of the named pipe `{state.user.site.first}`"
     standard = _STANDARD[row.number] if row and row.number < len(_STANDARD) else ""
     is_library = target in {"os", "select", "selectors"}
     name = standard or (f"`{target}`" if target and not is_library else "a pipe")

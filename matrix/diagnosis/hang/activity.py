@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.diagnosis.hang.native_place import source_line
 from matrix.diagnosis.hang.user_call import user_call
 from matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
 from matrix.diagnosis.stacks import base_name
@@ -82,7 +83,10 @@ class ThreadState:
 
     @property
     def place(self) -> str:
-        """The user's own line, "train.py:88"; "" where none of the user's code runs."""
+        """The user's own line, "train.py:88", "pool.cpp:7" below no Python; "" where none of the user's code runs."""
+        native = self.user.native_place
+        if self.user.place is None and native:
+            return source_line(native) if native.line else ""
         return self.user.place.where if self.user.place else ""
 
     def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:

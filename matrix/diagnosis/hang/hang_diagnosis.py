@@ -7,6 +7,7 @@ join's futex holds the thread's number, wait4 has the child's), or only one can 
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -18,6 +19,7 @@ from matrix.diagnosis.hang import activity
 from matrix.diagnosis.hang.account import Account
 from matrix.diagnosis.hang.activity import ThreadState
 from matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
+from matrix.diagnosis.hang.native_place import is_own_native, source_line
 from matrix.diagnosis.hang.story import blocked, disagreement
 from matrix.diagnosis.hang.wait_graph import WaitGraph
 from matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
@@ -102,48 +104,67 @@ def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangC
     return (
         next(filter(None, cycles), None)
         or fork_after_threads(processes, states)
-        or _compiling(processes, states)
+        or _compiling(processes, states, account)
         or disagreement(processes, graph, account)
-        or _running(states)
+        or _running(states, account)
         or _stopped(processes, graph, account)
         or blocked(processes, graph, account)
     )
 
 
-def _compiling(processes: Sequence[Process], states: Sequence[ThreadState]) -> HangCause | None:
+def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], account: Account) -> HangCause | None:
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
     frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
     if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
-        words = f"thread {number_on_host(state.tid)} compiles, in {frames[state].words}"
+        words = f"{account.label(state)} compiles{_at(state)}, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
     waiter = next((state for state in frames if state.waiting in _FOR_COMPILER), None)
     compiler = next(filter(activity.is_compiler, processes), None)
     if waiter and (
         compiler or any(state.activity for state in states) or activity.awaits_compiler(waiter.thread, frames[waiter])
     ):
-        awaited = f"{compiler.command.split()[0]} ({number_on_host(compiler.pid)})" if compiler else "a compiler"
-        words = f"thread {number_on_host(waiter.tid)} waits for {awaited}, in {frames[waiter].words}"
+        compiler = compiler or next((process for process in processes if process.pid == waiter.partner), None)
+        compiler = compiler or _started_by(waiter, processes)
+        number = number_on_host(compiler.pid) if compiler else 0
+        awaited = f"the compiler `{_command(compiler)}` (process {number})" if compiler else "a compiler"
+        words = f"{account.label(waiter)} compiles{_at(waiter)}, and waits for {awaited}, in {frames[waiter].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=waiter, words=words)
     return None
 
 
-def _running(states: Sequence[ThreadState]) -> HangCause | None:
+def _at(state: ThreadState) -> str:
+    return f" ({state.place})" if state.place else ""
+
+
+def _started_by(waiter: ThreadState, processes: Sequence[Process]) -> Process | None:
+    """Return the only child of a process that runs another program, and no Python."""
+    children = [process for process in processes if process.parent == waiter.pid and not process.ended]
+    others = [child for child in children if not any(thread.frames for thread in child.threads)]
+    return others[0] if len(others) == 1 else None
+
+
+def _command(process: Process) -> str:
+    """Return the program of a process, and the script that a shell runs."""
+    words = process.command.split()
+    is_shell = len(words) > 1 and PurePath(words[0]).name in {"sh", "bash", "dash"} and not words[1].startswith("-")
+    return " ".join(words[: 2 if is_shell else 1])
+
+
+def _running(states: Sequence[ThreadState], account: Account) -> HangCause | None:
     """Return the thread that uses a core: the holder of the GIL or the main thread before others."""
     running = [(state, state.activity) for state in states if state.activity and not state.is_idle]
     if not running:
         return None
     state, (is_python, innermost) = min(running, key=lambda pair: (not pair[0].thread.has_gil, not pair[0].is_main))
-    frame = innermost.words
+    frame = f"{innermost.function} ({source_line(innermost)})" if is_own_native(innermost) else innermost.words
+    who = account.label(state)
     if is_python is None:
-        kind, words = (
-            HangKind.UNKNOWN,
-            f"thread {number_on_host(state.tid)} runs, in {frame} or in native code that it calls",
-        )
+        kind, words = HangKind.UNKNOWN, f"{who} runs, in {frame} or in native code that it calls"
     else:
         kind = HangKind.SPIN_PYTHON if is_python else HangKind.SPIN_NATIVE
-        words = f"thread {number_on_host(state.tid)} runs {'Python' if is_python else 'native'} code in {frame}"
-    caller = next((frame for frame in state.thread.frames if frame.is_python), None)
-    if kind is HangKind.SPIN_NATIVE and caller:
+        words = f"{who} runs {'Python' if is_python else 'native'} code in {frame}"
+    caller = state.user.place or next((frame for frame in state.thread.frames if frame.is_python), None)
+    if caller and caller is not innermost:
         words += f", called from {caller.words}"
     waiters = sum(other.waiting is Waiting.GIL for other in states)
     if waiters and state.thread.has_gil:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.hang.user_call import is_own
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -22,31 +23,47 @@ _SPAWNED = re.compile(r"(?:^|/)torch/multiprocessing/spawn\.py$")
 JOINT = {Waiting.COLLECTIVE, Waiting.RENDEZVOUS}
 
 
-def find_ranks(processes: Sequence[Process], states: Sequence[ThreadState]) -> dict[int, int]:
-    """Return the rank of each process of a distributed job, by pid; none where no thread waits for other ranks.
-
-    Members are the processes in which a thread waits for others, and those that were started like them. The ranks are
-    told by variables of the program, by the environment, or by the order in which torch.multiprocessing started them.
-    """
+def find_members(processes: Sequence[Process], states: Sequence[ThreadState]) -> list[int]:
+    """Return the processes of a distributed job: those in which a thread waits for others, and those started like them."""
     waiting = {state.pid for state in states if state.awaits in JOINT}
-    if not waiting:
-        return {}
     parents = {process.pid: process.parent for process in processes}
     siblings = {parents.get(pid) for pid in waiting} - {None}
     started = {process.pid for process in processes if _is_started_as_rank(process, processes, waiting)}
-    members = [
+    return sorted(
         process.pid
         for process in processes
         if process.pid in waiting | started
-        or (parents.get(process.pid) in siblings and len(waiting) > 0 and _is_like(process, processes, waiting))
-    ]
+        or (parents.get(process.pid) in siblings and _is_like(process, processes, waiting))
+    )
+
+
+def find_ranks(members: Sequence[int], states: Sequence[ThreadState]) -> dict[int, int]:
+    """Return the rank of each process of a distributed job, by pid; none where nothing tells all of them.
+
+    The ranks are told by variables of the program, by the environment, by the order in which torch.multiprocessing
+    started them, or by a variable that counts them.
+    """
     for source in (_variable, _environ, _local_variable, _position):
         found = {pid: source(states, pid) for pid in members}
         known = {pid: rank for pid, rank in found.items() if rank is not None}
-        if len(known) == len(members) and len(set(known.values())) == len(known):
+        if members and len(known) == len(members) and len(set(known.values())) == len(known):
             return known
-    is_counted = len(members) > 1 and len({process.host for process in processes}) == 1
-    return dict(zip(sorted(members), range(len(members)), strict=True)) if is_counted else {}
+        free = set(range(len(members))) - set(known.values())
+        if len(known) == len(members) - 1 and len(free) == 1:  # one process cannot be read, and one rank is left
+            return {pid: known.get(pid, min(free)) for pid in members}
+    return _counted(members, states) if len(members) > 1 else {}
+
+
+def _counted(members: Sequence[int], states: Sequence[ThreadState]) -> dict[int, int]:
+    """Return the values of a variable of the user's outermost function that numbers the processes from 0 on."""
+    mains = {state.pid: state for state in states if state.is_main and state.pid in members}
+    entries = {pid: [frame for frame in state.user.frames if is_own(frame)][-1:] for pid, state in mains.items()}
+    values = {pid: {value.name: value.text for frame in own for value in frame.values} for pid, own in entries.items()}
+    for name in next(iter(values.values()), {}):
+        numbers = {pid: int(row[name]) for pid, row in values.items() if row.get(name, "").isdigit()}
+        if sorted(numbers.values()) == list(range(len(members))):
+            return numbers
+    return {}
 
 
 def _is_started_as_rank(process: Process, processes: Sequence[Process], waiting: set[int]) -> bool:

@@ -35,6 +35,7 @@ class LibraryCall:
     values: tuple[str, ...] = ()  # local variables, the first known of which names what is waited for
     is_exit: bool = False  # the interpreter calls it when the script has come to its end
     reason: str = ""  # why the wait may have no end, where nobody is seen who could end it
+    is_innermost: bool = False  # the function waits itself: there is no frame of Python inside it
 
 
 _C10D = "torch/distributed/distributed_c10d.py"
@@ -256,6 +257,14 @@ TORCH_CALLS = (
         "torch.compile's pool of workers", "the result of a compile worker", "give it",
     ),
     LibraryCall(
+        Waiting.LOCK, "torch/_dynamo/convert_frame.py|torch/_dynamo/eval_frame.py", r"\w+", "torch.compile",
+        "torch.compile's lock, which lets one thread compile at a time", "release it", is_innermost=True,
+    ),
+    LibraryCall(
+        Waiting.FILE_LOCK, "torch/utils/_filelock.py", r"\w+", "FileLock.acquire", "the lock of the file {object}",
+        "release it", values=("lock_filename", "lock_file", "path"),
+    ),
+    LibraryCall(
         Waiting.FILE, "torch/utils/file_baton.py", "wait", "FileBaton.wait",
         "the lock file {object} to disappear", "remove it",
         values=("lock_file_path",), reason=_STALE,
@@ -289,7 +298,7 @@ NATIVE_CALLS = (
     NativeCall(Waiting.RENDEZVOUS, r"c10d::TCPStore::waitForWorkers", "the other ranks to come", name="TCPStore"),
     NativeCall(
         Waiting.RENDEZVOUS, r"c10d::(?:detail::)?(?:Prefix|File|Hash|TCP)?(?:Store|Client)\w*::\w+",
-        "a key of the store", "set it", "Store.wait",
+        "the key {object} of the store", "set it",
     ),
     NativeCall(
         Waiting.COLLECTIVE, r"c10d::(?:\w+::)*\w*[wW]ork\w*::(?:wait\w*|synchronize\w*)|gloo::\w+(?:::\w+)*",
@@ -319,9 +328,10 @@ NATIVE_CALLS = (
 
 
 @lru_cache(maxsize=4096)
-def native_call(function: str) -> NativeCall | None:
-    """Return what a native function waits for."""
-    return next((row for row in NATIVE_CALLS if re.fullmatch(row.function, function)), None)
+def native_call(functions: tuple[str, ...]) -> NativeCall | None:
+    """Return what native functions wait for: the first row decides that knows any of them."""
+    rows = (row for row in NATIVE_CALLS for function in functions if re.fullmatch(row.function, function))
+    return next(rows, None)
 
 
 @lru_cache(maxsize=4096)
@@ -337,8 +347,8 @@ def needs_class(frame: Frame) -> bool:
     return any(row.owner for row in _candidates(frame.file or "", frame.method))
 
 
-def library_call(frame: Frame) -> LibraryCall | None:
-    """Return what a Python frame of a library waits for."""
-    rows = _candidates(frame.file or "", frame.method)
+def library_call(frame: Frame, *, is_innermost: bool = False) -> LibraryCall | None:
+    """Return what a Python frame of a library waits for, which is the innermost one of Python or not."""
+    rows = [row for row in _candidates(frame.file or "", frame.method) if is_innermost or not row.is_innermost]
     owner = owner_class(frame) if any(row.owner for row in rows) else ""
     return next((row for row in rows if not row.owner or re.fullmatch(row.owner, owner)), None)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**22  # bytes of a source that are read
 _LONGEST = 60  # characters of an expression that are shown
+_STEPS = 4  # from a variable to the one it came from
 _TAKES, _GIVES = {"acquire", "__enter__"}, {"release", "__exit__"}
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
@@ -32,15 +33,15 @@ def read_site(frame: Frame, callee: str = "") -> SourceSite:
     """Return what the source says of a Python frame, which is in a call of a function `callee` where that is known."""
     if frame.site is not None:
         return frame.site
-    return _site(frame.file, frame.line, callee) if frame.file and frame.line else _NOWHERE
+    return _site(frame.file, frame.line, frame.method, callee) if frame.file and frame.line else _NOWHERE
 
 
 @lru_cache(maxsize=4096)
-def _site(file: str, line: int, callee: str) -> SourceSite:
+def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
     tree = _parsed(file)
     if tree is None:
         return _NOWHERE
-    scope = _scope(tree, line)
+    scope = _scope(tree, line, function)
     around = [node for node in _within(scope) if _spans(node, line)]
     call = _call(around, callee)
     asked = [item for node in around if isinstance(node, ast.With | ast.AsyncWith) for item in _asked_items(node, line)]
@@ -48,11 +49,14 @@ def _site(file: str, line: int, callee: str) -> SourceSite:
     wanted = _shown(asked[0]) if asked else ""
     if method and method.attr in _TAKES:
         wanted = wanted or _shown(method.value)
+    origin = _origin(scope, method.value, line) if method else None
     loops = [node for node in around if isinstance(node, ast.While) and node.body[0].lineno <= line]
     return SourceSite(
         call=_shown(call.func) if call else "",
         target=_shown(method.value) if method else "",
         first=_shown(call.args[0]) if call and call.args else "",
+        origin=_shown(origin.func) if origin else "",
+        origin_line=origin.lineno if origin else 0,
         wanted=wanted,
         held=tuple(_held(scope, around, line)),
         loop=_shown(loops[-1].test) if loops else "",
@@ -84,8 +88,10 @@ def _parsed(path: str) -> ast.Module | None:
         return None
 
 
-def _scope(tree: ast.Module, line: int) -> Scope:
-    """Return the innermost function around a line, or the module."""
+def _scope(tree: ast.Module, line: int, name: str) -> Scope:
+    """Return the function of a name around a line, else the innermost one, or the module."""
+    if name == "<module>":
+        return tree
     functions = [
         node
         for node in ast.walk(tree)
@@ -93,7 +99,10 @@ def _scope(tree: ast.Module, line: int) -> Scope:
     ]
     # A decorator is no part of its function, but the line of its `def` is of the scope around it.
     inside = [node for node in functions if isinstance(node, ast.Lambda) or node.body[0].lineno <= line]
-    return max(inside, key=lambda node: node.lineno, default=tree)
+    named = [node for node in inside if getattr(node, "name", "<lambda>") == name]
+    # A comprehension has a frame of its own in some versions of Python, and is no scope here.
+    others = [node for node in inside if not isinstance(node, ast.Lambda)]
+    return max(named or others, key=lambda node: node.lineno, default=tree)
 
 
 def _within(scope: Scope) -> Iterator[ast.AST]:
@@ -121,6 +130,38 @@ def _call(around: list[ast.AST], callee: str) -> ast.Call | None:
         return None
     waits = [call for call in calls if _last_name(call.func) in _WAITS]
     return waits[-1] if waits else calls[0] if len(calls) == 1 else None
+
+
+def _origin(scope: Scope, value: ast.expr, line: int) -> ast.Call | None:
+    """Return the call that has given the value of a variable, or the items of what a loop goes through."""
+    for _ in range(_STEPS):
+        if isinstance(value, ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            value = value.elt
+        if isinstance(value, ast.Call):
+            return value
+        if not isinstance(value, ast.Name):
+            return None
+        given = [found for node in _within(scope) if (found := _given(node, value.id)) and found.lineno <= line]
+        if not given:
+            return None
+        value = max(given, key=lambda found: found.lineno)
+    return None
+
+
+def _given(node: ast.AST, name: str) -> ast.expr | None:
+    """Return what a statement gives a variable, or appends to it."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=known)], value=value) if known == name:
+            return value
+        case ast.NamedExpr(target=ast.Name(id=known), value=value) if known == name:
+            return value
+        case ast.For(target=ast.Name(id=known), iter=value) if known == name:
+            return value
+        case ast.comprehension(target=ast.Name(id=known), iter=value) if known == name:
+            return value
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=known), attr="append"), args=[value]) if known == name:
+            return value
+    return None
 
 
 # Functions written in C, which have no frame of their own, by the names under which they are called.

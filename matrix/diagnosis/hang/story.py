@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.hang import job
 from matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
 from matrix.diagnosis.hang.job import JOINT
+from matrix.diagnosis.hang.user_call import is_own
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -44,13 +45,16 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) ->
         return None
     if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
         return None
-    if chain.cycle or last.waiting is not Waiting.LOCK:
+    if chain.cycle or last.awaits is not Waiting.LOCK:
         return _cause(_kind(told, chain), told, chain, account, "" if chain.cycle else account.reason(last))
     if graph.is_forked_alone(last):
         return _cause(HangKind.FORKED_LOCK, told, chain, account, account.reason(last))
     if waiters := _waiters_for_locks(last, graph):
         told = [*(state for state in told if state not in waiters), *waiters]
         words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
+        if len(waiters) == 1 and not any(other.user.is_known for other in graph.states if _is_beside(other, last)):
+            words = "no other thread could release it: this thread has taken it before, or one that is no longer there"
+        words = "; ".join([*account.held_meanwhile(waiters), words])
         cause = _cause(HangKind.LOCK_CYCLE, told, chain, account, words)
         return replace(cause, stuck=last, is_closed=True)
     return _cause(_kind(told, chain), told, chain, account, account.reason(last))
@@ -62,8 +66,12 @@ def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]
     if any(state.waiting not in WITH_GIL | {Waiting.GIL} and not state.is_idle for state in own):
         return []
     return sorted(
-        (state for state in own if state.waiting is Waiting.LOCK and not state.is_idle), key=lambda state: state.tid
+        (state for state in own if state.awaits is Waiting.LOCK and not state.is_idle), key=lambda state: state.tid
     )
+
+
+def _is_beside(other: ThreadState, state: ThreadState) -> bool:
+    return other.process is state.process and other is not state
 
 
 def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: Account, reason: str) -> HangCause:
@@ -116,16 +124,16 @@ def _told(chain: Chain) -> list[ThreadState]:
         len(told) > 1
         and told[0] not in chain.cycle
         and told[0].awaits in _PARENTS
-        and any(state.user.place and state.pid != told[0].pid for state in told[1:])
+        and any(state.user.is_known and state.pid != told[0].pid for state in told[1:])
     ):
         told.pop(0)
     return [
-        state for state in told if state in chain.cycle or state.user.place or state is told[-1] or state is told[0]
+        state for state in told if state in chain.cycle or state.user.is_known or state is told[-1] or state is told[0]
     ]
 
 
 def _is_telling(state: ThreadState) -> bool:
-    return state.user.place is not None or state.activity is not None or state.awaits is not None
+    return state.user.is_known or state.activity is not None or state.awaits is not None
 
 
 def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
@@ -165,12 +173,11 @@ def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Accoun
     """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
     if not any(state.awaits in JOINT for state in graph.states):
         return None
-    ranks = graph.ranks or {state.pid: -1 for state in graph.states if state.awaits in JOINT}
-    members = {pid: _representative(graph, pid) for pid in sorted(ranks, key=lambda pid: ranks[pid])}
+    members = {
+        pid: _representative(graph, pid) for pid in sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))
+    }
     states = [state for state in members.values() if state is not None]
-    groups: dict[str, list[ThreadState]] = {}
-    for state in states:
-        groups.setdefault(account.predicate(state), []).append(state)
+    groups = _by_place(states, account)
     clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]
     edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
@@ -194,9 +201,34 @@ def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:
 
 def _group_clause(predicate: str, group: Sequence[ThreadState], graph: WaitGraph, account: Account) -> str:
     if len(group) == 1:
-        return f"{account.label(group[0])} {predicate}"
+        found = graph.links(group[0]) if group[0].awaits not in JOINT else []
+        return account.clause(group[0], found[0]) if found else f"{account.label(group[0])} {predicate}"
     verb, _, rest = predicate.partition(" ")
-    return f"ranks {spans(graph.ranks[state.pid] for state in group)} {_PLURALS.get(verb, verb)} {rest}"
+    return f"{_named_together(group, graph)} {_PLURALS.get(verb, verb)} {rest}"
+
+
+def _by_place(states: Sequence[ThreadState], account: Account) -> dict[str, list[ThreadState]]:
+    """Group the threads of ranks by what they do; those that came there on other ways by their callers, too."""
+    groups: dict[str, list[ThreadState]] = {}
+    for state in states:
+        groups.setdefault(account.predicate(state), []).append(state)
+    found: dict[str, list[ThreadState]] = {}
+    for predicate, group in groups.items():
+        ways = {state.pid: [frame.where for frame in state.user.frames if is_own(frame)] for state in group}
+        depth = min(map(len, ways.values()))
+        other = next((at for at in range(1, depth) if len({way[at] for way in ways.values()}) > 1), None)
+        for state in group:
+            called = f", called from {ways[state.pid][other]}" if other else ""
+            found.setdefault(predicate + called, []).append(state)
+    return found
+
+
+def _named_together(group: Sequence[ThreadState], graph: WaitGraph) -> str:
+    """Return how several threads are called at once: "ranks 0-2", "processes 17 and 18"."""
+    if all(state.pid in graph.ranks for state in group):
+        return _ranks([graph.ranks[state.pid] for state in group])
+    pids = [str(state.pid) for state in group]
+    return f"processes {', '.join(pids[:-1])} and {pids[-1]}" if len(pids) > 1 else f"process {pids[0]}"
 
 
 def spans(numbers: Iterable[int]) -> str:
@@ -247,6 +279,8 @@ def _conclusion(
     if elsewhere:
         return _elsewhere(groups, elsewhere, graph)
     waiting = [state for state in states if state.awaits in JOINT]
+    if all(state.user.native and state.user.native.ender for state in waiting):
+        return ["none of them sets what another waits for, as all of them wait"] if len(waiting) > 1 else []
     calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
     if len(groups) == 1:
         if calls <= {"recv", "irecv", "recv_object_list"}:
@@ -254,6 +288,8 @@ def _conclusion(
         if calls <= {"send", "isend", "send_object_list"}:
             return ["each waits for another rank to receive, and none of them does"]
         return ["all ranks are in the same call"] if len(states) > 1 else []
+    if len({state.place for state in waiting}) == 1:
+        return ["the ranks came to the same line from different places, and may be in different groups or turns"]
     where = "not in the same call" if len(calls) > 1 else "in calls at different places"
     return [f"the ranks are {where}", "each waits for the others"]
 
@@ -263,9 +299,10 @@ def _elsewhere(
 ) -> list[str]:
     """Say which ranks the others wait for."""
     is_awaited = any(group[0].awaits in JOINT for group in groups.values())
-    odd = [graph.ranks[state.pid] for group in elsewhere for state in group if state.pid in graph.ranks]
+    odd = [state for group in elsewhere for state in group]
     them = "it" if len(odd) == 1 else "them"
-    return [f"{_ranks(odd)} {_is(odd)} not there, and the others wait for {them}"] if is_awaited and odd else []
+    who = _named_together(odd, graph)
+    return [f"{who} {_is(odd)} not there, and the others wait for {them}"] if is_awaited and odd else []
 
 
 def _is(things: Sequence[object]) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.library import LibraryCall, NativeCall, library_call, native_call
+from matrix.diagnosis.hang.native_place import is_own_native, native_place, native_wait
 from matrix.diagnosis.hang.source_text import read_site
 from matrix.diagnosis.source_site import SourceSite
 
@@ -58,14 +59,21 @@ class UserCall:
     frame: Frame | None  # of that call
     native: NativeCall | None  # what it waits for in native code, where no function of Python says so
     is_exit: bool  # the script has come to its end, and the interpreter waits on its behalf
+    native_place: Frame | None = None  # the innermost of the user's own native code, inside `place`
+
+    @property
+    def is_known(self) -> bool:
+        """True where the thread runs code of the user's own."""
+        return self.place is not None or self.native_place is not None
 
     @cached_property
     def site(self) -> SourceSite:
         """What the source says of `place`."""
         if self.place is None:
             return SourceSite()
-        inner = [frame for frame in self.frames[: self.frames.index(self.place)] if frame.is_python]
-        site = read_site(self.place, inner[-1].method if inner else "")
+        inside = self.frames[: self.frames.index(self.place)]
+        inner = [frame for frame in inside if frame.is_python or is_own_native(frame)]
+        site = read_site(self.place, inner[-1].method.rpartition(":")[2] if inner else "")
         return site if site.call or not inner else read_site(self.place)
 
     def value(self, *names: str) -> str:
@@ -83,13 +91,19 @@ def user_call(frames: Sequence[Frame]) -> UserCall:
     own = since_start(frames)
     position = next((position for position, frame in enumerate(own) if is_own(frame)), None)
     inner = [frame for frame in own[:position] if frame.is_python]
-    known = [(frame, call) for frame in reversed(inner) if (call := library_call(frame))]
+    known = [
+        (frame, call) for frame in reversed(inner) if (call := library_call(frame, is_innermost=frame is inner[0]))
+    ]
     waits = [pair for pair in known if not pair[1].is_exit] or known
     frame, call = waits[0] if waits else (None, None)
     inside = own[:position] if position is not None else own
-    native = next(filter(None, (native_call(frame.function) for frame in inside if not frame.is_python)), None)
+    native = native_call(tuple(frame.function for frame in inside if not frame.is_python))
+    within = native_place(inside)
+    if within and call is None:
+        native = native_wait(inside, within) or native
     return UserCall(
         native=native,
+        native_place=within,
         frames=own,
         place=own[position] if position is not None else None,
         call=call,

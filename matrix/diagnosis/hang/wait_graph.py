@@ -69,7 +69,8 @@ class WaitGraph:
         for state in self.states:
             self._own.setdefault(state.pid, []).append(state)
         self._chains: dict[int, Chain] = {}
-        self.ranks = job.find_ranks(processes, self.states)
+        self.members = job.find_members(processes, self.states)
+        self.ranks = job.find_ranks(self.members, self.states)
         self._finders: dict[Waiting, Callable[[ThreadState], Iterator[Link]]] = {
             Waiting.THREAD: self._joined,
             Waiting.CHILD: self._children,
@@ -133,7 +134,7 @@ class WaitGraph:
     def is_forked_alone(self, state: ThreadState) -> bool:
         """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
         others = self._others(state)
-        return self.is_forked(state.process) and not any(other.user.place for other in others)
+        return self.is_forked(state.process) and not any(other.user.is_known for other in others)
 
     def is_in_event_loop(self, state: ThreadState) -> bool:
         """Return whether a thread waits inside a callback or coroutine: its event loop stands still meanwhile."""
@@ -142,6 +143,14 @@ class WaitGraph:
     def is_pool_worker(self, state: ThreadState) -> bool:
         """Return whether a thread runs a task of a pool."""
         return any(_runs(state.user.frames, file, name) for file, name in _WORKERS)
+
+    def is_in_full_pool(self, state: ThreadState) -> bool:
+        """Return whether a thread runs a task of a pool of threads, while no worker of its process is free."""
+        file, name = _WORKERS[0]
+        own = [other for other in self.states if other.process is state.process]
+        return _runs(state.user.frames, file, name) and not any(
+            other.is_idle and _runs(other.user.frames, file, name) for other in own
+        )
 
     def _joined(self, state: ThreadState) -> Iterator[Link]:
         others = self._others(state)
@@ -207,6 +216,13 @@ class WaitGraph:
 
     def _holders_in_library(self, state: ThreadState) -> Iterator[Link]:
         """Find the thread that is in the middle of a method of the object whose lock is waited for."""
+        call, within = state.user.call, state.user.frame
+        if call and within and call.is_innermost:
+            for other in self.states:
+                inside = [frame for frame in other.user.frames if frame.is_python][1:]
+                if other.process is state.process and any(_is_same(frame, within) for frame in inside):
+                    yield Link(other, "it is inside the same function")
+            return
         known = {_address(frame, "self") for frame in state.user.frames if not is_own(frame)} - {0}
         for other in self.states:
             if other.process is state.process and other is not state:
@@ -235,7 +251,13 @@ class WaitGraph:
         holders = [pid for pid in row.holders if pid != state.pid] if row else []
         verb = "holds the lock" if state.awaits is Waiting.FILE_LOCK else "holds the other end"
         for pid in holders:
-            yield from (Link(other, verb) for other in self.mains(pid)[:1])
+            threads = self.mains(pid)
+            # Of a process with several threads, that matters which serves sockets.
+            serving = [other for other in threads if other.awaits is Waiting.SOCKET and not other.is_idle]
+            yield from (
+                Link(other, verb)
+                for other in (serving if state.awaits is Waiting.SOCKET else threads)[:1] or threads[:1]
+            )
         if row is None and state.awaits is Waiting.IO and state.user.call and state.user.call.waiting is Waiting.IO:
             yield from self._children(state)
 
@@ -268,7 +290,7 @@ def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
     is_stopped = state.waiting is Waiting.STOPPED
     return (
         state.is_idle and not is_stopped,
-        state.user.place is None and not is_stopped,
+        not state.user.is_known and not is_stopped,
         not state.is_main,
         state.awaits is None,
         state.pid,
@@ -283,6 +305,10 @@ def _is_helper(state: ThreadState) -> bool:
 
 def _runs(frames: Sequence[Frame], file: str, name: str) -> bool:
     return any(frame.is_python and frame.method == name and (frame.file or "").endswith(file) for frame in frames)
+
+
+def _is_same(frame: Frame, other: Frame) -> bool:
+    return (frame.file, frame.function) == (other.file, other.function)
 
 
 def _address(frame: Frame, name: str) -> int:

@@ -100,6 +100,7 @@ _THREAD_STARTS = {"start_thread", "clone", "clone3", "__clone3"}
 _QUEUES = {"queue.py", "threading.py", "queues.py", "thread.py"}
 # Files of the standard library whose functions wait on behalf of a caller; the caller is named instead.
 _LIBRARY_FILES = {file for _, file, _ in _PYTHON_FUNCTIONS} | _QUEUES | {"process.py"}
+_HEADERS = re.compile(r"(?:^|/)include/|/c\+\+/\d")  # of libraries, whose functions are inlined
 _FIRST_PID = 3  # below are waitid's P_ALL, P_PID, P_PGID, P_PIDFD
 
 
@@ -228,5 +229,6 @@ def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:
             if frame.file_name not in _LIBRARY_FILES:
                 return frame
         elif frame.is_named and not (is_means(frame) or is_openmp(frame) or _named_wait(frame) or _is_system(frame)):
-            return frame
+            if not _HEADERS.search(frame.file or ""):
+                return frame
     return waiting_frame
