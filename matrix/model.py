@@ -544,11 +544,29 @@ class DispatchedCalls(OpenModel):
     problem: str = ""
 
 
+class Headway(OpenModel):
+    """How a tree got on over the whole of an attempt that ran to its timeout (see `process.evidence.headway`)."""
+
+    paused: float = 0  # seconds for which it had done nothing when the clock ended
+    needed: float = 0  # seconds of such a pause that are evidence of a hang
+    seconds: dict[str, float] = {}  # for how long it got on by which means: core, processes, disk, streams, output
+    late: tuple[str, ...] = ()  # those means by which it still got on in the last `needed` seconds
+    wakes_in: float | None = None  # seconds until a process wakes that sleeps by its own will
+    stretch: float = 1.0  # times as long as with a core for each of its threads, for the queue that they stood in
+
+    @property
+    def gets_on(self) -> bool:
+        """True where the last pause is too short to be evidence of a hang."""
+        return self.paused < self.needed
+
+
 class AttemptEvidence(OpenModel):
     """What an outcome rests on, beyond how the process ended."""
 
     stall: tuple[ThreadWait, ...] = ()
-    samples: tuple[tuple[str, ...], ...] = ()  # of a busy process at its timeout, frames with the innermost first
+    samples: tuple[tuple[str, ...], ...] = ()  # of a busy process, spread over its attempt; the innermost frame first
+    headway: Headway | None = None  # of an attempt that ran to its timeout
+    decided: str = ""  # which evidence decided between hang and slow, a value of `diagnosis.verdict.Decider`
     observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
 
 

@@ -43,6 +43,7 @@ class HangKind(StrEnum):
     SPIN_NATIVE = "spin in native code"
     SLOW_COMPILE = "slow compile"
     SLEEP = "sleep"
+    ENDLESS_COMPILE = "endless compile"  # the same in what is a hang: the longer look, or a stall, says so
     IO = "wait for I/O"
     DEVICE = "wait for the GPU"
     STOPPED = "stopped"

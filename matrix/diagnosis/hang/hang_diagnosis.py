@@ -39,7 +39,7 @@ _STARTS = re.compile(
 )
 _STARTS_PYTHON = {"_bootstrap", "_bootstrap_inner", "run"}  # of threading.py
 _FOR_COMPILER = {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.CONDITION}
-_RUNNING = {HangKind.SPIN_PYTHON, HangKind.SPIN_NATIVE, HangKind.SLOW_COMPILE}
+_RUNNING = {HangKind.SPIN_PYTHON, HangKind.SPIN_NATIVE, HangKind.SLOW_COMPILE, HangKind.ENDLESS_COMPILE}
 
 
 class HangDiagnosis(Model):

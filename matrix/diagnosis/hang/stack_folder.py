@@ -64,9 +64,14 @@ def diagnose_folder(
     if not any(thread.frames for process in processes for thread in process.threads):
         return None
     diagnosis = diagnose(processes, tables=tables, stderr=stderr)
+    write_readable(folder, diagnosis, processes)
+    return diagnosis, processes
+
+
+def write_readable(folder: Path, diagnosis: HangDiagnosis, processes: Sequence[Process]) -> None:
+    """Write a diagnosis into the folder of its stacks, for people."""
     text = "\n".join([*diagnosis_lines(diagnosis, processes), ""])
     (folder / READABLE).write_text(text, encoding="utf-8", errors="replace")
-    return diagnosis, processes
 
 
 def stored(diagnosis: HangDiagnosis, processes: Sequence[Process], seconds: float) -> Diagnosis:
