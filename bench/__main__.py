@@ -1,6 +1,7 @@
 """`nox -s bench [-- ROW ...]`: measure, and print a table of target and figure.
 
-Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes.
+Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes. Rows of group
+`hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that has torch and with `g++`.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -13,26 +14,31 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import cell_rows, hang_rows, page_rows, pipeline_rows, real_rows, search_rows
+from bench import cell_rows, hang_rows, hangs, page_rows, pipeline_rows, rank_rows, real_rows, search_rows
 from bench.row import BenchRow
 
 
 def main() -> int:
     """Run the rows asked for; exit 1 where one misses its target."""
+    parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="all, real, hangs, or a row's name")
+    parser.add_argument("--interpreter", default=sys.executable, help="a Python with torch, for the group hangs")
+    parser.add_argument("--runs", type=int, default=hangs.RUNS, help="of healthy programs, for hangs-slow")
+    asked = parser.parse_args()
     rows: list[BenchRow] = [
         *cell_rows.ROWS,
         *hang_rows.ROWS,
         *pipeline_rows.ROWS,
         *search_rows.ROWS,
         *page_rows.ROWS,
+        *hangs.rows(asked.interpreter, asked.runs),
         *real_rows.ROWS,
+        *rank_rows.ROWS,
     ]
-    parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"all, real, or of: {', '.join(r.name for r in rows)}")
-    wanted = set(parser.parse_args().rows)
-    unknown = wanted - {row.name for row in rows} - {"all", "real"}
-    if unknown:
-        parser.error(f"no row is called {', '.join(sorted(unknown))}")
+    wanted = set(asked.rows)
+    names = {"all", *(name for row in rows for name in (row.name, row.group) if name)}
+    if unknown := wanted - names:
+        parser.error(f"no row is called {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}")
     chosen = [row for row in rows if row.is_wanted(wanted)]
     measured = []
     for row in chosen:

@@ -40,11 +40,16 @@ def _quiet(_total: int | None) -> Iterator[Emit]:
     yield lambda _event: None
 
 
-def _cells(
-    folder: Path, suite: Sequence[Scenario], times: int, at_once: int, timeout: float | None = None
+def cells_of(
+    folder: Path,
+    suite: Sequence[Scenario],
+    times: int,
+    at_once: int,
+    timeout: float | None = None,
+    interpreter: str = sys.executable,
 ) -> list[Cell]:
-    """Run every variant of some scenarios so many times, as cells of this Python; return them all."""
-    bare = BareInterpreter(folder, Path(sys.executable), platform.python_version())
+    """Run every variant of some scenarios so many times, as cells of a Python; return them all."""
+    bare = BareInterpreter(folder, Path(interpreter), platform.python_version())
     planned = planning.plan([bare.request], suite, planning.RunOptions(timeout=timeout, fresh=True))
     with recorded_run(bare, Records(), _quiet) as run:
         return list(run([cell for cell in planned for _ in range(times)], at_once)[1])
@@ -56,7 +61,7 @@ def kinds(folder: Path) -> Figure:
     for is_busy, at_once in ((False, IDLE_AT_ONCE), (True, BUSY_AT_ONCE)):
         names = [name for name in KINDS if name.startswith("spins") is is_busy]
         suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in names]
-        for cell in _cells(folder, suite, REPETITIONS, at_once, TIMEOUT):
+        for cell in cells_of(folder, suite, REPETITIONS, at_once, TIMEOUT):
             kind = cell.diagnosis.kind if cell.diagnosis else "no diagnosis"
             name = Path(cell.scenario).stem
             counts.setdefault(name, Counter())[kind if cell.outcome is Outcome.HANG else str(cell.outcome)] += 1
@@ -72,7 +77,7 @@ def healthy(folder: Path) -> Figure:
     idle = selection.select(selection.suite(), ["control/pass", *(f"control/slow[work={work}]" for work in _IDLE)])
     busy = selection.select(selection.suite(), ["control/slow[work=compile]"])
     times = HEALTHY_RUNS // (len(_IDLE) + 2)
-    cells = [*_cells(folder, idle, times, SLEEPING_AT_ONCE), *_cells(folder, busy, times, BUSY_AT_ONCE)]
+    cells = [*cells_of(folder, idle, times, SLEEPING_AT_ONCE), *cells_of(folder, busy, times, BUSY_AT_ONCE)]
     outcomes = Counter(attempt.outcome for cell in cells for attempt in cell.attempts)
     others = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
     is_met = outcomes[Outcome.HANG] == 0 and outcomes[Outcome.PASS] >= HEALTHY_RUNS

@@ -84,20 +84,20 @@ ROWS = [
         what="default matrix, environments installed, cells run anew",
         target="<= 300 s",
         measure=default_matrix,
-        real=True,
+        group="real",
     ),
     BenchRow(
         name="fresh",
         what="fresh: time to the first result on screen",
         target="<= 90 s",
         measure=fresh_matrix,
-        real=True,
+        group="real",
     ),
     BenchRow(
         name="loop",
         what="3 versions x 2 scripts against the shell loop, warm cache",
         target="<= 0.25 x",
         measure=shell_loop,
-        real=True,
+        group="real",
     ),
 ]

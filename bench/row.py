@@ -26,8 +26,8 @@ class BenchRow:
     what: str
     target: str
     measure: Callable[[Path], Figure]  # given an empty folder
-    real: bool = False  # installs torch
+    group: str = ""  # what is not measured unless asked for, by this name or its own
 
     def is_wanted(self, wanted: set[str]) -> bool:
         """Return True where the command line asks for this row."""
-        return self.name in wanted or "all" in wanted or ("real" in wanted if self.real else not wanted)
+        return self.name in wanted or "all" in wanted or (self.group in wanted if self.group else not wanted)

@@ -430,6 +430,14 @@ class Waiting(StrEnum):
     FUTEX = "a futex"  # the kernel's word, where no frame says what it stands for
 
 
+HOST_STEP = 1 << 22  # Linux numbers processes and threads below; in a picture of several machines, the next ones above
+
+
+def number_on_host(pid: int) -> int:
+    """Return the number of a process or thread on its own machine."""
+    return pid % HOST_STEP
+
+
 class WaitEdge(OpenModel):
     """A thread that waits for something, and for whom, where that is known."""
 
@@ -450,16 +458,18 @@ class WaitEdge(OpenModel):
         holds = f"holds {self.holds} and " if self.holds else ""
         function = f" in {self.function}" if self.function else ""
         function += f" ({self.place})" if self.place and self.place not in self.function else ""
+        thread = f"thread {number_on_host(self.tid)}"
         if self.waiting == Waiting.CHILD:
-            child = f" for child {self.partner}" if self.partner else " for a child"
-            return f"process {self.pid} {holds}waits{function}{child}"
+            child = f" for child {number_on_host(self.partner)}" if self.partner else " for a child"
+            return f"process {number_on_host(self.pid)} {holds}waits{function}{child}"
         if self.waiting == Waiting.THREAD or (self.holds and self.partner):
-            target = "it" if before and self.partner == before.tid else f"thread {self.partner}"
+            partner = number_on_host(self.partner or 0)
+            target = "it" if before and self.partner == before.tid else f"thread {partner}"
             target = target if self.partner else "another thread"
-            return f"thread {self.tid} {holds}waits{function} for {target}"
+            return f"{thread} {holds}waits{function} for {target}"
         if self.holds:
-            return f"thread {self.tid} {holds}waits{function} for {self.waiting}"
-        return f"thread {self.tid}{function} waits for {self.waiting}"
+            return f"{thread} {holds}waits{function} for {self.waiting}"
+        return f"{thread}{function} waits for {self.waiting}"
 
 
 def cycle_sentences(edges: Sequence[WaitEdge]) -> list[str]:
@@ -534,11 +544,29 @@ class DispatchedCalls(OpenModel):
     problem: str = ""
 
 
+class Headway(OpenModel):
+    """How a tree got on over the whole of an attempt that ran to its timeout (see `process.evidence.headway`)."""
+
+    paused: float = 0  # seconds for which it had done nothing when the clock ended
+    needed: float = 0  # seconds of such a pause that are evidence of a hang
+    seconds: dict[str, float] = {}  # for how long it got on by which means: core, processes, disk, streams, output
+    late: tuple[str, ...] = ()  # those means by which it still got on in the last `needed` seconds
+    wakes_in: float | None = None  # seconds until a process wakes that sleeps by its own will
+    stretch: float = 1.0  # times as long as with a core for each of its threads, for the queue that they stood in
+
+    @property
+    def gets_on(self) -> bool:
+        """True where the last pause is too short to be evidence of a hang."""
+        return self.paused < self.needed
+
+
 class AttemptEvidence(OpenModel):
     """What an outcome rests on, beyond how the process ended."""
 
     stall: tuple[ThreadWait, ...] = ()
-    samples: tuple[tuple[str, ...], ...] = ()  # of a busy process at its timeout, frames with the innermost first
+    samples: tuple[tuple[str, ...], ...] = ()  # of a busy process, spread over its attempt; the innermost frame first
+    headway: Headway | None = None  # of an attempt that ran to its timeout
+    decided: str = ""  # which evidence decided between hang and slow, a value of `diagnosis.verdict.Decider`
     observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from matrix.model import Outcome, Record
+from matrix.records.store import RunStore
 from tests.wheels import Index, serve
 
 # The commands under test are started a hundred times over: with bytecode each start takes 0.2 s less of a core.
@@ -28,3 +30,16 @@ def index(wheels: Path) -> Iterator[Index]:
     """Serve the folder of wheels that a test, or the tests around it, call `wheels`."""
     with serve(wheels) as served:
         yield served
+
+
+@pytest.fixture(autouse=True)
+def _no_record_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at every record that a test makes: what is diagnosed as a slow compile is not called a hang."""
+    add = RunStore.add_record
+
+    def checked(self: RunStore, record: Record) -> None:
+        diagnosis = record.attempt.diagnosis
+        assert not (diagnosis and diagnosis.kind == "slow compile" and record.attempt.outcome is Outcome.HANG), record
+        add(self, record)
+
+    monkeypatch.setattr(RunStore, "add_record", checked)

@@ -32,7 +32,7 @@ _COMMANDS: dict[Callable[..., None], tuple[str, str]] = {
     compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),
     merge: ("downloads", "run-of-linux run-of-mac"),
     history: ("meta_mm/linear", "repro.py --json history.json"),
-    stacks: ("4711", "4711 --json"),
+    stacks: ("4711", "--merge host1.json host2.json"),
     dispatch: ("aten::mm torch-2.11.0-cpu torch-2.15.0-cpu", "aten::add.Tensor .venv/bin/python"),
     doctor: ("", "--interpreter .venv/bin/python"),
 }

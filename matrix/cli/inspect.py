@@ -10,26 +10,49 @@ from rich.console import Console
 from matrix.cli import command
 from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption
 from matrix.environments.cache import EnvironmentCache
+from matrix.errors import UsageError
 from matrix.plan.expansion import environment_named
 from matrix.process.executor import LocalExecutor, default_jobs
 from matrix.records import store
 
 
 def stacks(
-    pid: Annotated[int, typer.Argument(help="A process, of any origin.")],
+    targets: Annotated[
+        list[str], typer.Argument(metavar="PID|FILE...", help="A process, of any origin; with --merge, files.")
+    ],
+    merge: Annotated[
+        bool, typer.Option("--merge", help="One answer of what `stacks PID --json` wrote on several machines.")
+    ] = False,
     as_json: Annotated[bool, OutputOption("--json", help="Write the diagnosis and the stacks as JSON.")] = False,
 ) -> None:
     """Say where a running process and its children are stuck, and who waits for whom.
 
-    Each process is paused for some tenths of a second. Exit code: 0 told; 2 no such process; 3 not permitted.
+    Each process is paused for some tenths of a second. Of a distributed job give the launcher: torchrun's own PID.
+    If it runs on several machines, write a file on each and merge them. Exit code: 0 told; 2 no such process, or
+    files that cannot be merged; 3 not permitted.
     """
-    from matrix.inspect.processes import inspect_process  # here: `matrix` starts without it
+    from matrix.inspect import process_report, processes  # here: `matrix` starts without them
 
-    shown = inspect_process(pid)
+    if merge:
+        shown = process_report.merged([Path(target) for target in targets])
+    else:
+        shown = processes.inspect_process(_process_number(targets))
     for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
     for line in [shown.json_text] if as_json else shown.lines:
         print(line)
+
+
+def _process_number(targets: list[str]) -> int:
+    """Return the only target, which must be the number of a process."""
+    files = [target for target in targets if not target.isdigit()]
+    if files:
+        raise UsageError(f"{', '.join(files)}: no number of a process", hint="to read files, give --merge")
+    if len(targets) > 1:
+        raise UsageError(
+            f"{len(targets)} processes are given", hint="give that which started the others, or each alone"
+        )
+    return int(targets[0])
 
 
 def dispatch(

@@ -7,12 +7,14 @@ the GIL, /proc what threads wait for in the kernel. `merge` makes one picture of
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from matrix.diagnosis import symbols
+from matrix.diagnosis.source_site import SourceSite  # noqa: TC001 - pydantic resolves it
 from matrix.model import Model
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Frame(Model):
     file: str | None = None
     line: int | None = None
     values: tuple[Value, ...] = ()  # of Python code, where a collector can read them
+    site: SourceSite | None = None  # what its source says, where that is not on this machine
 
     @property
     def is_named(self) -> bool:
@@ -58,7 +61,7 @@ class Frame(Model):
     @property
     def file_name(self) -> str:
         """The file without its folders; "" where it is not known."""
-        return PurePath(self.file or "").name
+        return base_name(self.file or "")
 
     @property
     def method(self) -> str:
@@ -75,7 +78,7 @@ class Frame(Model):
         """`file:line` of Python, the library of native code; names, not paths."""
         if self.is_python and self.file:
             return f"{self.file_name}:{self.line}" if self.line else self.file_name
-        return PurePath(self.library or self.file or "").name
+        return base_name(self.library or self.file or "")
 
     @property
     def words(self) -> str:
@@ -117,6 +120,7 @@ class Thread(Model):
     owner: int | None = None  # tid of the thread that holds the native mutex it waits for
     descriptor: int | None = None  # that its system call reads, writes, locks or accepts on
     kernel: KernelWait | None = None
+    like: int | None = None  # tid of the thread whose native frames it was given, for it is at the same place
 
     @property
     def is_running(self) -> bool:
@@ -146,6 +150,7 @@ class Process(Model):
     """One process of a tree."""
 
     pid: int = 0  # 0 where the collector's text does not say
+    host: str = ""  # its machine, where a picture is of several
     command: str = ""
     parent: int | None = None
     ended: str = ""  # how a process ended that its parent has not reaped: "exit code 1", "SIGKILL"
@@ -167,6 +172,13 @@ def python(function: str, file: str | None, line: int | None = None) -> Frame:
     return Frame(language=Language.PYTHON, function=function, raw=function, file=file, line=line)
 
 
+@lru_cache(maxsize=4096)
+def base_name(path: str) -> str:
+    """Return the last part of a path; a large tree has thousands of frames in a few files."""
+    return PurePath(path).name
+
+
+@lru_cache(maxsize=4096)
 def looks_native(file: str) -> bool:
     """Return whether a file is native code: a source with debug information, or a library."""
     return PurePath(file).suffix in _NATIVE_FILES or ".so" in PurePath(file).name
@@ -276,7 +288,7 @@ def _merge_frames(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
 
 
 def _with_values(frame: Frame, known: Mapping[tuple[str, int | None, str], tuple[Value, ...]]) -> Frame:
-    values = frame.values or known.get((frame.file_name, frame.line, frame.method), ())
+    values = () if frame.values else known.get((frame.file_name, frame.line, frame.method), ())
     return frame.model_copy(update={"values": values}) if values else frame
 
 

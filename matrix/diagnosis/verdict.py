@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from matrix.diagnosis.sameness import STUCK, Signature
-from matrix.model import AttemptEvidence, Outcome, StoppedBy
+from matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
+from matrix.diagnosis.sameness import Signature
+from matrix.model import Outcome, StoppedBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     from matrix.process.supervision import Ending
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
-BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
-SIGNATURE_FRAMES = 2  # innermost ones: enough to tell two raises of one exception type apart
+SIGNATURE_FRAMES = 2  # innermost ones of a crash: enough to tell two of them apart
 
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_STILL = {  # what a longer look has seen go on
+    Decider.COMPILE: "compiling",
+    Decider.ASLEEP: "asleep",
+    Decider.MOVING: "moving",
+    Decider.HEADWAY: "moving",
+}
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
 _RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
@@ -56,38 +60,55 @@ class Verdict:
     signature: str | None = None
     note: str = ""
     message: str = ""  # of the exception of a `fail`
+    decided: str = ""  # a Decider, of a hang or what is slow
 
 
-def judge(ending: Ending, stderr: str, memory_mb: int, *, is_rerun: bool = False) -> Verdict:
+def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN_LOOK) -> Verdict:
     """Return the verdict on one attempt from how it ended and the end of what it wrote to stderr.
 
-    A rerun is the longer look at what was slow: still moving at its end, it counts as a hang.
+    Of what was stopped, the stacks' facts count, too. The longer look at what was slow decides: what it finds still
+    moving counts as a hang.
     """
-    outcome, note = _outcome(ending, memory_mb)
-    if is_rerun and outcome is Outcome.SLOW:
-        outcome, note = Outcome.HANG, f"still {'moving' if ending.moving else 'busy'} after {ending.seconds:.0f} s"
+    outcome, note, decider = _outcome(ending, memory_mb, look)
+    if look.is_longer and outcome is Outcome.SLOW:
+        note = f"still {_STILL.get(decider, 'busy') if decider else 'busy'} after {ending.seconds:.0f} s"
+        if look.is_enough(ending):
+            outcome, decider = Outcome.HANG, Decider.LONGER_LOOK
+        else:
+            note += ", most of which it waited for a core"
+            decider = Decider.CROWDED
+    elif look.is_longer and outcome is Outcome.HANG and decider is not Decider.STALL:
+        decider = Decider.LONGER_LOOK
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     signature = Signature(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)
     message = raised.words[:MESSAGE_LENGTH] if raised else ""
-    return Verdict(outcome=outcome, signature=str(signature) if signature else None, note=note, message=message)
+    return Verdict(
+        outcome=outcome,
+        signature=str(signature) if signature else None,
+        note=note,
+        message=message,
+        decided=decider or "",
+    )
 
 
-def _outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
+def _outcome(ending: Ending, memory_mb: int, look: StoppedLook) -> tuple[Outcome, str, Decider | None]:
     if ending.problem:
-        return Outcome.ERROR, ending.problem
+        return Outcome.ERROR, ending.problem, None
     reason = StoppedBy(ending.stopped_by)
     if reason is StoppedBy.EXIT:
-        return _exit_outcome(ending, memory_mb)
+        return *_exit_outcome(ending, memory_mb), None
     if reason is StoppedBy.TIMEOUT:
-        return _timeout_outcome(ending)
-    return {
-        StoppedBy.STALL: (Outcome.HANG, ""),
+        return timeout_outcome(ending, look)
+    if reason is StoppedBy.STALL:
+        return Outcome.HANG, "", Decider.STALL
+    outcome, note = {
         StoppedBy.MEMORY: (Outcome.OOM, f"passed its {memory_mb} MB"),
         StoppedBy.PROCESSES: (Outcome.OOM, "started more processes than it may"),
         StoppedBy.OUTPUT: (Outcome.ERROR, "wrote more than the disk can be asked to hold"),
         StoppedBy.INTERRUPT: (Outcome.ERROR, "interrupted"),
     }[reason]
+    return outcome, note, None
 
 
 def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
@@ -100,20 +121,6 @@ def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
     return {0: Outcome.PASS, NOT_APPLICABLE: Outcome.SKIP}.get(ending.exit_code, Outcome.FAIL), ""
 
 
-def _timeout_outcome(ending: Ending) -> tuple[Outcome, str]:
-    if ending.moving:
-        return Outcome.SLOW, "still moving when the clock ended"
-    if ending.moving is False:
-        return Outcome.HANG, "busy at the same place until the clock ended"
-    if _is_busy(ending):
-        return Outcome.SLOW, "busy when the clock ended; no stacks to tell whether it moved"
-    return Outcome.HANG, "idle until the clock ended"
-
-
-def _is_busy(ending: Ending) -> bool:
-    return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
-
-
 def _signature(outcome: Outcome, ending: Ending, stderr: str) -> Signature | None:
     if outcome is Outcome.FAIL:
         return Signature(f"exit code {ending.exit_code}")
@@ -121,7 +128,7 @@ def _signature(outcome: Outcome, ending: Ending, stderr: str) -> Signature | Non
         return Signature(ending.signal or "signal", _crash_frames(stderr))
     if outcome is Outcome.OOM:
         return Signature(ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL")
-    return _hang_signature(ending) if outcome is Outcome.HANG else None
+    return hang_signature(ending) if outcome is Outcome.HANG else None
 
 
 def _crash_frames(stderr: str) -> tuple[str, ...]:
@@ -129,20 +136,6 @@ def _crash_frames(stderr: str) -> tuple[str, ...]:
     _, header, report = stderr.rpartition("Current thread ")
     frames = takewhile(bool, map(_read_frame, report.splitlines()[1:])) if header else ()
     return tuple(frame.name for frame in frames if frame)[:SIGNATURE_FRAMES]
-
-
-def _hang_signature(ending: Ending) -> Signature:
-    evidence = AttemptEvidence.model_validate(ending.evidence)
-    if evidence.stall:
-        waits = Counter(thread.wait for thread in evidence.stall)
-        words = ", ".join(wait if count == 1 else f"{count} x {wait}" for wait, count in sorted(waits.items()))
-        return Signature(f"{STUCK}: {words}")
-    if evidence.samples and ending.moving is False:
-        frames = evidence.samples[-1][:SIGNATURE_FRAMES]
-        return Signature("spins", tuple(_NUMBERS.sub("N", frame) for frame in frames))
-    if ending.moving:
-        return Signature("spins, moving")
-    return Signature("spins" if _is_busy(ending) else "idle")
 
 
 class TracebackFrame(NamedTuple):

@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang import stack_folder
-from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
+from matrix.diagnosis.hang.hang_diagnosis import diagnose
 from matrix.errors import PreventedError, UsageError
+from matrix.inspect.process_report import ProcessReport
 from matrix.process import kernel
 from matrix.process.evidence import capture
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from matrix.diagnosis.stacks import Process
 
 REMEDY = (
     "run it as root or as the process's own user; in a container, start that with --cap-add=SYS_PTRACE, and with "
     "--security-opt seccomp=unconfined where a seccomp filter forbids it; "
     "elsewhere: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessReport:
-    """The stacks of a process and its descendants, and what they show."""
-
-    diagnosis: HangDiagnosis
-    processes: tuple[Process, ...]
-    notes: tuple[str, ...]  # what could not be read, and why
-
-    @property
-    def lines(self) -> Iterator[str]:
-        """The report for people, the stuck thread first."""
-        return stack_folder.diagnosis_lines(self.diagnosis, self.processes)
-
-    @property
-    def json_text(self) -> str:
-        """The report for programs."""
-        processes = [process.model_dump(mode="json", exclude_defaults=True) for process in self.processes]
-        fields = {"diagnosis": self.diagnosis.model_dump(mode="json"), "processes": processes, "notes": self.notes}
-        return json.dumps(fields, indent=1)
 
 
 def inspect_process(pid: int, tools: dict[str, str] | None = None) -> ProcessReport:

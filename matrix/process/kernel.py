@@ -26,7 +26,7 @@ MAPS_READ = 1 << 24  # bytes of a list of mappings that are read
 class KernelProcess:
     """One line of /proc/PID/stat, or of a thread's stat."""
 
-    __slots__ = ("code", "cpu", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
+    __slots__ = ("code", "cpu", "faults", "group", "name", "parent", "pid", "rss", "started", "state", "threads")
 
     def __init__(self, pid: int, text: bytes) -> None:
         head, _, tail = text.rpartition(b")")  # a name may hold spaces and parentheses
@@ -36,6 +36,7 @@ class KernelProcess:
         self.state = fields[0].decode()
         self.parent = int(fields[1])
         self.group = int(fields[2])
+        self.faults = int(fields[9])  # pages that had to be read from a disk
         self.cpu = (int(fields[11]) + int(fields[12])) / TICK  # seconds, its dead threads included
         self.threads = int(fields[17])
         self.started = int(fields[19])  # ticks since boot: with the pid, names a process for good

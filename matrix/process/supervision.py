@@ -49,6 +49,7 @@ class Task:
     memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
     processes: int = 512  # alive at once, whole tree
     stall: bool = False  # stop early on evidence that nothing in the tree can go on
+    idle_limit: float | None = None  # seconds without any headway that end it as the timeout does
     sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
     mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
     py_spy: str | None = None  # path of py-spy for `sample`; None: searched for

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from matrix.process.evidence.headway import TreeClock
     from matrix.process.evidence.sampler import Sampler
     from matrix.process.evidence.stall import Watch
 
@@ -32,6 +33,8 @@ KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be ki
 TIMEOUT_PRECISION = 0.05  # seconds between two looks past the deadline, and so what a task may seem to run past it
 STALL_EVERY = 0.4  # seconds between two snapshots of a quiet tree
 STALL_FIRST = 0.4  # seconds after the start: most scripts are still importing
+HEADWAY_FIRST = 1.0  # seconds after the start: many tasks end before
+HEADWAY_OF_SHORT = 0.2  # of a short timeout
 IDLE = 0.3  # of a core: a tree that uses more is not examined for a stall at all
 
 
@@ -47,6 +50,7 @@ class Supervisor:
         self.last_cpu = (0.0, 0.0)  # when the tree's CPU time was last read, and its seconds
         self.watch: Watch | None = None
         self.sampler: Sampler | None = None
+        self.headway: TreeClock | None = None
         self.evidence: dict[str, Any] = {}
         self.diagnosis_seconds = 0.0
 
@@ -62,6 +66,7 @@ class Supervisor:
         if stopped_by == "exit":
             seconds = self.children.ended - self.children.started
         elif stopped_by == "timeout":
+            self._diagnose(self._conclude)
             seconds = min(seconds, max(self.task["timeout"], 0.0) + TIMEOUT_PRECISION)
         self._diagnose(lambda: self._collect(stopped_by))
         survivors = self._stop(stopped_by)
@@ -107,8 +112,11 @@ class Supervisor:
             if self._diagnose(lambda: self._is_stalled(now)):
                 return "stall"
             self.usage.next_look = min(self.usage.next_look, self.next_snapshot)
-        if self.task["sample"] and self.task.get("py_spy"):
-            self._diagnose(lambda: self._sample(now))
+        if self.task["sample"]:
+            if self._diagnose(lambda: self._measure(now)):
+                return "timeout"
+            if self.task.get("py_spy"):
+                self._diagnose(lambda: self._sample(now))
         return None
 
     def _diagnose(self, step: Callable[[], bool]) -> bool:
@@ -137,17 +145,39 @@ class Supervisor:
             self.evidence["stall"] = waits
         return waits is not None
 
+    def _measure(self, now: float) -> bool:
+        """Take in whether the tree gets on; return whether it has done nothing for longer than it may."""
+        if self.headway is None:
+            started, timeout = self.children.started, self.task["timeout"]
+            if now < started + min(HEADWAY_FIRST, timeout * HEADWAY_OF_SHORT):
+                return False
+            from matrix.process.evidence import headway
+
+            self.headway = headway.TreeClock(started, timeout, self.task["idle_limit"])
+        self.headway.look(now, self.usage.members, self.usage.written)
+        return self.task["idle_limit"] is not None and self.headway.is_hung(now, self.usage.members)
+
     def _sample(self, now: float) -> bool:
+        """Take samples of the stacks when they are due."""
+        if self.headway is None:
+            return False
         from matrix.process.evidence import sampler
 
+        timeout = self.task["timeout"]
         if self.sampler is None:
-            timeout = self.task["timeout"]
-            if now < self.deadline - sampler.span(timeout) - sampler.LEAD:
+            if now < sampler.schedule(self.deadline, timeout)[0] - sampler.LEAD:
                 return False
             self.sampler = sampler.Sampler(self.task["py_spy"], self.deadline, timeout, self.children.helpers)
         self.sampler.look(now, self.usage.members)
-        self.usage.next_look = min(self.usage.next_look, now + sampler.LOOK)
+        if now >= self.deadline - sampler.span(timeout) - sampler.LEAD:
+            self.usage.next_look = min(self.usage.next_look, now + sampler.LOOK)
         return False
+
+    def _conclude(self) -> bool:
+        """Keep what the clock of headway says of an attempt that ran to its timeout."""
+        if self.headway is not None:
+            self.evidence["headway"] = self.headway.evidence(time.monotonic(), self.usage.members)
+        return True
 
     def _collect(self, stopped_by: str) -> bool:
         """Take the stacks of a tree that is to be stopped; the tool's interrupt ends that at once."""

@@ -168,7 +168,8 @@ class TreeUsage:
         self._processes: int = task["processes"]
         self._memory = task["memory_mb"] * 1_000_000 if task.get("memory_mb") else 1 << 60  # bytes
         self._children = children
-        self._rss = self._written = 0  # bytes, at the last look
+        self._rss = 0  # bytes, at the last look
+        self.written = 0  # bytes of output, at the last look
         self._last_look = time.monotonic()
 
     def passed_limit(self) -> str | None:
@@ -181,8 +182,8 @@ class TreeUsage:
         if not kernel.HAS_PROC:
             self.next_look = began + LOOK_LONGEST
             return None
-        rss, written = self._rss, self._written
-        self._written = sum(file.size for file in self.files)
+        rss, written = self._rss, self.written
+        self.written = sum(file.size for file in self.files)
         self.members = self._look()
         self._rss = sum(member.rss for member in self.members if member.is_alive)
         if sum(member.is_alive for member in self.members) > self._processes:
@@ -198,7 +199,7 @@ class TreeUsage:
         # The next look comes before half of what is left can be used up at the present pace.
         pace = (self._rss - rss) / passed
         wait = (self._memory - self._rss) / pace / 2 if pace > 0 else LOOK_LONGEST
-        if (self._written - written) / passed * LOOK_LONGEST > PUNCH_EVERY:
+        if (self.written - written) / passed * LOOK_LONGEST > PUNCH_EVERY:
             wait = LOOK_SHORTEST
         cost = (now - began) / (LOOK_SHARE if wait >= LOOK_LONGEST else LOOK_SHARE_GROWING)
         self.next_look = now + max(LOOK_SHORTEST, min(wait, LOOK_LONGEST), min(cost, 2 * LOOK_LONGEST))

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import ValidationError
 
+from matrix.diagnosis.deadline import Decider
 from matrix.errors import PreventedError
 from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Role, Run, Scenario
 from matrix.privacy.redaction import Redactor
@@ -94,6 +95,14 @@ class Records:
             if record.environment == environment and attempt.limit >= seconds and attempt.outcome is not Outcome.SLOW:
                 return record
         return None
+
+    def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str) -> bool:
+        """Return whether a longer look has shown a test to hang with this signature, in any environment."""
+        return any(
+            record.signature == signature and record.attempt.evidence.decided == Decider.LONGER_LOOK
+            for record in self._judging(scenario, variant)
+            if record.attempt.outcome is Outcome.HANG
+        )
 
     def _judging(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
         """Return the records of a test without those of observing attempts."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import stuck_calls
+from matrix.diagnosis.deadline import StoppedLook, agreeing
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.verdict import Verdict, judge
 from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
@@ -18,7 +19,7 @@ from matrix.process.supervision import Ending, Task, mark_for
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
     from matrix.diagnosis.stacks import Process
@@ -38,8 +39,11 @@ class AttemptOrder:
 
     limit: float  # seconds
     role: Role = Role.JUDGE
-    rerun_because: str = ""  # of a longer look at what was slow: why it is made
+    goal: float | None = None  # seconds with a core, of a longer look at what was slow
+    idle_limit: float | None = None  # seconds without headway that end it
+    rerun_because: str = ""  # why it is made
     native: Path | None = None  # the module that was built from the scenario's native sources
+    hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
 
 
 def run_attempt(
@@ -62,9 +66,17 @@ def run_attempt(
     if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
         return None
     stderr = _end_of(Path(task.stderr))
-    verdict = judge(ending, stderr, planned.limits.memory_mb, is_rerun=bool(order.rerun_because))
-    verdict, diagnosis = _diagnosed(verdict, ending, environment, folder / STACKS, stderr)
-    evidence = AttemptEvidence.model_validate(ending.evidence)
+    diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
+    look = StoppedLook(
+        kind=diagnosis[0].kind if diagnosis else None,
+        goal=order.goal,
+        limit=order.limit,
+        hung_before=order.hung_before,
+    )
+    verdict = judge(ending, stderr, planned.limits.memory_mb, look)
+    if diagnosis:
+        verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS)
+    evidence = AttemptEvidence.model_validate(ending.evidence).model_copy(update={"decided": verdict.decided})
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
     elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
@@ -87,7 +99,7 @@ def run_attempt(
         stderr_bytes=ending.stderr_bytes,
         stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
         diagnosis=stack_folder.stored(*diagnosis, ending.diagnosis_seconds) if diagnosis else None,
-        note=verdict.note,
+        note="; ".join(filter(None, (verdict.note, problem))),
         message=verdict.message,
         evidence=evidence,
     )
@@ -108,26 +120,29 @@ def _record(planned: PlannedCell, environment: Environment, attempt: Attempt, si
     )
 
 
-def _diagnosed(
-    verdict: Verdict, ending: Ending, environment: Environment, folder: Path, stderr: str
-) -> tuple[Verdict, tuple[HangDiagnosis, tuple[Process, ...]] | None]:
-    """Return what the stacks of a stopped attempt show, and its verdict with the place for a signature.
-
-    Whatever happens here, the outcome stays.
-    """
+def _diagnosis(
+    ending: Ending, environment: Environment, folder: Path, stderr: str
+) -> tuple[tuple[HangDiagnosis, tuple[Process, ...]] | None, str]:
+    """Return what the stacks of a stopped attempt show, and what kept it from being known."""
     if ending.stopped_by not in {StoppedBy.STALL, StoppedBy.TIMEOUT}:
         _remove(folder)
-        return verdict, None
+        return None, ""
     try:
         stall = AttemptEvidence.model_validate(ending.evidence).stall
-        diagnosis = stack_folder.diagnose_folder(folder, stack_folder.tables_of(environment), stderr, stall)
-    except Exception as error:  # noqa: BLE001
-        note = "; ".join(part for part in (verdict.note, f"diagnosis failed: {error!r}") if part)
-        return replace(verdict, note=note), None
-    if diagnosis is None:
-        return verdict, None
-    signature = diagnosis[0].signature if verdict.outcome is Outcome.HANG else None
-    return replace(verdict, signature=signature or verdict.signature), diagnosis
+        return stack_folder.diagnose_folder(folder, stack_folder.tables_of(environment), stderr, stall), ""
+    except Exception as error:  # noqa: BLE001 - without a diagnosis there is a verdict all the same
+        return None, f"diagnosis failed: {error!r}"
+
+
+def _agreed(
+    verdict: Verdict, diagnosis: HangDiagnosis, processes: tuple[Process, ...], folder: Path
+) -> tuple[Verdict, tuple[HangDiagnosis, tuple[Process, ...]]]:
+    """Return the verdict with the place for a signature, and a diagnosis that does not contradict it."""
+    agreed = agreeing(diagnosis, verdict.outcome)
+    if agreed is not diagnosis:
+        stack_folder.write_readable(folder, agreed, processes)
+    signature = agreed.signature if verdict.outcome is Outcome.HANG else None
+    return replace(verdict, signature=signature or verdict.signature), (agreed, processes)
 
 
 def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, home: Path, folder: Path) -> Task:
@@ -154,6 +169,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
         timeout=order.limit,
         memory_mb=planned.limits.memory_mb,
         stall=planned.limits.stall and sys.platform == "linux",
+        idle_limit=order.idle_limit,
         sample=True,
         mark=mark_for(home, folder.name),
         stacks=str(stacks),

@@ -11,8 +11,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
+from matrix.diagnosis.deadline import longer_look
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
@@ -32,7 +34,6 @@ INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for
 PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
 SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
 SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
-SLOW_RERUN = 4  # times the limit, for what was still moving when the clock ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,11 +295,16 @@ class LocalSite:
         """Return a record more of a cell: of a plain attempt, or of a longer one where the last was slow."""
         planned, last = ready.planned, judging[-1].attempt if judging else None
         if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
-            return self._attempt(ready, AttemptOrder(limit=self._limit(planned), native=native))
-        limit = SLOW_RERUN * last.limit
-        decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, limit)
-        why = f"still moving after {last.seconds:.0f} s"
-        return decided or self._attempt(ready, AttemptOrder(limit=limit, rerun_because=why, native=native))
+            hung_before = partial(self.records.has_hung_at, planned.scenario, planned.variant)
+            return self._attempt(
+                ready, AttemptOrder(limit=self._limit(planned), native=native, hung_before=hung_before)
+            )
+        slow = list(takewhile(lambda attempt: attempt.outcome is Outcome.SLOW, (r.attempt for r in reversed(judging))))
+        goal, limit = longer_look(slow[::-1])
+        decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, goal)
+        why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
+        order = AttemptOrder(limit=limit, goal=goal, idle_limit=slow[-1].limit, rerun_because=why, native=native)
+        return decided or self._attempt(ready, order)
 
     def _attempt(self, ready: _Ready, order: AttemptOrder) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""

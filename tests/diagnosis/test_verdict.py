@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from matrix.diagnosis.deadline import StoppedLook
 from matrix.diagnosis.verdict import judge
 from matrix.model import Attempt, Outcome, StoppedBy, combine
 from matrix.process.supervision import Ending
@@ -69,13 +70,13 @@ def ending(**fields: Any) -> Ending:
         ({"stopped_by": "timeout", "cpu_seconds": 0.1}, Outcome.HANG),
         ({"stopped_by": "timeout", "cpu_seconds": 4, "busy": False}, Outcome.HANG),
         ({"stopped_by": "timeout", "cpu_seconds": 0.1, "busy": True}, Outcome.SLOW),
-        ({"stopped_by": "timeout", "cpu_seconds": 4, "moving": False}, Outcome.HANG),
+        ({"stopped_by": "timeout", "cpu_seconds": 4, "moving": False}, Outcome.SLOW),
         ({"stopped_by": "timeout", "cpu_seconds": 4, "moving": True}, Outcome.SLOW),
         ({"stopped_by": "timeout", "cpu_seconds": 4, "moving": None}, Outcome.SLOW),
     ],
 )
 def test_outcome_follows_from_how_it_ended(fields: dict[str, object], outcome: Outcome) -> None:
-    """Each way to end has its one outcome; only evidence of no motion makes a busy process hung."""
+    """Each way to end has its one outcome; without stacks, nothing that was busy is a hang at first."""
     assert judge(ending(**fields), "", MEMORY).outcome is outcome
 
 
@@ -114,7 +115,7 @@ def test_deadlock_is_named_by_what_its_threads_wait_for() -> None:
 def test_the_longer_look_claims_no_more_than_was_seen(moving: bool | None, note: str) -> None:
     """Where no stacks could be read, nobody knows whether it moved."""
     late = ending(stopped_by="timeout", busy=True, moving=moving, seconds=240.0)
-    verdict = judge(late, "", MEMORY, is_rerun=True)
+    verdict = judge(late, "", MEMORY, StoppedLook(goal=240.0))
     assert (verdict.outcome, verdict.note) == (Outcome.HANG, note)
 
 

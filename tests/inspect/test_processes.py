@@ -54,6 +54,26 @@ def test_stacks_as_json(waiting: int) -> None:
     assert shown["notes"] == []
 
 
+def test_files_without_merge_and_several_processes_are_wrong_usage() -> None:
+    """What was meant is said."""
+    ended = whichtorch("stacks", "host1.json", "host2.json")
+    assert ended.returncode == 2
+    assert "host1.json, host2.json: no number of a process" in ended.stderr
+    assert "--merge" in ended.stderr
+    assert "2 processes are given" in whichtorch("stacks", 1, 2).stderr
+
+
+@needs_collectors
+def test_what_is_written_can_be_merged(waiting: int, tmp_path: Path) -> None:
+    """The answer names the machine as its file is called; the name of this machine is in none of it."""
+    written = whichtorch("stacks", waiting, "--json").stdout
+    (tmp_path / "left.json").write_text(written)
+    ended = whichtorch("stacks", "--merge", tmp_path / "left.json")
+    assert ended.returncode == 0, ended.stderr
+    assert "on left" in ended.stdout
+    assert "in_child (forks_and_waits.py:" in ended.stdout
+
+
 def test_no_such_process() -> None:
     """A number that is no process is wrong usage."""
     ended = whichtorch("stacks", 2**22 - 1)

@@ -15,6 +15,7 @@ from matrix.diagnosis.collectors.fact_sheet import parse_facts
 from matrix.diagnosis.collectors.stack_tools import parse_faulthandler, parse_kernel
 from matrix.diagnosis.hang import stack_folder
 from matrix.environments.inside.startup import FOLDER, sitecustomize
+from matrix.process import kernel
 from matrix.process.evidence import capture, facts, sampler
 from matrix.process.supervision import Ending, Supervised
 from tests.process.running import begin, family, is_alive, until
@@ -153,6 +154,75 @@ def test_a_collector_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.
     assert not any(is_alive(int(line)) for line in started.read_text().split())
     suffix = "pystack.txt" if name == "py-spy" else "pyspy.json"
     assert {f"{pid}.{suffix}" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
+
+
+GLANCE = """
+case "$*" in
+    *--native*) echo native ;;
+    *) echo '[{"frames": [{"filename": "a.py", "name": "f", "line": LINE}]}]' | sed "s/LINE/$LINE/" ;;
+esac
+"""
+
+
+def test_of_a_large_tree_one_process_of_each_kind_is_read_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Python frames of all are read; those at the same lines as another one need no more."""
+    monkeypatch.setattr(capture, "FEW", 3)
+    running = [begin(tmp_path / name, "forks_and_waits") for name in "ab"]
+    assert until(lambda: all(len(family(program.pid)) == 2 for program in running))
+    pids = [pid for program in running for pid in sorted(family(program.pid))]
+    odd = f'LINE=$(case "$*" in *"{pids[2]}"*) echo 2 ;; *) echo 1 ;; esac)'
+    tool = fake(tmp_path, "py-spy", f"{odd}\n{GLANCE}")
+    collection = capture.collect(pids, tmp_path / "stacks", {"py-spy": tool})
+    for program in running:
+        program.interrupt()
+        program.wait()
+    assert collection.notes == []
+    names = {path.name for path in (tmp_path / "stacks").iterdir()} - {"kernel.txt", "facts.json"}
+    assert names == {f"{pid}.python.json" for pid in pids} | {f"{pid}.pyspy.json" for pid in (pids[0], pids[2])}
+
+
+def test_what_cannot_be_glanced_at_is_read_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of which nothing is known counts as like no other; past the budget a note says what is missing."""
+    monkeypatch.setattr(capture, "FEW", 1)
+    tool = fake(tmp_path, "py-spy", 'case "$*" in *--native*) echo x ;; *) echo "no sense" ;; esac')
+    running = begin(tmp_path / "a", "forks_and_waits")
+    assert until(lambda: len(family(running.pid)) == 2)
+    pids = sorted(family(running.pid))
+    collection = capture.collect(pids, tmp_path / "stacks", {"py-spy": tool})
+    monkeypatch.setattr(capture, "GLANCES", -1.0)
+    late = capture.collect(pids, tmp_path / "late", {"py-spy": tool})
+    running.interrupt()
+    running.wait()
+    assert collection.notes == []
+    assert {f"{pid}.pyspy.json" for pid in pids} <= {path.name for path in (tmp_path / "stacks").iterdir()}
+    assert late.notes == ["of 2 processes no stacks were taken: there were too many"]
+
+
+def test_who_was_stopped_by_a_collector_that_is_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector that is killed while it reads a process may leave it stopped; who was stopped before stays so."""
+    monkeypatch.setattr(capture, "COLLECTORS", tuple(replace(row, patience=0.5) for row in capture.COLLECTORS))
+    slow = fake(tmp_path, "slow", f"for last; do :; done; kill -STOP $last; touch {tmp_path}/stopped; exec sleep 600")
+    running = begin(tmp_path / "a", "forks_and_waits")
+    assert until(lambda: len(family(running.pid)) == 2)
+    pid = min(family(running.pid))
+
+    def state() -> str:
+        process = kernel.process(pid)
+        return process.state if process else ""
+
+    capture.collect([pid], tmp_path / "stacks", {"py-spy": slow})
+    assert (tmp_path / "stopped").exists()
+    went_on = until(lambda: state() != "T")
+    kernel.send(pid, signal.SIGSTOP)
+    assert until(lambda: state() == "T")
+    capture.collect([pid], tmp_path / "later", {"py-spy": slow})
+    stays = state()
+    kernel.send(pid, signal.SIGCONT)
+    running.interrupt()
+    running.wait()
+    assert (went_on, stays) == (True, "T")
 
 
 def test_many_processes_cost_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -149,6 +149,33 @@ def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:
     assert [attempt.outcome for attempt in cell.attempts] == [Outcome.SLOW, Outcome.HANG]
     assert cell.signature == "spins, moving"
     assert cell.flaky is None
+
+
+def test_native_code_gets_the_longer_look_in_one_environment_only(tmp_path: Path) -> None:
+    """The first time that a test is busy at one place it gets four times the time; elsewhere, that place is known."""
+    planned = planning.plan(requests("2.0.0", "2.1.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    evidence = {"samples": [["multiply (model.py:3)"]] * 2}
+    busy = replace(MOVING, moving=False, evidence=evidence)
+    ended = run(tmp_path, planned, lambda task: busy, jobs=1)
+    assert [task.timeout for task in ended.executor.tasks] == [60, 240, 60]
+    assert {cell.outcome for cell in ended.run.cells} == {Outcome.HANG}
+    decided = [[attempt.evidence.decided for attempt in cell.attempts] for cell in ended.run.cells]
+    assert decided == [["native", "longer look"], ["known place"]]
+
+
+def test_longer_look_on_a_crowded_machine_is_made_again(tmp_path: Path) -> None:
+    """It is as much longer as the queue for the cores made the one before, until one had cores enough."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+    stretches = {60: 2.0, 480: 4.0, 960: 4.0}
+
+    def behave(task: Task) -> Ending:
+        headway = {"paused": 0.5, "needed": 12, "stretch": stretches[round(task.timeout)]}
+        return replace(MOVING, seconds=task.timeout, evidence={"headway": headway})
+
+    ended = run(tmp_path, planned, behave)
+    assert [(task.timeout, task.idle_limit) for task in ended.executor.tasks] == [(60, None), (480, 60), (960, 60)]
+    (cell,) = ended.run.cells
+    assert [attempt.outcome for attempt in cell.attempts] == [Outcome.SLOW, Outcome.SLOW, Outcome.HANG]
 
 
 def test_longer_look_is_skipped_where_one_is_on_record(tmp_path: Path) -> None:

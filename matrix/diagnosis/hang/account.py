@@ -13,7 +13,7 @@ from matrix.diagnosis.hang.partners import is_answering
 from matrix.diagnosis.hang.source_text import read_site
 from matrix.diagnosis.hang.user_call import is_own
 from matrix.diagnosis.hang.waits import asking_frame
-from matrix.model import Waiting
+from matrix.model import Waiting, number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.diagnosis.hang.activity import ThreadState
     from matrix.diagnosis.hang.partners import Link
     from matrix.diagnosis.hang.wait_graph import WaitGraph
+    from matrix.diagnosis.stacks import Process
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
 _VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
@@ -54,7 +55,7 @@ class Account:
         """Return how a thread is called: `rank 2`, `thread "loader"`, `child 4711`, `the main thread`."""
         name = "" if _UNNAMED_THREAD.match(state.thread.name) else state.thread.name
         if state.pid in self.graph.ranks:
-            rank = f"rank {self.graph.ranks[state.pid]}"
+            rank = f"rank {self.graph.ranks[state.pid]}{_at_host(state.process)}"
             return rank if state.is_main else f"thread {_named(name, state)} of {rank}"
         process = self.process_label(state)
         if is_answering(state):
@@ -65,7 +66,7 @@ class Account:
 
     def process_label(self, state: ThreadState) -> str:
         """Return how a process is called, "" for the first one or the only one."""
-        if state.pid == self.graph.root:
+        if state.pid == self.graph.root and not state.process.host:
             return ""
         worker = next(
             (
@@ -77,11 +78,13 @@ class Account:
             ),
             "",
         )
+        number, host = number_on_host(state.pid), _at_host(state.process)
         if worker or any(frame.is_python and frame.method == "_worker_loop" for frame in state.user.frames):
-            return f"DataLoader worker {worker} (process {state.pid})".replace("  ", " ")
+            return f"DataLoader worker {worker} (process {number}){host}".replace("  ", " ")
         program = state.process.command.split()[:1]
         is_python = not program or any(frame.is_python for frame in state.thread.frames)
-        return f"child {state.pid}" if is_python else f"child {state.pid} ({PurePath(program[0]).name})"
+        kind = "child" if state.process.parent in self.graph.processes else "process"
+        return f"{kind} {number}{host}" if is_python else f"{kind} {number}{host} ({PurePath(program[0]).name})"
 
     def clause(self, state: ThreadState, link: Link | None = None) -> str:
         """Return a thread's wait as a clause, with whom `link` leads to."""
@@ -133,7 +136,7 @@ class Account:
         if state.awaits is Waiting.THREAD:
             return f"the end of {partner or 'a thread'}"
         if state.awaits is Waiting.CHILD and not (row and row.what):
-            return f"the end of {partner or (f'child {state.partner}' if state.partner else 'a child')}"
+            return f"the end of {partner or (f'child {number_on_host(state.partner)}' if state.partner else 'a child')}"
         if state.awaits is Waiting.PIPE and not (row and row.what):
             words = _pipe(state)
         else:
@@ -165,7 +168,11 @@ class Account:
 
 
 def _named(name: str, state: ThreadState) -> str:
-    return f'"{name}"' if name else str(state.tid)
+    return f'"{name}"' if name else str(number_on_host(state.tid))
+
+
+def _at_host(process: Process) -> str:
+    return f" ({process.host})" if process.host else ""
 
 
 def _filled(text: str, state: ThreadState) -> str:

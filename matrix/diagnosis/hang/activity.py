@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from matrix.diagnosis.hang.native_place import source_line
 from matrix.diagnosis.hang.user_call import user_call
 from matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
-from matrix.model import WaitEdge, Waiting
+from matrix.diagnosis.stacks import base_name
+from matrix.model import WaitEdge, Waiting, number_on_host
 
 if TYPE_CHECKING:
     from matrix.diagnosis.stacks import Descriptor, Frame, Process, Thread
@@ -61,13 +62,18 @@ class ThreadState:
         self.pid, self.tid = process.pid, thread.tid
         self.wait = classify(thread)
         self.waiting = self.wait.waiting if self.wait else None
-        self.partner = self.wait.partner if self.wait else None
+        self.partner = self._partner()
         self.is_idle = is_idle_worker(thread)
         self.activity = _activity(thread)
         starts_program = bool(thread.frames) and thread.frames[-1].function == "<module>"
         self.is_main = thread.tid == process.pid or starts_program
         self.user = user_call(thread.frames)
         self.awaits = self._awaits()  # in the user's terms: a queue, where `waiting` is only the lock inside it
+
+    def _partner(self) -> int | None:
+        """Return whom the kernel says it waits for; a child's number is that of its machine."""
+        partner = self.wait.partner if self.wait else None
+        return partner + self.pid - number_on_host(self.pid) if partner and self.waiting is Waiting.CHILD else partner
 
     def _awaits(self) -> Waiting | None:
         if self.waiting is None and self.user.native and self.thread.state == "S":
@@ -150,7 +156,7 @@ def _is_interpreter_function(frame: Frame) -> bool:
 
 
 def _is_interpreter_library(frame: Frame) -> bool:
-    return bool(_INTERPRETER_LIBRARY.match(PurePath(frame.library or "").name))
+    return bool(_INTERPRETER_LIBRARY.match(base_name(frame.library or "")))
 
 
 def compiling_frame(thread: Thread) -> Frame | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from matrix.model import WaitEdge, Waiting
+from matrix.model import WaitEdge, Waiting, number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,7 @@ class HangKind(StrEnum):
     SPIN_NATIVE = "spin in native code"
     SLOW_COMPILE = "slow compile"
     SLEEP = "sleep"
+    ENDLESS_COMPILE = "endless compile"  # the same in what is a hang: the longer look, or a stall, says so
     IO = "wait for I/O"
     DEVICE = "wait for the GPU"
     STOPPED = "stopped"
@@ -110,8 +111,10 @@ def fork_after_threads(processes: Sequence[Process], states: Sequence[ThreadStat
             evidence = "it has no other thread" if len(state.process.threads) == 1 else "fork copies one thread only"
             edges = (state.edge(evidence=evidence), parent.edge(state.pid, evidence="waits for this child"))
             at = f" ({state.place})" if state.place else ""
-            words = f"thread {state.tid} of the forked child waits in OpenMP{at} for threads that fork did not copy; "
-            words += edges[1].words()
+            words = (
+                f"thread {number_on_host(state.tid)} of the forked child waits in OpenMP{at} for threads that fork did "
+            )
+            words += f"not copy; {edges[1].words()}"
             return HangCause(kind=HangKind.FORK_AFTER_THREADS, stuck=state, cycle=edges, words=words)
     return None
 

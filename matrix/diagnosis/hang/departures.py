@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from matrix.model import number_on_host
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,14 +21,21 @@ _LAST_LINE = re.compile(
 
 
 def ended_children(processes: Iterable[Process]) -> list[str]:
-    """Return which children have failed or were killed, of those that nobody has waited for."""
-    return [
-        f"child {process.pid} has ended ({process.ended})"
-        if not process.ended.startswith("SIG")
-        else f"child {process.pid} was killed by {process.ended}"
-        for process in processes
-        if process.ended and process.ended != "exit code 0"
-    ]
+    """Return which children have failed or were killed, of those that nobody has waited for; many alike as one."""
+    endings: dict[str, list[int]] = {}
+    for process in processes:
+        if process.ended and process.ended != "exit code 0":
+            endings.setdefault(process.ended, []).append(number_on_host(process.pid))
+    words = []
+    for ended, pids in endings.items():
+        is_killed = ended.startswith("SIG")
+        children, verb = (
+            (f"child {pids[0]}", "was" if is_killed else "has")
+            if len(pids) == 1
+            else (f"{len(pids)} children", "were" if is_killed else "have")
+        )
+        words.append(f"{children} {verb} killed by {ended}" if is_killed else f"{children} {verb} ended ({ended})")
+    return words
 
 
 def ended_with_exception(stderr: str) -> list[str]:

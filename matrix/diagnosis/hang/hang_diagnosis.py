@@ -10,6 +10,8 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from pydantic import Field
+
 from matrix.diagnosis.dispatch import dispatch_frames
 from matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - pydantic resolves Place
 from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
@@ -22,7 +24,7 @@ from matrix.diagnosis.hang.story import blocked, disagreement
 from matrix.diagnosis.hang.wait_graph import WaitGraph
 from matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from matrix.diagnosis.sameness import STUCK, Signature
-from matrix.model import Model, WaitEdge, Waiting, cycle_sentences
+from matrix.model import Model, WaitEdge, Waiting, cycle_sentences, number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +41,7 @@ _STARTS = re.compile(
 )
 _STARTS_PYTHON = {"_bootstrap", "_bootstrap_inner", "run"}  # of threading.py
 _FOR_COMPILER = {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.CONDITION}
-_RUNNING = {HangKind.SPIN_PYTHON, HangKind.SPIN_NATIVE, HangKind.SLOW_COMPILE}
+_RUNNING = {HangKind.SPIN_PYTHON, HangKind.SPIN_NATIVE, HangKind.SLOW_COMPILE, HangKind.ENDLESS_COMPILE}
 
 
 class HangDiagnosis(Model):
@@ -55,6 +57,7 @@ class HangDiagnosis(Model):
     stuck_pid: int | None = None
     stuck_thread: int | None = None
     signature_frames: tuple[str, ...] = ()
+    ranks: dict[int, int] = Field(default_factory=dict)  # of a distributed job's processes, by pid
 
     @property
     def signature(self) -> str | None:
@@ -73,7 +76,8 @@ def diagnose(
     trace or debug prints in it give the place where no frame does.
     """
     states = [ThreadState(process, thread) for process in processes for thread in process.threads]
-    cause = _cause(processes, states, stderr)
+    graph = WaitGraph(processes, states)
+    cause = _cause(processes, graph, stderr)
     # Without a cause, a thread that waits inside the dispatcher is shown.
     waiting = (state for state in states if state.wait and dispatch_frames.place_of(state.thread))
     stuck = cause.stuck if cause else next(waiting, None)
@@ -90,12 +94,12 @@ def diagnose(
         stuck_pid=stuck.pid if stuck else None,
         stuck_thread=stuck.tid if stuck else None,
         signature_frames=signature_frames(stuck.thread) if stuck else (),
+        ranks=graph.ranks,
     )
 
 
-def _cause(processes: Sequence[Process], states: Sequence[ThreadState], stderr: str) -> HangCause | None:
-    graph = WaitGraph(processes, states)
-    account = Account(graph, stderr)
+def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangCause | None:
+    states, account = graph.all_states, Account(graph, stderr)
     cycles = (gil_cycle([state for state in states if state.pid == process.pid]) for process in processes)
     return (
         next(filter(None, cycles), None)
@@ -121,7 +125,8 @@ def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], acco
     ):
         compiler = compiler or next((process for process in processes if process.pid == waiter.partner), None)
         compiler = compiler or _started_by(waiter, processes)
-        awaited = f"the compiler `{_command(compiler)}` (process {compiler.pid})" if compiler else "a compiler"
+        number = number_on_host(compiler.pid) if compiler else 0
+        awaited = f"the compiler `{_command(compiler)}` (process {number})" if compiler else "a compiler"
         words = f"{account.label(waiter)} compiles{_at(waiter)}, and waits for {awaited}, in {frames[waiter].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=waiter, words=words)
     return None
@@ -174,7 +179,7 @@ def _stopped(processes: Sequence[Process], graph: WaitGraph, account: Account) -
             waits = blocked(processes, graph, account)
             if waits and waits.kind is HangKind.STOPPED:
                 return waits
-            words = f"process {state.pid} is stopped by a signal and waits for SIGCONT"
+            words = f"process {number_on_host(state.pid)} is stopped by a signal and waits for SIGCONT"
             words = f"{account.clause(waits.stuck)}; {words}" if waits else words
             return HangCause(kind=HangKind.STOPPED, stuck=state, words=words)
     return None

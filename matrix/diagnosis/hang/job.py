@@ -9,13 +9,14 @@ from matrix.diagnosis.hang.user_call import is_own
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from matrix.diagnosis.hang.activity import ThreadState
     from matrix.diagnosis.stacks import Process
 
-_RANKS = ("rank", "global_rank", "world_rank", "rank_id", "my_rank", "local_rank")  # variables, the surest first
-_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
+_RANKS = ("rank", "global_rank", "world_rank", "rank_id", "my_rank")  # variables, the surest first
+_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LOCAL = ("local_rank",)  # on one machine only: the same numbers on each
 _SIZES = ("world_size", "WORLD_SIZE", "nprocs", "num_ranks", "n_ranks")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 _SPAWNED = re.compile(r"(?:^|/)torch/multiprocessing/spawn\.py$")
@@ -27,10 +28,12 @@ def find_members(processes: Sequence[Process], states: Sequence[ThreadState]) ->
     waiting = {state.pid for state in states if state.awaits in JOINT and not _is_agent(state)}
     parents = {process.pid: process.parent for process in processes}
     siblings = {parents.get(pid) for pid in waiting} - {None}
+    started = {process.pid for process in processes if _is_started_as_rank(process, processes, waiting)}
     return sorted(
         process.pid
         for process in processes
-        if process.pid in waiting or (parents.get(process.pid) in siblings and _is_like(process, processes, waiting))
+        if process.pid in waiting | started
+        or (parents.get(process.pid) in siblings and _is_like(process, processes, waiting))
     )
 
 
@@ -40,7 +43,7 @@ def find_ranks(members: Sequence[int], states: Sequence[ThreadState]) -> dict[in
     The ranks are told by variables of the program, by the environment, by the order in which torch.multiprocessing
     started them, or by a variable that counts them.
     """
-    for source in (_variable, _environ, _position):
+    for source in (_variable, _environ, _local_variable, _position):
         found = {pid: source(states, pid) for pid in members}
         known = {pid: rank for pid, rank in found.items() if rank is not None}
         if members and len(known) == len(members) and len(set(known.values())) == len(known):
@@ -68,6 +71,27 @@ def _is_agent(state: ThreadState) -> bool:
     return bool(state.user.call) and any(frame.method == "launch_agent" for frame in state.user.frames)
 
 
+def _is_started_as_rank(process: Process, processes: Sequence[Process], waiting: set[int]) -> bool:
+    """Return whether a process was given its rank by a launcher, as those that wait were; children inherit it."""
+    rank = process.environ.get("RANK")
+    parent = next((other for other in processes if other.pid == process.parent), None)
+    is_first = parent is None or parent.environ.get("RANK") != rank
+    return (
+        bool(rank)
+        and is_first
+        and not process.ended
+        and any("RANK" in other.environ for other in processes if other.pid in waiting)
+    )
+
+
+def is_spread(processes: Sequence[Process], ranks: Iterable[int]) -> bool:
+    """Return whether all ranks that were started on the machines of a picture are in it, and others run elsewhere."""
+    members = [process for process in processes if process.pid in ranks]
+    hosts = {process.host: process.environ.get("LOCAL_WORLD_SIZE", "") for process in members}
+    sizes = [int(size) for size in hosts.values() if size.isdigit()]
+    return len(sizes) == len(hosts) and 0 < sum(sizes) <= len(members)
+
+
 def _is_like(process: Process, processes: Sequence[Process], waiting: set[int]) -> bool:
     """Return whether a process was started like those that wait: by the same command, or with a rank of its own."""
     commands = {other.command for other in processes if other.pid in waiting}
@@ -88,6 +112,10 @@ def world_size(processes: Sequence[Process], states: Sequence[ThreadState], rank
 
 def _variable(states: Sequence[ThreadState], pid: int) -> int | None:
     return _number(states, pid, lambda state: state.user.value(*_RANKS))
+
+
+def _local_variable(states: Sequence[ThreadState], pid: int) -> int | None:
+    return _number(states, pid, lambda state: state.user.value(*_LOCAL) or state.process.environ.get("LOCAL_RANK", ""))
 
 
 def _environ(states: Sequence[ThreadState], pid: int) -> int | None:

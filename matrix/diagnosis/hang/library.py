@@ -361,6 +361,11 @@ def _candidates(file: str, function: str) -> tuple[LibraryCall, ...]:
     )
 
 
+def needs_class(frame: Frame) -> bool:
+    """Return whether the class of a method tells what it waits for."""
+    return any(row.owner for row in _candidates(frame.file or "", frame.method))
+
+
 def library_call(frame: Frame, *, is_innermost: bool = False, natives: Sequence[str] = ()) -> LibraryCall | None:
     """Return what a Python frame of a library waits for, which is the innermost one of Python or not."""
     rows = [row for row in _candidates(frame.file or "", frame.method) if is_innermost or not row.is_innermost]

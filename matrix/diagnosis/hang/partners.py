@@ -54,7 +54,8 @@ def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
         return
     wanted = set(_wanted_locks(state))
     for other in graph.states if wanted else ():
-        if other.process is not state.process and state.awaits is not Waiting.SEMAPHORE:
+        is_near = other.process is state.process or state.awaits is Waiting.SEMAPHORE
+        if not is_near or other.process.host != state.process.host:
             continue
         outer = other.user.frames
         if other is state:
@@ -137,7 +138,8 @@ def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
         return
     for other in graph.states:
         end = descriptor_of(other) if other is not state and other.awaits is Waiting.SOCKET else None
-        if row and end and row.peer and (end.local, end.peer) == (row.peer, row.local):
+        is_near = other.process.host == state.process.host
+        if row and end and is_near and row.peer and (end.local, end.peer) == (row.peer, row.local):
             yield Link(other, "it waits at the socket's other end")
     holders = [pid for pid in row.holders if pid != state.pid] if row else []
     for pid in holders:

@@ -7,11 +7,11 @@ be redacted, as the stacks are before they are read.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.source_site import HeldLock, SourceSite
 from matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
@@ -27,39 +27,22 @@ _COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldLock:
-    """A lock that a function has taken: by a `with` around the line, or by an `acquire` before it."""
-
-    expression: str  # "target.guard"
-    line: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSite:
-    """What a line of source says of a wait that a thread has reached in it."""
-
-    call: str = ""  # what is called, "dist.broadcast"
-    target: str = ""  # of a method, the object: "batches" of `batches.get()`
-    first: str = ""  # argument of the call
-    origin: str = ""  # of a method, the call that its object came from: "dist.all_reduce" of `work.wait()`
-    origin_line: int = 0
-    wanted: str = ""  # the lock that this line asks for
-    alias: str = ""  # the name that a `with` gives it: `pool` of `with Pool() as pool`
-    held: tuple[HeldLock, ...] = ()
-    loop: str = ""  # the condition of the innermost `while` around the line
-
-
 _NOWHERE = SourceSite()
 
 
 def read_site(frame: Frame, callee: str = "") -> SourceSite:
     """Return what the source says of a Python frame, which is in a call of a function `callee` where that is known."""
-    tree = _parsed(frame.file or "")
-    if tree is None or not frame.line:
+    if frame.site is not None:
+        return frame.site
+    return _site(frame.file, frame.line, frame.method, callee) if frame.file and frame.line else _NOWHERE
+
+
+@lru_cache(maxsize=4096)
+def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
+    tree = _parsed(file)
+    if tree is None:
         return _NOWHERE
-    line = frame.line
-    scope = _scope(tree, line, frame.method)
+    scope = _scope(tree, line, function)
     around = [node for node in _within(scope) if _spans(node, line)]
     call = _call(around, callee)
     items = [item for node in around if isinstance(node, ast.With | ast.AsyncWith) for item in _asked_items(node, line)]
@@ -112,7 +95,7 @@ def owner_class(frame: Frame) -> str:
     """Return the class whose method a Python frame runs, "" where the frame is no method or nothing tells."""
     if "." in frame.function:
         return frame.function.removesuffix(f".{frame.method}").rpartition(".")[2]
-    tree = _parsed(frame.file or "")
+    tree = _parsed(frame.file or "") if frame.site is None else None
     for node in ast.walk(tree) if tree and frame.line else ():
         if isinstance(node, ast.ClassDef) and any(
             isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis import stacks
+from matrix.diagnosis import likeness, stacks
 from matrix.diagnosis.collectors.stack_tools import from_stall
 from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
-from matrix.diagnosis.hang.waits import is_idle_worker
-from matrix.diagnosis.symbols import UNNAMED
+from matrix.diagnosis.hang.stack_texts import rank_line, stack_texts
 from matrix.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge, cycle_sentences
 from matrix.process.evidence.capture import COLLECTORS, Collector
 
@@ -19,11 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.diagnosis.dispatch.call_path import Place, Table
-    from matrix.diagnosis.stacks import Process, Thread
+    from matrix.diagnosis.stacks import Process
 
 READABLE = "diagnosis.txt"  # beside the raw stacks, for people
-DEPTH = 20  # frames of a thread that are written; the rest is counted
-STACKS_KEPT = 16  # threads whose stacks a record holds; `READABLE` has all
+STACKS_KEPT = 16  # stacks that a record holds; `READABLE` has all
 _LARGEST = 2**24  # bytes of one file that are read
 
 
@@ -37,7 +35,7 @@ def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process
                 pictures.append(parser(collector)(_text(path), int(pid) if pid.isdigit() else 0))
         if not collector.is_per_process:  # the kernel's picture; the supervisor's is the next best
             pictures.append(from_stall(stall))
-    return stacks.merge(*pictures)
+    return likeness.with_native_frames(stacks.merge(*pictures))
 
 
 def parser(collector: Collector) -> Callable[[str, int], tuple[Process, ...]]:
@@ -66,9 +64,14 @@ def diagnose_folder(
     if not any(thread.frames for process in processes for thread in process.threads):
         return None
     diagnosis = diagnose(processes, tables=tables, stderr=stderr)
+    write_readable(folder, diagnosis, processes)
+    return diagnosis, processes
+
+
+def write_readable(folder: Path, diagnosis: HangDiagnosis, processes: Sequence[Process]) -> None:
+    """Write a diagnosis into the folder of its stacks, for people."""
     text = "\n".join([*diagnosis_lines(diagnosis, processes), ""])
     (folder / READABLE).write_text(text, encoding="utf-8", errors="replace")
-    return diagnosis, processes
 
 
 def stored(diagnosis: HangDiagnosis, processes: Sequence[Process], seconds: float) -> Diagnosis:
@@ -111,7 +114,7 @@ def diagnosis_lines(diagnosis: HangDiagnosis, processes: Sequence[Process] = ())
     if diagnosis.place:
         yield from ("", *place_lines(diagnosis.place))
     stacks, left_out = stack_texts(diagnosis, processes)
-    for text in filter(None, (*stacks, left_out)):
+    for text in filter(None, (*stacks, left_out, rank_line(processes, diagnosis.ranks))):
         yield from ("", *text.split("\n"))
 
 
@@ -130,41 +133,3 @@ def place_lines(place: Place) -> Iterator[str]:
     if place.missing:
         yield "  expected prints that did not come:"
         yield from (f"    {name}" for name in place.missing)
-
-
-def stack_texts(
-    diagnosis: HangDiagnosis, processes: Sequence[Process], most: int | None = None
-) -> tuple[tuple[str, ...], str]:
-    """Return the stacks of `most` threads, or of all, the stuck thread's first; and how many threads are left out."""
-    stuck = (diagnosis.stuck_pid, diagnosis.stuck_thread)
-    threads = [(process, thread) for process in processes for thread in process.threads]
-    threads.sort(key=lambda pair: (pair[0].pid, pair[1].tid) != stuck)
-    busy = [(process, thread) for process, thread in threads if not is_idle_worker(thread)]
-    idle = len(threads) - len(busy)
-    counts = [f"{len(busy[most:])} more"] if most is not None and busy[most:] else []
-    counts += [f"{idle} idle worker{'s' if idle > 1 else ''} of a pool"] if idle else []
-    stacks = tuple("\n".join(_thread_lines(thread, process)) for process, thread in busy[:most])
-    return stacks, f"and {', '.join(counts)}" if counts else ""
-
-
-def _thread_lines(thread: Thread, process: Process) -> Iterator[str]:
-    """Yield a thread's stack, innermost frame first."""
-    facts = [thread.name] if thread.name else []
-    facts += ["has the GIL"] if thread.has_gil else []
-    facts += ["waits for the GIL"] if thread.wants_gil else []
-    facts += [f"state {thread.state}"] if thread.state else []
-    facts += [f"waits in {thread.kernel.wchan}"] if thread.kernel and thread.kernel.wchan else []
-    of = f" of process {process.pid}" if process.pid != thread.tid else ""
-    yield f"thread {thread.tid or hex(thread.ident or 0)}{of}" + (f" ({', '.join(facts)})" if facts else "")
-    unnamed = 0
-    for frame in thread.frames[:DEPTH]:
-        if frame.function == UNNAMED:
-            unnamed += 1
-            continue
-        if unnamed:
-            yield f"    … {unnamed} without a name"
-            unnamed = 0
-        yield f"    {frame.words}"
-    left = len(thread.frames[DEPTH:]) + unnamed
-    if left:
-        yield f"    … {left} more"

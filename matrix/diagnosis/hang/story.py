@@ -186,6 +186,7 @@ def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Accoun
     states = [state for state in members.values() if state is not None]
     groups = _by_place(states, account)
     clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]
+    edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
     clauses += _beyond(elsewhere, graph, account)
     clauses += _conclusion(groups, elsewhere, processes, graph)
@@ -193,8 +194,8 @@ def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Accoun
     odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
     kinds = {state.awaits for state in states}
     kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE
-    edges = tuple(edge_of(state, account.clause(state)) for state in sorted(states, key=lambda state: state is not odd))
-    return HangCause(kind=kind, stuck=odd, cycle=edges[:_MOST], words="; ".join(clauses))
+    edges.sort(key=lambda edge: (edge.pid, edge.tid) != (odd.pid, odd.tid))
+    return HangCause(kind=kind, stuck=odd, cycle=tuple(edges[:_MOST]), words="; ".join(clauses))
 
 
 def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:
@@ -277,13 +278,14 @@ def _conclusion(
         present = set(graph.ranks.values())
         gone = [number for number in range(size) if number not in present] if len(present) == len(states) else []
         here = f"{len(states)} of {size} ranks {_is(states)} here"
+        if job.is_spread(processes, graph.ranks):
+            others = _ranks(gone) if gone else "the other ranks"
+            told = f"{here}; of {others}, on other machines, `whichtorch stacks --merge` tells"
+            return [told, *_elsewhere(groups, elsewhere, graph)]
         return [f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {_has(gone)} not come or {_has(gone)} gone"]
-    waiting = [state for state in states if state.awaits in JOINT]
     if elsewhere:
-        odd = [state for group in elsewhere for state in group]
-        them = "it" if len(odd) == 1 else "them"
-        who = _named_together(odd, graph)
-        return [f"{who} {_is(odd)} not there, and the others wait for {them}"] if waiting and odd else []
+        return _elsewhere(groups, elsewhere, graph)
+    waiting = [state for state in states if state.awaits in JOINT]
     if all(state.user.native and state.user.native.ender for state in waiting):
         return ["none of them sets what another waits for, as all of them wait"] if len(waiting) > 1 else []
     calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
@@ -297,6 +299,17 @@ def _conclusion(
         return ["the ranks came to the same line from different places, and may be in different groups or turns"]
     where = "not in the same call" if len(calls) > 1 else "in calls at different places"
     return [f"the ranks are {where}", "each waits for the others"]
+
+
+def _elsewhere(
+    groups: dict[str, list[ThreadState]], elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph
+) -> list[str]:
+    """Say which ranks the others wait for."""
+    is_awaited = any(group[0].awaits in JOINT for group in groups.values())
+    odd = [state for group in elsewhere for state in group]
+    them = "it" if len(odd) == 1 else "them"
+    who = _named_together(odd, graph)
+    return [f"{who} {_is(odd)} not there, and the others wait for {them}"] if is_awaited and odd else []
 
 
 def _is(things: Sequence[object]) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.library import LibraryCall, NativeCall, library_call, native_call
 from matrix.diagnosis.hang.native_place import is_own_native, native_place, native_wait
-from matrix.diagnosis.hang.source_text import SourceSite, read_site
+from matrix.diagnosis.hang.source_text import read_site
+from matrix.diagnosis.source_site import SourceSite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

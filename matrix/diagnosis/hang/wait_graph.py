@@ -46,7 +46,12 @@ class WaitGraph:
         self.processes = {process.pid: process for process in processes}
         roots = [process.pid for process in processes if process.parent not in self.processes]
         self.root = next(iter(roots), None)  # the process that no other one here has started
+        self.all_states = states
         self.states = [state for state in states if not state.process.ended]
+        self._own: dict[int, list[ThreadState]] = {}
+        for state in self.states:
+            self._own.setdefault(state.pid, []).append(state)
+        self._chains: dict[int, Chain] = {}
         self.members = job.find_members(processes, self.states)
         self.ranks = job.find_ranks(self.members, self.states)
         self._finders: dict[Waiting, Callable[[ThreadState], Iterator[Link]]] = {
@@ -77,6 +82,11 @@ class WaitGraph:
 
     def chain(self, start: ThreadState) -> Chain:
         """Follow who waits for whom, always to the most telling partner, to the end or round a cycle."""
+        if id(start) not in self._chains:
+            self._chains[id(start)] = self._chain(start)
+        return self._chains[id(start)]
+
+    def _chain(self, start: ThreadState) -> Chain:
         states, links = [start], list[Link]()
         while found := self.links(states[-1]):
             back = next((link for link in found if link.state in states), None)
@@ -91,7 +101,11 @@ class WaitGraph:
 
     def mains(self, pid: int) -> list[ThreadState]:
         """Return a process's threads, the one that matters first: it runs the user's code, or is the main thread."""
-        return sorted((state for state in self.states if state.pid == pid), key=_telling)
+        return sorted(self._own.get(pid, ()), key=_telling)
+
+    def _others(self, state: ThreadState) -> list[ThreadState]:
+        """Return the other threads of a thread's process."""
+        return [other for other in self._own.get(state.pid, ()) if other is not state]
 
     def is_forked(self, process: Process) -> bool:
         """Return whether a process is a fork of its parent, which has started no other program since."""
@@ -104,12 +118,12 @@ class WaitGraph:
 
     def is_forked_alone(self, state: ThreadState) -> bool:
         """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
-        others = [other for other in self.states if other.process is state.process and other is not state]
+        others = self._others(state)
         is_users = state.user.place is not None
         return is_users and self.is_forked(state.process) and not any(other.user.is_known for other in others)
 
     def _joined(self, state: ThreadState) -> Iterator[Link]:
-        others = [other for other in self.states if other.process is state.process and other is not state]
+        others = self._others(state)
         own = _address(state.user.frame, "self") if state.user.frame else 0
         for other in others:
             if state.partner is not None and other.tid == state.partner:

@@ -7,9 +7,9 @@ first frame that names a wait decides; any other frame ends the search without a
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.diagnosis.stacks import base_name
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _named_wait(frame: Frame) -> Waiting | None:
 
 
 def _is_system(frame: Frame) -> bool:
-    return bool(_SYSTEM_LIBRARY.match(PurePath(frame.library or "").name))
+    return bool(_SYSTEM_LIBRARY.match(base_name(frame.library or "")))
 
 
 def _refined(waiting: Waiting, frames: Sequence[Frame]) -> Wait:
@@ -219,7 +219,7 @@ def is_lock(frame: Frame) -> bool:
 
 def is_openmp(frame: Frame) -> bool:
     """Return whether a frame belongs to an OpenMP runtime."""
-    return bool(_OPENMP_LIBRARY.match(PurePath(frame.library or "").name))
+    return bool(_OPENMP_LIBRARY.match(base_name(frame.library or "")))
 
 
 def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:

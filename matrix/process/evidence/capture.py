@@ -18,22 +18,24 @@ from typing import TYPE_CHECKING
 
 from matrix.process import kernel
 from matrix.process.evidence.sampler import kernel_lines
+from matrix.process.evidence.stack_dump import StackDump, stack_shape
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
 STACKS_SIGNAL = 59  # what matrix/environments/inside/startup/sitecustomize.py registers
 MEMBERS = 512  # processes of a tree of which the kernel is asked
-PROCESSES = 16  # of a larger tree the first ones tell the story, and each costs some 0.3 s
+PROCESSES = 256  # of a larger tree the first ones tell the story
+FEW = 8  # processes that are all read in full, 1 to 2 s of a core each; of more, one of each kind: see `_choose`
 AT_ONCE = 4  # processes read side by side
 PATIENCE = 10.0  # seconds for one dump: with torch loaded the first reads 500 MB of symbols
-BUDGET = 7.0  # seconds after which no further process is read
+BUDGET = 7.0  # seconds after which no further process is read in full
+GLANCES = 20.0  # seconds after which no further process of a large tree is glanced at: 64 need 2 on two idle cores
 LONGEST = 45.0  # seconds for all of it, after which nothing is waited for
 WRITING = 0.5  # seconds for a process to write its own stacks: its handler runs at once, or its signals are blocked
 STEP = 0.02  # seconds between two calls of `step`
 
 _REFUSED = ("permission denied", "not permitted", "permissionerror", "ptrace_scope")
-_QUIET = {"DEBUGINFOD_URLS": "", "NO_COLOR": "1", "PYTHONPATH": ""}  # no downloads of symbols, no sitecustomize
 NOT_PERMITTED = "no permission to read stacks (ptrace): only what the process and the kernel tell by themselves is kept"
 
 
@@ -48,6 +50,7 @@ class Collector:
     rank: int  # of two collectors that know a fact, the lower rank is believed
     patience: float = PATIENCE  # seconds for one process
     is_fallback: bool = False  # reads any process whose frames no other has read; a partial output of it is kept
+    is_glance: bool = False  # reads the Python frames only, which costs next to nothing: of all processes of many
 
     @property
     def is_per_process(self) -> bool:
@@ -66,6 +69,10 @@ COLLECTORS = (
     Collector(
         name="py-spy", file="{pid}.pyspy.json", parser="stack_tools:parse_pyspy", rank=2,
         arguments=("dump", "--native", "--locals", "--json", "--pid", "{pid}"),
+    ),
+    Collector(
+        name="py-spy", file="{pid}.python.json", parser="stack_tools:parse_pyspy", rank=2, is_glance=True,
+        arguments=("dump", "--locals", "--json", "--pid", "{pid}"),
     ),
     Collector(
         name="pystack", file="{pid}.pystack.txt", parser="stack_tools:parse_pystack", rank=1,
@@ -90,35 +97,6 @@ def find_tools(known: Mapping[str, str | None] | None = None) -> dict[str, str]:
     programs = [collector.name for collector in COLLECTORS if collector.arguments]
     paths = {name: (known or {}).get(name) or find_tool(name) for name in programs}
     return {name: path for name, path in paths.items() if path}
-
-
-class _Dump:
-    """One collector at work on one process."""
-
-    def __init__(self, collector: Collector, program: str, pid: int, folder: Path) -> None:
-        self.collector = collector
-        self.path = folder / collector.file.format(pid=pid)
-        self._part = self.path.with_name(self.path.name + ".part")
-        self.errors = os.memfd_create(collector.name)
-        actions = [
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(self._part), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666),
-            (os.POSIX_SPAWN_DUP2, self.errors, 2),
-        ]
-        argv = [program, *(argument.format(pid=pid) for argument in collector.arguments)]
-        self.pid = os.posix_spawn(program, argv, os.environ | _QUIET, file_actions=actions, setsid=True)
-        self.end = time.monotonic() + collector.patience
-
-    def finish(self, status: int) -> str:
-        """Keep what was written where it is of use; return what went wrong, "" for nothing."""
-        size = self._part.stat().st_size
-        text = os.pread(self.errors, 1 << 14, 0).decode(errors="replace").strip()
-        os.close(self.errors)
-        if size and (status == 0 or self.collector.is_fallback):
-            self._part.replace(self.path)
-        if size and status == 0:
-            return ""
-        return text or f"ended with status {os.waitstatus_to_exitcode(status)}"
 
 
 class Collection:
@@ -146,12 +124,18 @@ class Collection:
         self._sizes: dict[int, int] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._pids = list(pids)[:PROCESSES]
-        self._left_out = len(pids) - len(self._pids)
+        self._beyond = len(pids) - len(self._pids)
+        self._dropped: list[int] = []  # processes for which no time was left
         members = list(pids)[:MEMBERS]
         with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
             file.writelines(line + "\n" for line in kernel_lines(members))
         self._take_facts(members)
-        self._waiting = [self._read(pid) for pid in self._pids]
+        self._going = {pid for pid in self._pids if not _is_stopped(pid)}
+        self._broken_off: set[int] = set()  # processes of which a collector was ended while it read them
+        self._has_frames: set[int] = set()  # processes that a collector has read
+        self._is_glancing = len(self._pids) > FEW
+        self._end = time.monotonic() + (GLANCES if self._is_glancing else BUDGET)
+        self._waiting = list(self._pids)
         self._active: list[Generator[None]] = []
 
     def step(self, now: float) -> bool:
@@ -159,12 +143,15 @@ class Collection:
         if now - self._began > LONGEST:
             self._failures["diagnosis"] = f"took longer than {LONGEST:.0f} s"
             return True
-        if self._waiting and now - self._began > BUDGET:
-            self._left_out += len(self._waiting)
+        if self._waiting and now > self._end:
+            self._dropped += self._waiting
             self._waiting.clear()
         self._active = [reading for reading in self._active if next(reading, self) is None]
+        if self._is_glancing and not self._waiting and not self._active:
+            self._is_glancing, self._end = False, now + BUDGET
+            self._waiting = self._choose()
         while self._waiting and len(self._active) < AT_ONCE:
-            reading = self._waiting.pop(0)
+            reading = self._read(self._waiting.pop(0))
             if next(reading, self) is None:
                 self._active.append(reading)
         return not self._active and self._is_written(now)
@@ -177,14 +164,34 @@ class Collection:
             if path.suffix == ".part" or not path.stat().st_size:
                 path.unlink()
 
+    def resume(self) -> None:
+        """Let processes go on that a collector has stopped and, ended by force, has left so; they have ended by now."""
+        for pid in filter(_is_stopped, self._broken_off & self._going):
+            kernel.send(pid, signal.SIGCONT)
+
     @property
     def notes(self) -> list[str]:
         """What went wrong, each thing once."""
         notes = [NOT_PERMITTED] if self.is_refused else []
         notes += [f"{name}: {why}" for name, why in self._failures.items()]
-        if self._left_out:
-            notes.append(f"of {self._left_out} processes no stacks were taken: there were too many")
+        glanced_at = sum(pid in self._has_frames for pid in self._dropped)
+        if left_out := self._beyond + len(self._dropped) - glanced_at:
+            notes.append(f"of {left_out} processes no stacks were taken: there were too many")
+        if glanced_at:
+            notes.append(f"of {glanced_at} processes only the Python frames were read: there were too many")
         return notes
+
+    def _choose(self) -> list[int]:
+        """Return which processes of a large tree are read in full: one of each kind, of the rarest kind first.
+
+        Processes of a kind are at the same places in the same program, as the ranks of a job are that wait for one.
+        """
+        glance = next(collector for collector in COLLECTORS if collector.is_glance)
+        kinds: dict[object, list[int]] = {}
+        for pid in (pid for pid in self._pids if pid not in self._dropped):
+            shape = stack_shape(self._folder / glance.file.format(pid=pid))
+            kinds.setdefault(shape or pid, []).append(pid)
+        return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self._has_frames, len(own)))]
 
     def _take_facts(self, members: Sequence[int]) -> None:
         """Write what /proc knows beyond states and system calls; whatever is wrong with that is a note."""
@@ -197,14 +204,14 @@ class Collection:
 
     def _read(self, pid: int) -> Generator[None]:
         """Take the stacks of one process, collector after collector; yield while one works."""
-        is_python, has_frames = _is_python(pid), False
-        for collector in COLLECTORS:
+        is_python = _is_python(pid)
+        for collector in (row for row in COLLECTORS if row.is_glance == self._is_glancing):
             program = self._tools.get(collector.name)
-            is_wanted = not has_frames if collector.is_fallback else is_python
+            is_wanted = pid not in self._has_frames if collector.is_fallback else is_python
             if program is None or not is_wanted or collector.name in self._given_up or not _is_alive(pid):
                 continue
             try:
-                dump = _Dump(collector, program, pid, self._folder)
+                dump = StackDump(collector, program, pid, self._folder)
             except OSError as error:
                 self._given_up.add(collector.name)
                 self._failures.setdefault(collector.name, f"could not be started: {error}")
@@ -216,6 +223,7 @@ class Collection:
             finally:
                 if status is None:  # it is too slow, or the collection is over
                     kernel.send(dump.pid, signal.SIGKILL)
+                    self._broken_off.add(pid)
                     os.close(dump.errors)
             if status is None:
                 self._given_up.add(collector.name)
@@ -224,7 +232,7 @@ class Collection:
             del self._helpers[dump.pid]
             why = dump.finish(status)
             if not why:
-                has_frames = True
+                self._has_frames.add(pid)
             elif any(word in why.lower() for word in _REFUSED):
                 self.is_refused = True
             elif _is_alive(pid):
@@ -267,6 +275,7 @@ def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Coll
         for child in [pid for pid, status in helpers.items() if status is None]:
             kernel.send(child, signal.SIGKILL)
             os.waitpid(child, 0)
+        collection.resume()
     return collection
 
 
@@ -283,3 +292,8 @@ def _is_python(pid: int) -> bool:
 def _is_alive(pid: int) -> bool:
     process = kernel.process(pid)
     return process is not None and process.is_alive
+
+
+def _is_stopped(pid: int) -> bool:
+    process = kernel.process(pid)
+    return process is not None and process.state == "T"

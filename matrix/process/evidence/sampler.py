@@ -1,7 +1,8 @@
 """Look several times at what works: tell moving on from spinning on the spot, and running threads from waiting ones.
 
-Each sample of a process in its last seconds is a py-spy of its own, which reads without stopping the process. None of
-them can hold up the clock for longer than DELAY.
+Some samples are spread over the attempt, the others over its last seconds; few attempts last long enough to be sampled
+at all. Each sample is a py-spy of its own, which reads without stopping the process. None of them can hold up the
+clock for longer than DELAY.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from matrix.process import kernel
+from matrix.process.evidence.headway import BUSY, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-SAMPLES = 4  # dumps; two would do to see that something moves
+SAMPLES = 4  # dumps at the end; two would do to see that something moves
+SPARSE = (0.4, 0.6, 0.8)  # of the attempt: when samples are taken before
+SPARSE_LEAST = 10.0  # seconds of a timeout below which the end is most of the attempt
+LATE = 0.25  # of the attempt, its end: a place that changes in it is headway
 SPAN = 3.0  # seconds before the deadline over which they are spread
 LEAD = 1.0  # seconds before that, over which the busy process is found
 LOOK = 0.1  # seconds between two looks while sampling
-# Of a core, used or queued for by the whole tree: below, it polls at most. A compile whose compiler waits for a
-# crowded machine's disk and cores was measured at a quarter.
-BUSY = 0.1
 BUSY_THREAD = 0.2  # of the busiest thread's CPU time
 PATIENCE = 2.0  # seconds for one dump: the first reads the symbols of the interpreter
 DELAY = 1.5  # seconds past the deadline for which a dump under way is waited for
@@ -39,8 +41,14 @@ WORK_LEAST = 0.003  # seconds of CPU, below which it may be chance
 
 
 def span(timeout: float) -> float:
-    """Return over how many seconds before the deadline samples are taken."""
+    """Return over how many seconds before the deadline the last samples are taken."""
     return min(SPAN, timeout * SHARE_OF_SHORT)
+
+
+def schedule(deadline: float, timeout: float) -> list[float]:
+    """Return when samples are taken; the last one leaves time for itself."""
+    sparse = [deadline - timeout * (1 - share) for share in SPARSE] if timeout >= SPARSE_LEAST else []
+    return sparse + [deadline - span(timeout) * left / SAMPLES for left in range(SAMPLES, 0, -1)]
 
 
 class Sampler:
@@ -49,16 +57,16 @@ class Sampler:
     def __init__(self, py_spy: str, deadline: float, timeout: float, helpers: dict[int, int | None]) -> None:
         self._py_spy = py_spy
         self._deadline = deadline
-        # The last sample leaves time for itself.
-        self._due = [deadline - span(timeout) * left / SAMPLES for left in range(SAMPLES, 0, -1)]
+        self._due = schedule(deadline, timeout)
+        self._late = deadline - max(LATE * timeout, span(timeout))
         self._helpers = helpers  # the supervisor's children that are not of the tree: pid -> status once reaped
         self._last_look = 0.0
-        self._last_demand: dict[int, float] = {}  # of each process at the last look
+        self._totals: dict[int, Totals] = {}  # of each process at the last look
         self._thread_cpu: dict[int, float] = {}  # CPU seconds of the threads of the process last sampled
         self._child = 0  # pid of the dump under way
         self._child_output, self._child_started = -1, 0.0
         self._target = 0
-        self._signatures: list[tuple[int, tuple[tuple[str, str], ...]]] = []
+        self._places: dict[int, list[tuple[tuple[str, str], ...]]] = {}  # of each process, in the attempt's end
         self._failures: list[str] = []
         self.busy: bool | None = None  # did the tree use or queue for a core? None: not looked at
         self.frames: list[list[str]] = []  # of each sample, innermost first: "function (file:line)"
@@ -75,14 +83,15 @@ class Sampler:
         self._collect(now)
         if self._last_look and (self._child or not self._due or now < self._due[0]):
             return
-        demand = {member.pid: _demand(member) for member in members if member.is_alive}
-        grown = {pid: seconds - self._last_demand.get(pid, 0.0) for pid, seconds in demand.items()}
-        last_look, self._last_look, self._last_demand = self._last_look, now, demand
+        totals = {member.pid: Totals(member) for member in members if member.is_alive}
+        grown = {pid: total.since(self._totals.get(pid, total)).demand for pid, total in totals.items()}
+        last_look, self._last_look, self._totals = self._last_look, now, totals
         if not last_look:
             return
         self._due.pop(0)
         busy = sum(grown.values()) >= BUSY * (now - last_look)
-        self.busy = self.busy or busy
+        if now >= self._late:
+            self.busy = self.busy or busy
         if not grown or not busy:
             return
         self._target = max(grown, key=lambda pid: grown[pid])
@@ -142,13 +151,15 @@ class Sampler:
         if not frames:
             self._failures.append(f"process {self._target} runs no Python")
             return
-        self._signatures.append((self._target, signature(frames)))
+        if self._child_started >= self._late:
+            self._places.setdefault(self._target, []).append(signature(frames))
         self.frames.append([_describe(frame) for frame in frames[:DEPTH]])
 
     @property
     def moving(self) -> bool | None:
-        """True where samples differ, None where there are fewer than two."""
-        return is_moving(self._signatures)
+        """True where the samples of a process differ, None where there is no process of which two were taken."""
+        known = {is_moving(places) for places in self._places.values()} - {None}
+        return any(known) if known else None
 
     @property
     def note(self) -> str:
@@ -168,18 +179,6 @@ def signature(frames: Sequence[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
 
 def _describe(frame: dict[str, Any]) -> str:
     return f"{frame['name']} ({frame.get('short_filename') or frame['filename']}:{frame['line']})"
-
-
-def _demand(member: kernel.KernelProcess) -> float:
-    """Return the CPU seconds its threads have used or queued for: on a crowded machine a spin gets few."""
-    total = 0
-    try:
-        for tid in os.listdir(f"/proc/{member.pid}/task"):
-            used, queued, _ = kernel.read(f"/proc/{member.pid}/task/{tid}/schedstat").split()
-            total += int(used) + int(queued)
-    except (OSError, ValueError):
-        return member.cpu
-    return total / 1e9
 
 
 def _thread_cpu(pid: int) -> dict[int, float]:

@@ -1,0 +1,117 @@
+"""How surely hangs are told from slow work, and how soon: at rest, and beside eight processes that never rest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.hang_rows import BUSY_AT_ONCE, IDLE_AT_ONCE, cells_of
+from bench.row import BenchRow, Figure
+from matrix.model import Outcome
+from matrix.suite import selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROGRAMS = Path(__file__).with_name("programs")
+RUNS = 200  # of healthy programs
+LOAD = 8  # processes beside them that never rest
+WORKS = 12.0  # seconds that healthy programs are given at first which work: with a core each they need 6 to 30
+WAITS = 4.0  # seconds for those which wait for 8
+WORKING = ("compiles_graph", "compiles_cpp", "loads_libraries", "multiplies")
+WAITING = ("saves_to_disk", "sleeps", "polls_child", "polls_and_tells")
+DEADLOCKS = 5
+TIMEOUT = 20.0  # seconds that ranks are given
+
+
+@contextmanager
+def _crowd(processes: int) -> Iterator[None]:
+    """Keep so many processes busy meanwhile."""
+    command = [sys.executable, "-S", "-c", "while True: pass"]
+    # A session of its own each: the kernel shares cores out among sessions first.
+    busy = [subprocess.Popen(command, start_new_session=True) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def slow(folder: Path, interpreter: str, runs: int) -> Figure:
+    """Run healthy programs that are not done in time, on a crowded machine; count those that are called a hang."""
+    outcomes: Counter[str] = Counter()
+    with _crowd(LOAD):
+        while sum(outcomes.values()) < runs:
+            for group, at_once, first in ((WORKING, BUSY_AT_ONCE, WORKS), (WAITING, IDLE_AT_ONCE, WAITS)):
+                suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in group]
+                for cell in cells_of(folder, suite, 1, at_once, first, interpreter):
+                    name = Path(cell.scenario).stem
+                    notes = "; ".join(f"{attempt.outcome} of {attempt.limit:.0f} s" for attempt in cell.attempts)
+                    print(f"  {name}: {cell.outcome}, {notes} {cell.reason or ''}", file=sys.stderr, flush=True)
+                    outcomes[f"{cell.outcome} {name}" if cell.outcome is not Outcome.PASS else "pass"] += 1
+    hangs = sum(count for name, count in outcomes.items() if name.startswith(Outcome.HANG))
+    others = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+    is_met = hangs == 0 and outcomes["pass"] == sum(outcomes.values())
+    return Figure(text=f"{hangs} of {sum(outcomes.values())} ({others}; {len(WORKING + WAITING)} programs)", met=is_met)
+
+
+def deadlock(folder: Path, load: int, most: float) -> Figure:
+    """Return the seconds from the start of a deadlocked program to the verdict, the longest of some."""
+    script = selection.script(str(PROGRAMS / "locks_cross.py"))
+    with _crowd(load):
+        cells = cells_of(folder, [script], DEADLOCKS, 1, 60.0)
+    seconds = [cell.seconds for cell in cells]
+    hung = sum(cell.outcome is Outcome.HANG for cell in cells)
+    text = f"{max(seconds):.1f} s at most, {min(seconds):.1f} s at least; {hung} of {len(cells)} called a hang"
+    return Figure(text=text, met=hung == len(cells) and max(seconds) <= most)
+
+
+def ranks(folder: Path, interpreter: str, most: float) -> Figure:
+    """Return the seconds that a cell takes whose ranks wait for each other, its diagnosis included."""
+    load, began = os.getloadavg()[0], time.monotonic()
+    (cell,) = cells_of(folder, [selection.script(str(PROGRAMS / "ranks_disagree.py"))], 1, 1, TIMEOUT, interpreter)
+    seconds = time.monotonic() - began
+    text = f"{seconds:.1f} s, {cell.outcome}: {cell.reason}; load before {load:.1f}"
+    return Figure(text=text, met=cell.outcome is Outcome.HANG and seconds <= most)
+
+
+def rows(interpreter: str, runs: int) -> list[BenchRow]:
+    """Return the rows of the group, for a Python with torch and so many runs of healthy programs."""
+    return [
+        BenchRow(
+            name="hangs-idle",
+            what=f"deadlock to verdict, {DEADLOCKS} times, machine at rest",
+            target="<= 6 s",
+            measure=partial(deadlock, load=0, most=6.0),
+            group="hangs",
+        ),
+        BenchRow(
+            name="hangs-load",
+            what=f"deadlock to verdict, {DEADLOCKS} times, beside {LOAD} busy processes",
+            target="<= 15 s",
+            measure=partial(deadlock, load=LOAD, most=15.0),
+            group="hangs",
+        ),
+        BenchRow(
+            name="hangs-ranks",
+            what=f"ranks that wait for each other, timeout {TIMEOUT:.0f} s, machine at rest: verdict with diagnosis",
+            target="<= 25 s",
+            measure=partial(ranks, interpreter=interpreter, most=25.0),
+            group="hangs",
+        ),
+        BenchRow(
+            name="hangs-slow",
+            what=f"called a hang, of {runs} runs of slow but healthy programs beside {LOAD} busy processes",
+            target="0",
+            measure=partial(slow, interpreter=interpreter, runs=runs),
+            group="hangs",
+        ),
+    ]

@@ -1,0 +1,16 @@
+# two threads take two locks in opposite orders
+import threading
+
+first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+
+def take(one, other):
+    with one:
+        both.wait()
+        with other:
+            pass
+
+
+threads = [threading.Thread(target=take, args=pair) for pair in ((first, second), (second, first))]
+for thread in threads:
+    thread.start()

@@ -1,0 +1,167 @@
+"""Tell a hang from what is only slow, of an attempt that was stopped, by facts of three kinds.
+
+How the tree got on over the whole attempt (`process.evidence.headway`), where its samples found it, and what its
+stacks show. None of them is bent by a busy machine: who waits for a core, the disk or a compiler gets on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from matrix.diagnosis.hang.causes import HangKind
+from matrix.diagnosis.sameness import STUCK, Signature
+from matrix.model import AttemptEvidence, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+    from matrix.model import Attempt, Headway
+    from matrix.process.supervision import Ending
+
+BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
+LONGER = 4  # times the limit, for the longer look at what was slow
+CROWDED = 1.5  # times as long for want of cores: the last seconds of such an attempt are a fraction of them
+STRETCH_MOST = 10.0  # times: how much longer the longer look is made on a crowded machine
+ENOUGH = 0.8  # of the time with a core that a longer look is to give: with less, it has decided nothing
+SIGNATURE_FRAMES = 2  # innermost ones of a spin
+
+_MEANS = {  # how a tree gets on, besides using a core
+    "processes": "processes come and go",
+    "disk": "it waits for the disk or uses it",
+    "streams": "data flows",
+    "output": "it writes output",
+}
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+class Decider(StrEnum):
+    """Which evidence decided whether what was stopped is a hang or only slow."""
+
+    STALL = "stall"  # nothing in the tree can ever go on
+    IDLE = "idle"  # it did nothing for so long that it does not come back from that
+    SAME_PLACE = "same place"  # busy, and where it was busy before
+    KNOWN_PLACE = "known place"  # busy in native code at a place that a longer look has shown to be a hang
+    LONGER_LOOK = "longer look"  # it was given several times as long
+    COMPILE = "compile"  # a compiler is at work
+    MOVING = "moving"  # its frames change
+    HEADWAY = "headway"  # it got on by other means than a core: the disk, processes, output
+    ASLEEP = "asleep"  # it sleeps by its own will, and wakes within the longer look
+    CROWDED = "crowded"  # busy at one place, on a machine so crowded that it is no time to speak of
+    NATIVE = "native"  # busy at one place of native code: perhaps a single long operation
+    OPEN = "open"  # busy, or idle for a moment only: nothing more is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedLook:
+    """What a verdict on a stopped attempt takes into account beyond its ending: facts, not what is said of them."""
+
+    kind: HangKind | None = None  # that the stacks show; None where none could be read
+    goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
+    limit: float = math.inf  # seconds that it was given
+    hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
+
+    @property
+    def is_longer(self) -> bool:
+        """True where the attempt is the longer look at what was slow."""
+        return self.goal is not None
+
+    def is_enough(self, ending: Ending) -> bool:
+        """Return whether a longer look gave what it was to give; the next one is longer by a quarter at least."""
+        if self.goal is None:
+            return False
+        headway = AttemptEvidence.model_validate(ending.evidence).headway
+        stretch = min(headway.stretch, STRETCH_MOST) if headway else 1.0
+        return self.limit >= ENOUGH * self.goal * stretch
+
+    @property
+    def is_native(self) -> bool:
+        """True where what is busy at one place may be a single operation in native code: Python code is not."""
+        return self.kind in {None, HangKind.SPIN_NATIVE, HangKind.UNKNOWN}
+
+
+PLAIN_LOOK = StoppedLook()
+
+
+def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, Decider]:
+    """Tell a hang from what is slow, by the first of these that is known.
+
+    A compiler at work is slow. What did nothing for long enough is a hang, unless it sleeps and wakes by itself. What
+    moves from place to place, or gets on by other means than a core, is slow. What is busy at one place is a hang in
+    Python code, if it had a core. Without one it is slow, and so it is in native code, where it may be one long
+    operation; unless this place is known for a hang.
+    """
+    if look.kind is HangKind.SLOW_COMPILE:
+        return Outcome.SLOW, "still compiling when the clock ended", Decider.COMPILE
+    headway = AttemptEvidence.model_validate(ending.evidence).headway
+    if headway is not None and not headway.gets_on:
+        return _idle_outcome(headway, ending.seconds)
+    if ending.moving:
+        return Outcome.SLOW, "still moving when the clock ended", Decider.MOVING
+    if headway is not None and (means := [_MEANS[name] for name in headway.late if name in _MEANS]):
+        return Outcome.SLOW, f"still getting on when the clock ended: {', '.join(means)}", Decider.HEADWAY
+    if ending.moving is False:
+        return _busy_outcome(ending, look, headway)
+    if _is_busy(ending):
+        return Outcome.SLOW, "busy when the clock ended; no stacks to tell whether it moved", Decider.OPEN
+    if headway is not None:
+        return Outcome.SLOW, f"idle for {headway.paused:.0f} s only when the clock ended", Decider.OPEN
+    return Outcome.HANG, "idle until the clock ended", Decider.IDLE
+
+
+def _idle_outcome(headway: Headway, seconds: float) -> tuple[Outcome, str, Decider]:
+    if headway.wakes_in is not None and headway.wakes_in < (LONGER - 1) * seconds:
+        return Outcome.SLOW, f"asleep when the clock ended, for {headway.wakes_in:.0f} s more", Decider.ASLEEP
+    return Outcome.HANG, f"idle until the clock ended, for {headway.paused:.0f} s", Decider.IDLE
+
+
+def _busy_outcome(ending: Ending, look: StoppedLook, headway: Headway | None) -> tuple[Outcome, str, Decider]:
+    """Judge what was busy at one place."""
+    words = "busy at the same place until the clock ended"
+    is_crowded = headway is not None and headway.stretch >= CROWDED
+    if look.is_longer or not (look.is_native or is_crowded):
+        return Outcome.HANG, words, Decider.SAME_PLACE
+    if look.hung_before(str(hang_signature(ending))):
+        return Outcome.HANG, f"{words}, where it hung before", Decider.KNOWN_PLACE
+    if headway is not None and not look.is_native:
+        words += f", on a machine that made it {headway.stretch:.1f} times as long"
+        return Outcome.SLOW, words, Decider.CROWDED
+    return Outcome.SLOW, f"{words}, perhaps in one long operation of native code", Decider.NATIVE
+
+
+def _is_busy(ending: Ending) -> bool:
+    return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
+
+
+def longer_look(slow: Sequence[Attempt]) -> tuple[float, float]:
+    """Return the seconds with a core that the longer look at slow attempts is to give, and its limit."""
+    goal = LONGER * min(attempt.limit for attempt in slow)
+    headway = slow[-1].evidence.headway
+    return goal, goal * min(max(headway.stretch, 1.0) if headway else 1.0, STRETCH_MOST)
+
+
+def hang_signature(ending: Ending) -> Signature:
+    """Return the signature of a hang that no stacks tell of."""
+    evidence = AttemptEvidence.model_validate(ending.evidence)
+    if evidence.stall:
+        waits = Counter(thread.wait for thread in evidence.stall)
+        words = ", ".join(wait if count == 1 else f"{count} x {wait}" for wait, count in sorted(waits.items()))
+        return Signature(f"{STUCK}: {words}")
+    if evidence.samples and ending.moving is False:
+        frames = evidence.samples[-1][:SIGNATURE_FRAMES]
+        return Signature("spins", tuple(_NUMBERS.sub("N", frame) for frame in frames))
+    if ending.moving:
+        return Signature("spins, moving")
+    return Signature("spins" if _is_busy(ending) else "idle")
+
+
+def agreeing(diagnosis: HangDiagnosis, outcome: Outcome) -> HangDiagnosis:
+    """Return a diagnosis that does not contradict its outcome: what hangs does not compile slowly, but without end."""
+    if outcome is Outcome.HANG and diagnosis.kind is HangKind.SLOW_COMPILE:
+        return diagnosis.model_copy(update={"kind": HangKind.ENDLESS_COMPILE})
+    return diagnosis

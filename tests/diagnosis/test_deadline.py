@@ -1,0 +1,122 @@
+"""Hang or slow: what decides it of an attempt that was stopped."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from matrix.diagnosis.deadline import Decider, StoppedLook, agreeing, longer_look
+from matrix.diagnosis.hang.causes import HangKind
+from matrix.diagnosis.hang.hang_diagnosis import diagnose
+from matrix.diagnosis.verdict import Verdict, judge
+from matrix.model import Attempt, AttemptEvidence, Outcome, StoppedBy
+from matrix.process.supervision import Ending
+from tests.diagnosis.pictures import files, picture
+
+PLACE = [["multiply (model.py:3)", "<module> (train.py:9)"]] * 3
+BUSY = {"paused": 0.4, "needed": 4.0, "seconds": {"core": 19}, "late": ["core"]}
+CROWDED = BUSY | {"stretch": 4.5}
+IDLE = {"paused": 12.0, "needed": 4.0, "seconds": {"core": 7}, "late": []}
+SAMPLES = sorted({path.name.partition(".")[0] for path in files()})
+
+
+def stopped(headway: dict[str, Any] | None, look: StoppedLook | None = None, **fields: Any) -> Verdict:
+    """Judge an attempt of 20 s that was stopped."""
+    evidence = {"headway": headway, "samples": PLACE if fields.get("moving") is False else []}
+    given: dict[str, Any] = {"stopped_by": "timeout", "seconds": 20.0, "evidence": evidence}
+    ending = Ending(**given | fields)
+    return judge(ending, "", 1000, look or StoppedLook())
+
+
+def native(**fields: Any) -> StoppedLook:
+    """Return a look that found native code running."""
+    return StoppedLook(kind=HangKind.SPIN_NATIVE, **fields)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "decided"),
+    [
+        (stopped(IDLE), Outcome.HANG, Decider.IDLE),
+        (stopped(IDLE | {"wakes_in": 50.0}), Outcome.SLOW, Decider.ASLEEP),
+        (stopped(IDLE | {"wakes_in": 70.0}), Outcome.HANG, Decider.IDLE),  # the longer look would not see it wake
+        (stopped(BUSY, moving=True), Outcome.SLOW, Decider.MOVING),
+        (stopped(BUSY, busy=True), Outcome.SLOW, Decider.OPEN),
+        (stopped(BUSY, busy=False), Outcome.SLOW, Decider.OPEN),
+        (stopped(BUSY | {"late": ["core", "disk"]}, moving=False), Outcome.SLOW, Decider.HEADWAY),
+        (stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.HANG, Decider.SAME_PLACE),
+        (stopped(BUSY, StoppedLook(kind=HangKind.CHILD), moving=False), Outcome.HANG, Decider.SAME_PLACE),
+        (stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.CROWDED),
+        (stopped(BUSY, native(), moving=False), Outcome.SLOW, Decider.NATIVE),
+        (stopped(BUSY, StoppedLook(), moving=False), Outcome.SLOW, Decider.NATIVE),
+        (stopped(BUSY, StoppedLook(kind=HangKind.SLOW_COMPILE), moving=False), Outcome.SLOW, Decider.COMPILE),
+        (stopped(IDLE, StoppedLook(kind=HangKind.SLOW_COMPILE)), Outcome.SLOW, Decider.COMPILE),
+        (stopped(None, StoppedLook(kind=HangKind.SLOW_COMPILE), stopped_by="stall"), Outcome.HANG, Decider.STALL),
+    ],
+)
+def test_the_first_evidence_that_is_known_decides(verdict: Verdict, outcome: Outcome, decided: Decider) -> None:
+    """Each verdict says which evidence it rests on."""
+    assert (verdict.outcome, verdict.decided) == (outcome, decided)
+
+
+def test_native_code_gets_the_longer_look_once() -> None:
+    """One place of native code is a hang only where a longer look has shown it, here or elsewhere."""
+    longer = stopped(BUSY, native(goal=20.0), moving=False)
+    assert (longer.outcome, longer.decided) == (Outcome.HANG, Decider.LONGER_LOOK)
+    again = stopped(BUSY, native(hung_before={longer.signature}.__contains__), moving=False)
+    assert (again.outcome, again.decided, again.signature) == (Outcome.HANG, Decider.KNOWN_PLACE, longer.signature)
+    assert again.note == "busy at the same place until the clock ended, where it hung before"
+    elsewhere = stopped(BUSY, native(hung_before={"spins in other (model.py)"}.__contains__), moving=False)
+    assert elsewhere.outcome is Outcome.SLOW
+
+
+@pytest.mark.parametrize(
+    ("look", "fields", "note"),
+    [
+        (StoppedLook(kind=HangKind.SLOW_COMPILE, goal=20.0), {}, "still compiling after 20 s"),
+        (native(goal=20.0), {"moving": True}, "still moving after 20 s"),
+        (StoppedLook(goal=20.0), {"busy": True}, "still busy after 20 s"),
+    ],
+)
+def test_the_longer_look_decides(look: StoppedLook, fields: dict[str, Any], note: str) -> None:
+    """What goes on even in the longer look counts as a hang, and the note says what went on."""
+    verdict = stopped(BUSY, look, **fields)
+    assert (verdict.outcome, verdict.decided, verdict.note) == (Outcome.HANG, Decider.LONGER_LOOK, note)
+
+
+@pytest.mark.parametrize(
+    ("headway", "limit"), [(None, 80), (BUSY, 80), (BUSY | {"stretch": 2.5}, 200), (BUSY | {"stretch": 40.0}, 800)]
+)
+def test_the_longer_look_is_longer_on_a_crowded_machine(headway: dict[str, Any] | None, limit: float) -> None:
+    """Four times as long, and as much longer as the queue for the cores made it, within reason."""
+    evidence = AttemptEvidence.model_validate({"headway": headway})
+    slow = Attempt(outcome=Outcome.SLOW, seconds=20, stopped_by=StoppedBy.TIMEOUT, limit=20, evidence=evidence)
+    assert longer_look([slow]) == (80, limit)
+
+
+def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
+    """Of 20 s on a machine that made it four times as long, 5 s were of use: it is still slow, and looked at again."""
+    verdict = stopped(CROWDED, StoppedLook(goal=20.0, limit=20.0), moving=True)
+    assert (verdict.outcome, verdict.decided) == (Outcome.SLOW, Decider.CROWDED)
+    assert verdict.note == "still moving after 20 s, most of which it waited for a core"
+    assert stopped(CROWDED, StoppedLook(goal=20.0, limit=90.0), moving=True).outcome is Outcome.HANG
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_no_verdict_contradicts_its_diagnosis(name: str) -> None:
+    """However an attempt with these stacks was stopped, what is called a hang is not called a slow compile."""
+    found = diagnose(picture(name))
+    for by, headway, moving, is_longer in itertools.product(
+        ("timeout", "stall"), (None, BUSY, IDLE), (None, True, False), (True, False)
+    ):
+        look = StoppedLook(kind=found.kind, goal=20.0 if is_longer else None)
+        verdict = stopped(headway, look, stopped_by=by, moving=moving)
+        told = agreeing(found, verdict.outcome).kind
+        assert (verdict.outcome, told) != (Outcome.HANG, HangKind.SLOW_COMPILE)
+        assert told in {found.kind, HangKind.ENDLESS_COMPILE}
+
+
+def test_a_compile_is_among_the_samples() -> None:
+    """The rule above is tried on a compile."""
+    assert HangKind.SLOW_COMPILE in {diagnose(picture(name)).kind for name in SAMPLES}

@@ -1,0 +1,3 @@
+import sys, time
+
+time.sleep(float(sys.argv[1]))

@@ -1,0 +1,130 @@
+"""What counts as getting on, and how long a pause must be to be evidence of a hang."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.model import Headway
+from matrix.process.evidence import headway
+from matrix.process.evidence.headway import Pauses, Totals
+from tests.process.running import begin
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+TIMEOUT = 5.0  # seconds: of these a pause of half is evidence
+PROGRAMS = {
+    "polls_for_file": (),
+    "prints_slowly": (),
+    "saves": (),
+    "sleeps": ("60",),
+    "spins": (),
+    "starts_children": (),
+    "stuck_locks": (),
+}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Headway]:
+    """Run programs side by side to their timeout, and return how each got on."""
+    folder: Path = tmp_path_factory.mktemp("headway")
+    started = {
+        name: begin(folder / name, name, *arguments, timeout=TIMEOUT, sample=True, py_spy="/no/such/py-spy")
+        for name, arguments in PROGRAMS.items()
+    }
+    endings = {name: supervised.wait() for name, supervised in started.items()}
+    assert {ending.stopped_by for ending in endings.values()} == {"timeout"}, endings
+    return {name: Headway.model_validate(ending.evidence["headway"]) for name, ending in endings.items()}
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("prints_slowly", {headway.OUTPUT}),
+        ("saves", {headway.DISK, headway.STREAMS}),
+        ("spins", {headway.CORE}),
+        ("starts_children", {headway.PROCESSES}),
+    ],
+)
+def test_what_gets_on_is_seen_to(seen: dict[str, Headway], name: str, means: set[str]) -> None:
+    """A program that computes, writes, prints or starts others gets on, however little of a core it uses."""
+    assert seen[name].gets_on
+    assert means & set(seen[name].late)
+    assert seen[name].wakes_in is None
+
+
+@needs_proc
+@pytest.mark.parametrize("name", ["polls_for_file", "stuck_locks"])
+def test_what_only_waits_does_not_get_on(seen: dict[str, Headway], name: str) -> None:
+    """A deadlock, and a loop that polls for what never comes, do nothing up to the end."""
+    assert not seen[name].gets_on
+    assert (seen[name].late, seen[name].wakes_in) == ((), None)
+
+
+@needs_proc
+def test_a_sleeper_tells_when_it_wakes(seen: dict[str, Headway]) -> None:
+    """A main thread in a single long sleep does nothing, and the kernel knows until when."""
+    assert not seen["sleeps"].gets_on
+    wakes_in = seen["sleeps"].wakes_in
+    assert wakes_in is not None
+    assert 0 < wakes_in < 60
+
+
+@needs_proc
+def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
+    """What does nothing for as long as it may is stopped before its timeout, as the timeout would; a sleeper is not."""
+    limits: dict[str, Any] = {"timeout": 60.0, "idle_limit": 2.0, "sample": True, "py_spy": "/no/such/py-spy"}
+    idle = begin(tmp_path / "idle", "polls_for_file", **limits)
+    asleep = begin(tmp_path / "asleep", "sleeps", "5", **limits)
+    ending = idle.wait()
+    assert (ending.stopped_by, ending.seconds < 60) == ("timeout", True)
+    assert not Headway.model_validate(ending.evidence["headway"]).gets_on
+    assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
+
+
+def paused(timeout: float, *work: float) -> Headway:
+    """Return how a tree got on that worked in the spells of a second that end at these times, and in no other."""
+    pauses = Pauses(0.0, timeout)
+    for end in range(1, round(timeout) + 1):
+        pauses.end_spell(float(end), {headway.CORE} if end in work else ())
+    return Headway.model_validate(pauses.evidence(timeout))
+
+
+def test_a_short_pause_at_the_end_leaves_it_open() -> None:
+    """Two seconds of silence are none, and neither is a fifth of a long attempt."""
+    assert paused(10, *range(9)).gets_on
+    assert paused(60, *range(50)).gets_on
+    assert not paused(60, *range(45)).gets_on
+
+
+def test_a_pause_like_those_before_leaves_it_open() -> None:
+    """Who came back from a pause of six seconds may come back from one of eight, but not from one of ten."""
+    assert paused(30, 1, 2, 9, *range(10, 23)).gets_on
+    assert not paused(30, 1, 2, 9, *range(10, 21)).gets_on
+
+
+def test_only_the_end_of_an_attempt_shows_how_it_gets_on_late() -> None:
+    """What was done long before the end is told in seconds, but is not late."""
+    assert (paused(60, 1, 2, 3).late, paused(60, 1, 2, 3).seconds) == ((), {headway.CORE: 3})
+    assert paused(60, 58).late == (headway.CORE,)
+
+
+@pytest.mark.parametrize(
+    ("used", "queued", "is_busy"),
+    [
+        (0.2, 0.0, True),
+        (0.06, 0.9, True),  # works, on two cores that more than 30 share
+        (0.002, 0.9, False),  # polls, on the same
+        (0.004, 0.0, False),
+    ],
+)
+def test_the_queue_counts_for_who_works_only(used: float, queued: float, is_busy: bool) -> None:
+    """Queueing for a core is work where there is work; who polls queues at each of its turns, and is idle."""
+    totals = object.__new__(Totals)
+    totals.counted, totals.used, totals.queued = 0.0, used, queued
+    assert (totals.demand >= headway.BUSY) is is_busy
