@@ -21,5 +21,6 @@ class SourceSite(Model):
     origin: str = ""  # of a method, the call that its object came from: "dist.all_reduce" of `work.wait()`
     origin_line: int = 0
     wanted: str = ""  # the lock that this line asks for
+    alias: str = ""  # the name that a `with` gives it: `pool` of `with Pool() as pool`
     held: tuple[HeldLock, ...] = ()
     loop: str = ""  # the condition of the innermost `while` around the line

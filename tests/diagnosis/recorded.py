@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 PROGRAMS, RECORDINGS = HERE / "hangs", HERE / "recordings"
-LIMIT = "60"  # seconds: for a busy machine; what can be seen to be stuck is stopped earlier
+LIMIT = "30"  # seconds; what can be seen to be stuck is stopped earlier
 STDERR = 4000  # characters of its end that are kept
 
 
@@ -61,6 +61,8 @@ def _row(process: Process) -> dict[str, Any]:
         ]
         thread["frames"] = [{name: value for name, value in frame.items() if name != "raw"} for frame in named]
         for frame in thread["frames"]:
+            if any(part in frame.get("library", "") for part in ("lib-dynload", "libpython")):
+                frame.pop("file", None)  # where Python was built
             if frame["language"] == "python":  # libraries differ between machines: their classes are kept
                 shown = Frame.model_validate(frame | {"raw": frame["function"]})
                 owner = owner_class(shown)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.hang.activity import short
+from matrix.diagnosis.hang.activity import descriptor_of
 from matrix.diagnosis.hang.departures import ended_children, ended_with_exception
-from matrix.diagnosis.hang.native_place import is_own_native, source_line
+from matrix.diagnosis.hang.native_words import came_from, shortened, where_words
+from matrix.diagnosis.hang.partners import is_answering
 from matrix.diagnosis.hang.source_text import read_site
 from matrix.diagnosis.hang.user_call import is_own
-from matrix.diagnosis.hang.wait_graph import descriptor_of
 from matrix.diagnosis.hang.waits import asking_frame
 from matrix.model import Waiting, number_on_host
 
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.diagnosis.hang.activity import ThreadState
-    from matrix.diagnosis.hang.wait_graph import Link, WaitGraph
-    from matrix.diagnosis.stacks import Frame, Process
+    from matrix.diagnosis.hang.partners import Link
+    from matrix.diagnosis.hang.wait_graph import WaitGraph
+    from matrix.diagnosis.stacks import Process
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
 _VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
-_OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 # What a wait is for where no row of the library says more; {object} is what the user calls it.
 _OBJECTS = {
     Waiting.LOCK: "the lock {object}",  # a mutex of native code has no name
@@ -31,27 +32,16 @@ _OBJECTS = {
     Waiting.CONDITION: "a condition",
     Waiting.GIL: "the GIL",
     Waiting.SLEEP: "time to pass",
+    Waiting.SOCKET: "the socket {end} to become ready",
+    Waiting.IO: "{first} to become ready",
     Waiting.DEVICE: "the GPU",
     Waiting.OPENMP: "OpenMP's threads",
     Waiting.FUTEX: "something that no frame names",
 }
-_ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
+_SYSTEM = {"os", "select", "selectors"}  # modules whose functions are given the pipe
 _STANDARD = ("stdin", "its stdout", "its stderr")
-_IDLE_LOOP = (
-    "the event loop is idle: no callback is ready, and nothing that it watches comes; every task awaits something that "
-    "nobody completes"
-)
-_OWN_POOL = (
-    "it is itself a worker of a pool: what it waits for runs only when a worker is free, and every worker here is busy"
-)
-_OWN_LOOP = (
-    "it is the event loop's own thread: while it waits here, the loop runs nothing, and nobody can set the result"
-)
-_FORKED = (
-    "nobody holds it in this process, which was forked: fork copies a lock as it is, locked, but not the thread that "
-    "would release it"
-)
-_SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
+_ON_BEHALF = {"__del__": "a finalizer", "_exitfunc": "a finalizer", "_run_exitfuncs": "an exit hook"}
+_IN_SIGNAL = re.compile(r"_?PyErr_CheckSignals\w*")
 
 
 class Account:
@@ -68,6 +58,8 @@ class Account:
             rank = f"rank {self.graph.ranks[state.pid]}{_at_host(state.process)}"
             return rank if state.is_main else f"thread {_named(name, state)} of {rank}"
         process = self.process_label(state)
+        if is_answering(state):
+            return f"the manager ({process or 'this process'})"
         if state.is_main:
             return process or "the main thread"
         return f"thread {_named(name, state)}" + (f" of {process}" if process else "")
@@ -89,8 +81,10 @@ class Account:
         number, host = number_on_host(state.pid), _at_host(state.process)
         if worker or any(frame.is_python and frame.method == "_worker_loop" for frame in state.user.frames):
             return f"DataLoader worker {worker} (process {number}){host}".replace("  ", " ")
+        program = state.process.command.split()[:1]
+        is_python = not program or any(frame.is_python for frame in state.thread.frames)
         kind = "child" if state.process.parent in self.graph.processes else "process"
-        return f"{kind} {number}{host}"
+        return f"{kind} {number}{host}" if is_python else f"{kind} {number}{host} ({PurePath(program[0]).name})"
 
     def clause(self, state: ThreadState, link: Link | None = None) -> str:
         """Return a thread's wait as a clause, with whom `link` leads to."""
@@ -98,11 +92,11 @@ class Account:
 
     def predicate(self, state: ThreadState, link: Link | None = None) -> str:
         """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`"."""
-        where = _where(state)
+        where = where_words(state)
         if state.waiting is Waiting.STOPPED:
             return f"is stopped by a signal{where}, and goes on after SIGCONT"
         if state.awaits is Waiting.SLEEP and not state.user.call:
-            return f"sleeps in {self.call(state) or 'time.sleep'}{where}" + _in_loop(state)
+            return f"sleeps{f' in {self.call(state)}{where}' if where else ''}{_in_loop(state)}"
         if state.awaits is None:
             if state.activity:
                 language, inner = "Python" if state.activity.is_python else "native", state.activity.frame.words
@@ -112,22 +106,25 @@ class Account:
         inside = f" in {call}" if call else ""
         at_exit = " at the interpreter's exit, after the end of the script," if state.user.is_exit else ""
         what = self.what(state, link)
-        return f"waits{at_exit}{inside}{where}" + (f" for {what}" if what else "") + _in_loop(state)
+        return f"waits{at_exit}{_on_behalf(state)}{inside}{where}" + (f" for {what}" if what else "") + _in_loop(state)
 
     def call(self, state: ThreadState) -> str:
         """Return the call that a thread waits in, as its user knows it."""
         user = state.user
-        if user.call and user.frame:
+        if user.call and user.frame and (user.call.name or not user.site.call):
             is_made = user.frame.method == "__init__"
             name = user.call.name.removesuffix(".{function}") if is_made else user.call.name
-            return name.format(function=user.frame.method.strip("_"))
+            name = name.format(function=user.frame.method.strip("_"))
+            return name if user.is_direct or not user.site.call else f"{user.site.call}, in {name}"
         if user.native and user.native.name:
             return user.native.name
+        if is_answering(state):
+            return f"`{user.value('methodname') or 'a method'}`, on behalf of its caller,"
         if user.site.wanted:
             return ""
         if user.native_place:
-            return user.site.call or _short(user.native_place)
-        asking = asking_frame(state.thread, None) if state.waiting is Waiting.LOCK else None
+            return user.site.call or shortened(user.native_place)
+        asking = asking_frame(state.thread, None) if state.awaits is Waiting.LOCK else None
         if asking and not asking.is_python:
             return f"{user.site.call}, in {asking.words}" if user.site.call else asking.words
         return user.site.call or (state.edge().function if state.wait and not user.place else "")
@@ -143,76 +140,21 @@ class Account:
         if state.awaits is Waiting.PIPE and not (row and row.what):
             words = _pipe(state)
         else:
-            words = _filled((row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), _thing(state))
-            words = _with_end(words, state) + _made_by(state, words)
+            words = _filled((row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), state)
+            words += _made_by(state, words)
         if link is None:
             return words
         if link.since:
             holder = "the same thread" if link.state is state else partner
             return f"{words}, which {holder} has held since line {link.since.rpartition(':')[2]}"
         if link.state is state and state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}:
-            return f"{words}, which the same thread holds already{_came_from(state)}"
+            return f"{words}, which the same thread holds already{came_from(state)}"
         if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.FILE_LOCK, Waiting.GIL}:
             return f"{words}, which {partner} holds"
-        if state.awaits in {Waiting.PIPE, Waiting.SOCKET}:
-            holder = self.process_label(link.state) or ("the main process" if link.state.pid != state.pid else "it")
-            return f"{words}, whose other end {holder} holds"
+        if state.awaits in {Waiting.PIPE, Waiting.SOCKET, Waiting.IO}:
+            has_end = f", whose other end {partner} holds" if "pipe" in words else f"; {partner} has the other end"
+            return words + has_end
         return words
-
-    def reason(self, state: ThreadState) -> str:
-        """Return why nobody ends a thread's wait, as far as it is known; "" where its partner says enough."""
-        if state.awaits in _SCHEDULED:
-            return ""
-        row = state.user.call or state.user.native
-        if state.user.call and state.user.call.reason:
-            return state.user.call.reason
-        if state.awaits is Waiting.EVENT_LOOP:
-            return _IDLE_LOOP
-        if state.awaits is Waiting.FUTURE and self.graph.is_in_event_loop(state):
-            return _OWN_LOOP
-        if state.awaits is Waiting.FUTURE and self.graph.is_in_full_pool(state):
-            return _OWN_POOL
-        if state.awaits is Waiting.LOCK and self.graph.is_forked_alone(state):
-            return _FORKED
-        ender = (row.ender if row else "") or _ENDERS.get(state.awaits or Waiting.FUTEX, "end the wait")
-        nobody = self._nobody(state, ender)
-        return "; ".join(filter(None, [nobody, *self.departed]))
-
-    def _nobody(self, state: ThreadState, ender: str) -> str:
-        others = [
-            other
-            for other in self.graph.states
-            if other is not state and not other.is_idle and (other.user.is_known or other.activity)
-        ]
-        if not others:
-            return f"nobody is left that could {ender}: no other thread or process runs any of your code"
-        waiting = [other for other in others if self._waits_on(other, state)]
-        others = [other for other in others if other not in waiting]
-        if not others:
-            who = " and ".join(map(self.label, waiting[:_OTHERS_NAMED]))
-            verb = "waits" if len(waiting) == 1 else "wait"
-            return self._maybe_held(state, waiting) or f"nobody is left that could {ender}: {who} {verb} for this one"
-        same = self.predicate(state)
-        if all(self.predicate(other) == same for other in others):
-            who = " and ".join(map(self.label, others[:_OTHERS_NAMED]))
-            more = f" and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
-            verb = "waits" if len(others) == 1 else "wait"
-            return f"nobody else runs that could {ender}: {who}{more} {verb} there, too"
-        alike: dict[str, list[ThreadState]] = {}
-        for other in others:
-            alike.setdefault(self.predicate(other), []).append(other)
-        others = [group[0] for group in alike.values()]
-        named = [self.clause(other) for other in others[:_OTHERS_NAMED]]
-        more = f"; and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
-        if all(other.awaits not in _SCHEDULED for other in others):
-            return f"nobody else runs that could {ender}: {'; '.join(named)}{more}"
-        return f"who could {ender} is not known: {'; '.join(named)}{more}"
-
-    def _maybe_held(self, state: ThreadState, waiting: Sequence[ThreadState]) -> str:
-        """Return which lock a thread that waits for `state` holds meanwhile, if that may be the lock that it wants."""
-        is_lock = state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}
-        words = self.held_meanwhile(waiting) if is_lock else []
-        return f"{words[0]}, and waits for this one: if that is the same lock, neither can go on" if words else ""
 
     def held_meanwhile(self, states: Sequence[ThreadState]) -> list[str]:
         """Return which locks threads hold while they wait, as their source shows it."""
@@ -224,10 +166,6 @@ class Account:
             if _VARIABLE.match(held.expression)
         ]
 
-    def _waits_on(self, other: ThreadState, state: ThreadState) -> bool:
-        """Return whether a thread waits for another, directly or through others."""
-        return other.awaits is not None and state in self.graph.chain(other).states
-
 
 def _named(name: str, state: ThreadState) -> str:
     return f'"{name}"' if name else str(number_on_host(state.tid))
@@ -237,35 +175,21 @@ def _at_host(process: Process) -> str:
     return f" ({process.host})" if process.host else ""
 
 
-def _short(frame: Frame) -> str:
-    """Return a native function without its namespaces and its call operator."""
-    return "::".join(short(frame.function).split("::")[-2:])
-
-
-def _where(state: ThreadState) -> str:
-    """Return a thread's place, that in the user's native code, too: " (a.py:12), in Pool::take (pool.cpp:7),"."""
-    place, user = state.user.native_place, state.user
-    if place is None or user.place is None or user.call:
-        return f" ({state.place})" if state.place else ""
-    if user.site.call.rpartition(".")[2] == place.function.rpartition(":")[2]:
-        return f" ({state.place}, {source_line(place)})"
-    return f" ({state.place}), in {_short(place)} ({source_line(place)}),"
-
-
-def _came_from(state: ThreadState) -> str:
-    """Return through which of the user's native functions a thread has come back into native code, outermost last."""
-    user = state.user
-    if user.place is None or user.native_place is None:
-        return ""
-    beyond = user.frames[user.frames.index(user.place) :]
-    outer = next(filter(is_own_native, beyond), None)
-    caller = next(filter(is_own, beyond[beyond.index(outer) :]), None) if outer else None
-    called = f", called at {caller.where}" if caller else ""
-    return f"; it came here from {_short(outer)} ({source_line(outer)}){called}" if outer else ""
-
-
-def _filled(text: str, thing: str) -> str:
-    return text.format(object=thing) if thing else text.replace(" {object}", "").replace("{object}", "").strip()
+def _filled(text: str, state: ThreadState) -> str:
+    """Put what the user calls things into the words of a row, and leave out what is not known."""
+    row, first = descriptor_of(state), state.user.site.first.removeprefix("lambda: ")
+    end = ""
+    if row and (row.peer or row.is_listening):
+        end = f"on {row.local}" if row.is_listening else f"at {row.peer}"
+    is_network = state.awaits in {Waiting.SOCKET, Waiting.IO, Waiting.EVENT_LOOP}
+    if "{end}" not in text and end and is_network:
+        text = f"{text} {{end}}"
+    things = {"object": _thing(state), "end": end, "first": f"`{first}`" if first and state.user.is_direct else ""}
+    for name, thing in things.items():
+        if not thing and name == "first":
+            text = text.replace(" that makes {first} true", "").replace("{first} to become ready", "")
+        text = text.replace(f"{{{name}}}", thing)
+    return " ".join(text.replace(" about  ", " ").split()).removesuffix(" about").replace(" ,", ",").removeprefix(", ")
 
 
 def _in_loop(state: ThreadState) -> str:
@@ -286,7 +210,9 @@ def _thing(state: ThreadState) -> str:
         return f"`{user.site.first}`" if user.site.first else ""
     if state.awaits is Waiting.LOCK and not user.call and not user.site.wanted:
         return ""
-    text = user.site.wanted or user.site.target
+    if not user.is_direct:
+        return ""
+    text = user.site.alias or user.site.wanted or user.site.target
     return f"`{text}`" if text else ""
 
 
@@ -304,21 +230,33 @@ def _made_by(state: ThreadState, words: str) -> str:
 def _pipe(state: ThreadState) -> str:
     """Return which pipe a thread reads or writes, as its user knows it."""
     row, target = descriptor_of(state), state.user.site.target
-    if state.user.site.call.rpartition(".")[2] == "open" and state.user.site.first:
-        return f"another process to open the other end of the named pipe `{state.user.site.first}`"
     standard = _STANDARD[row.number] if row and row.number < len(_STANDARD) else ""
-    is_library = target in {"os", "select", "selectors"}
-    name = standard or (f"`{target}`" if target and not is_library else "a pipe")
+    if target in _SYSTEM:
+        target = state.user.site.first
+    if row is None and user_opens(state):
+        return f"another process to open the other end of the named pipe `{state.user.site.first}`"
+    name = standard or (f"`{target}`" if target else "a pipe")
+    if state.user.call and row and not row.is_written:
+        name = "the program's output"
     pipe = "" if name == "a pipe" else ", a pipe"
     if row is None:
         return name + pipe
     return f"room in {name}{pipe or ''}, which is full" if row.is_written else f"data from {name}{pipe}"
 
 
-def _with_end(words: str, state: ThreadState) -> str:
-    """Add the address of the socket that a thread waits on."""
-    row = descriptor_of(state) if state.awaits in {Waiting.SOCKET, Waiting.IO, Waiting.EVENT_LOOP} else None
-    if row and (row.peer or row.is_listening):
-        end = f"on {row.local}" if row.is_listening else f"at {row.peer}"
-        return f"{words} {end}".strip()
-    return words
+def user_opens(state: ThreadState) -> bool:
+    """Return whether a thread opens a named pipe, which waits until another process opens its other end."""
+    wchan = state.thread.kernel.wchan if state.thread.kernel else ""
+    return wchan in {"wait_for_partner", "fifo_open"} and bool(state.user.site.first)
+
+
+def _on_behalf(state: ThreadState) -> str:
+    """Return on whose behalf the interpreter runs the user's code, where it was not called by it: a finalizer."""
+    frames = state.user.frames
+    position = frames.index(state.user.place) if state.user.place else 0
+    for frame in frames[position:]:
+        if _IN_SIGNAL.fullmatch(frame.function):
+            return " in a signal handler"
+        if frame.is_python and frame.method in _ON_BEHALF:
+            return f" in {_ON_BEHALF[frame.method]}"
+    return ""

@@ -14,7 +14,7 @@ from matrix.diagnosis.stacks import base_name
 from matrix.model import WaitEdge, Waiting, number_on_host
 
 if TYPE_CHECKING:
-    from matrix.diagnosis.stacks import Frame, Process, Thread
+    from matrix.diagnosis.stacks import Descriptor, Frame, Process, Thread
 
 # The interpreter's own functions. What it calls (builtin_any, long_pow) is native code that does the script's work.
 _INTERPRETER = re.compile(
@@ -76,9 +76,16 @@ class ThreadState:
         return partner + self.pid - number_on_host(self.pid) if partner and self.waiting is Waiting.CHILD else partner
 
     def _awaits(self) -> Waiting | None:
+        if self.waiting is None and self.user.native and self.thread.state == "S":
+            return self.user.native.waiting
         if self.waiting in {None, Waiting.GIL, Waiting.STOPPED, Waiting.OPENMP, Waiting.DEVICE}:
             return self.waiting
         known = self.user.call or self.user.native
+        if self.waiting is Waiting.PIPE and self.user.call and self.user.call.file == "subprocess.py":
+            return Waiting.PIPE  # a library reads what a child sends before it waits for the child's end
+        if known is None and self.waiting is Waiting.IO and (row := descriptor_of(self)):
+            kinds = {"pipe": Waiting.PIPE, "socket": Waiting.SOCKET}
+            return kinds.get(row.link.partition(":")[0], self.waiting)
         return known.waiting if known else self.waiting
 
     @property
@@ -111,6 +118,14 @@ class ThreadState:
         if frame is None:
             return ""
         return frame.words if frame.is_python else short(frame.function)
+
+
+def descriptor_of(state: ThreadState) -> Descriptor | None:
+    """Return the open file that a thread's system call works on, or the only one that its process waits on."""
+    rows = state.process.descriptors
+    if state.thread.descriptor is not None:
+        return next((row for row in rows if row.number == state.thread.descriptor), None)
+    return rows[0] if len(rows) == 1 else None
 
 
 def short(function: str) -> str:

@@ -24,8 +24,8 @@ JOINT = {Waiting.COLLECTIVE, Waiting.RENDEZVOUS}
 
 
 def find_members(processes: Sequence[Process], states: Sequence[ThreadState]) -> list[int]:
-    """Return the processes of a distributed job: those in which a thread waits for others, and those started like them."""
-    waiting = {state.pid for state in states if state.awaits in JOINT}
+    """Return the processes of a distributed job: those with a thread that waits for others, and those like them."""
+    waiting = {state.pid for state in states if state.awaits in JOINT and not _is_agent(state)}
     parents = {process.pid: process.parent for process in processes}
     siblings = {parents.get(pid) for pid in waiting} - {None}
     started = {process.pid for process in processes if _is_started_as_rank(process, processes, waiting)}
@@ -64,6 +64,11 @@ def _counted(members: Sequence[int], states: Sequence[ThreadState]) -> dict[int,
         if sorted(numbers.values()) == list(range(len(members))):
             return numbers
     return {}
+
+
+def _is_agent(state: ThreadState) -> bool:
+    """Return whether a thread is torchrun's own, which is no rank."""
+    return bool(state.user.call) and any(frame.method == "launch_agent" for frame in state.user.frames)
 
 
 def _is_started_as_rank(process: Process, processes: Sequence[Process], waiting: set[int]) -> bool:

@@ -18,6 +18,8 @@ from matrix.diagnosis.hang.source_text import owner_class
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matrix.diagnosis.stacks import Frame
 
 
@@ -33,8 +35,11 @@ class LibraryCall:
     ender: str = ""  # who could end it: "nobody is left that could <ender>"
     owner: str = ""  # pattern of the class; "" for any
     values: tuple[str, ...] = ()  # local variables, the first known of which names what is waited for
+    is_of_manager: bool = False  # a process of multiprocessing answers on behalf of its objects
     is_exit: bool = False  # the interpreter calls it when the script has come to its end
     reason: str = ""  # why the wait may have no end, where nobody is seen who could end it
+    is_frame_of_others: bool = False  # whatever runs inside it that waits says more
+    inside: str = ""  # pattern of a native function inside it; "" for any
     is_innermost: bool = False  # the function waits itself: there is no frame of Python inside it
 
 
@@ -58,8 +63,11 @@ PYTHON_CALLS = (
         "release it", owner=r"\w*Semaphore",
     ),
     LibraryCall(
-        Waiting.CONDITION, "threading.py", "wait|wait_for", "Condition.{function}",
-        "a notification of the condition {object}",
+        Waiting.CONDITION, "threading.py|multiprocessing/synchronize.py", "wait_for", "Condition.wait_for",
+        "a notification of the condition {object} that makes {first} true", "notify it",
+    ),
+    LibraryCall(
+        Waiting.CONDITION, "threading.py", "wait", "Condition.wait", "a notification of the condition {object}",
         "notify it", owner="Condition|",
     ),
     LibraryCall(
@@ -71,6 +79,10 @@ PYTHON_CALLS = (
     LibraryCall(
         Waiting.QUEUE, "queue.py", "join", "Queue.join", "all items of the queue {object} to be marked as done",
         "call task_done",
+    ),
+    LibraryCall(
+        Waiting.QUEUE, "multiprocessing/queues.py", "get", "Queue.get",
+        "the lock of the reading end of the queue {object}", "release it", inside=r".*SemLock_acquire.*",
     ),
     LibraryCall(
         Waiting.QUEUE, "multiprocessing/queues.py", "get", "Queue.get", "an item of the queue {object}, which is empty",
@@ -92,7 +104,7 @@ PYTHON_CALLS = (
         owner="Event",
     ),
     LibraryCall(
-        Waiting.CONDITION, "multiprocessing/synchronize.py", "wait|wait_for", "Condition.{function}",
+        Waiting.CONDITION, "multiprocessing/synchronize.py", "wait", "Condition.wait",
         "a notification of the condition {object}", "notify it", owner="Condition",
     ),
     LibraryCall(
@@ -113,22 +125,29 @@ PYTHON_CALLS = (
     ),
     LibraryCall(
         Waiting.SOCKET, "multiprocessing/connection.py", "Client|SocketClient|answer_challenge|deliver_challenge",
-        "multiprocessing.connection.Client", "an answer of the listener", "answer",
+        "multiprocessing.connection.Client", "an answer of the listener {end}", "answer",
     ),
     LibraryCall(Waiting.IO, "multiprocessing/connection.py", "wait", "multiprocessing.connection.wait"),
     LibraryCall(Waiting.CHILD, "multiprocessing/process.py", "join", "Process.join"),
-    LibraryCall(Waiting.CHILD, "multiprocessing/process.py", "start", "Process.start"),
+    LibraryCall(
+        Waiting.PIPE, "multiprocessing/process.py", "start", "Process.start",
+        "the child to read what it is started with, of which its pipe is full", "read it",
+    ),
     LibraryCall(
         Waiting.CHILD, "multiprocessing/util.py", "_exit_function", "the exit of multiprocessing", is_exit=True
     ),
     LibraryCall(
-        Waiting.FUTURE, "multiprocessing/pool.py", "get|wait|map|starmap|apply|next|__next__", "Pool.{function}",
+        Waiting.FUTURE, "multiprocessing/pool.py", "get|wait", "AsyncResult.{function}",
+        "{object}, the result of a task of a pool", "give it", owner=r"\w*Result",
+    ),
+    LibraryCall(
+        Waiting.FUTURE, "multiprocessing/pool.py", "map|starmap|apply|next|__next__", "Pool.{function}",
         "the result of a task of the pool {object}", "give it",
     ),
     LibraryCall(Waiting.CHILD, "multiprocessing/pool.py", "join|__exit__|terminate|_terminate_pool", "Pool.{function}"),
     LibraryCall(
         Waiting.CHILD, "multiprocessing/managers.py", r"_callmethod|_create|_connect|start|__enter__|connect",
-        "multiprocessing.Manager", "an answer of the manager's process", "answer",
+        "multiprocessing.Manager", "an answer of the manager's process about {object}", "answer", is_of_manager=True,
     ),
     LibraryCall(
         Waiting.FUTURE, "concurrent/futures/_base.py", "result|exception", "Future.{function}",
@@ -145,10 +164,6 @@ PYTHON_CALLS = (
     LibraryCall(
         Waiting.THREAD, "concurrent/futures/thread.py|concurrent/futures/process.py", "_python_exit",
         "the exit of concurrent.futures", is_exit=True,
-    ),
-    LibraryCall(
-        Waiting.LOCK, "concurrent/futures/thread.py|concurrent/futures/process.py", "submit|map", "Executor.{function}",
-        "the lock of the pool {object}", "release it",
     ),
     LibraryCall(
         Waiting.CHILD, "subprocess.py",
@@ -171,16 +186,17 @@ PYTHON_CALLS = (
         "the import lock of module {object}", "end its import", values=("name", "fullname"),
     ),
     LibraryCall(Waiting.SOCKET, "socket.py", "accept", "socket.accept", "a client to connect", "connect"),
-    LibraryCall(
-        Waiting.SOCKET, "socket.py", "readinto|create_connection", "socket.{function}", "data of the peer", "send it"
-    ),
+    LibraryCall(Waiting.SOCKET, "socket.py", "readinto", "", "data of the peer {end}", "send it"),
     LibraryCall(
         Waiting.SOCKET, "ssl.py|http/client.py|urllib/request.py",
-        "read|recv|recv_into|getresponse|urlopen|request|connect|do_handshake", "{function}", "an answer of the server",
-        "answer",
+        "read|recv|recv_into|getresponse|urlopen|request|connect|do_handshake", "{function}",
+        "an answer of the server {end}", "answer",
     ),
     LibraryCall(
         Waiting.SOCKET, "socketserver.py", "serve_forever", "serve_forever", "a client to connect", "connect"
+    ),
+    LibraryCall(
+        Waiting.EVENT, "socketserver.py", "shutdown", "shutdown", "the end of the server's serve_forever", "end it"
     ),
     LibraryCall(
         Waiting.FILE_LOCK, "filelock/_api.py|filelock/_unix.py|filelock/_soft.py", "acquire|__enter__",
@@ -216,11 +232,11 @@ TORCH_CALLS = (
     LibraryCall(
         Waiting.RENDEZVOUS, "torch/distributed/elastic/rendezvous/.*|torch/distributed/elastic/utils/store.py",
         "next_rendezvous|.*barrier|synchronize|get_all|.*rendezvous.*", "the rendezvous of torchrun",
-        "the other nodes to come",
+        "the other nodes to come", reason="fewer nodes have come than the job was started for (--nnodes)",
     ),
     LibraryCall(
         Waiting.CHILD, "torch/distributed/run.py|torch/distributed/launcher/api.py|torch/distributed/elastic/agent/.*",
-        "main|run|launch_agent|_invoke_run|_monitor_workers|_exit_barrier", "torchrun",
+        "main|run|launch_agent|_invoke_run|_monitor_workers|_exit_barrier", "torchrun", is_frame_of_others=True,
     ),
     LibraryCall(
         Waiting.COLLECTIVE, _C10D, r"(?:send|isend)(?:_object_list)?", "torch.distributed.{function}",
@@ -312,10 +328,13 @@ NATIVE_CALLS = (
     ),
     NativeCall(Waiting.FILE_LOCK, r"fcntl_(?:flock|lockf|fcntl)\w*", "the lock of the file {object}", "release it"),
     NativeCall(Waiting.SOCKET, r"sock_accept\w*", "a client to connect", "connect"),
-    NativeCall(Waiting.SOCKET, r"sock_connect\w*|internal_connect", "the connection", "accept it"),
-    NativeCall(Waiting.SOCKET, r"sock_send\w*", "the peer to read", "read"),
-    NativeCall(Waiting.SOCKET, r"sock_\w*recv\w*", "data of the peer", "send it"),
-    NativeCall(Waiting.IO, r"builtin_input\w*|PyOS_Readline\w*", "a line on stdin"),
+    NativeCall(
+        Waiting.SOCKET, r"sock_connect\w*|internal_connect", "the peer {end} to accept the connection", "accept it"
+    ),
+    NativeCall(Waiting.SOCKET, r"sock_send\w*", "the peer {end} to read", "read"),
+    NativeCall(Waiting.SOCKET, r"sock_\w*recv\w*", "data of the peer {end}", "send it"),
+    NativeCall(Waiting.IO, r"builtin_input\w*|PyFile_GetLine|PyOS_Readline\w*", "a line on stdin"),
+    NativeCall(Waiting.EVENT, r"signal_(?:pause|sig\w*wait)\w*", "a signal"),
     NativeCall(Waiting.CHILD, r"os_wait\w*"),
     NativeCall(
         Waiting.FUTURE, r"c10::ivalue::Future::wait\w*|torch::jit::\w+::wait\w*",
@@ -347,8 +366,9 @@ def needs_class(frame: Frame) -> bool:
     return any(row.owner for row in _candidates(frame.file or "", frame.method))
 
 
-def library_call(frame: Frame, *, is_innermost: bool = False) -> LibraryCall | None:
+def library_call(frame: Frame, *, is_innermost: bool = False, natives: Sequence[str] = ()) -> LibraryCall | None:
     """Return what a Python frame of a library waits for, which is the innermost one of Python or not."""
     rows = [row for row in _candidates(frame.file or "", frame.method) if is_innermost or not row.is_innermost]
+    rows = [row for row in rows if not row.inside or any(re.fullmatch(row.inside, name) for name in natives)]
     owner = owner_class(frame) if any(row.owner for row in rows) else ""
     return next((row for row in rows if not row.owner or re.fullmatch(row.owner, owner)), None)

@@ -23,6 +23,7 @@ _LARGEST = 2**22  # bytes of a source that are read
 _LONGEST = 60  # characters of an expression that are shown
 _STEPS = 4  # from a variable to the one it came from
 _TAKES, _GIVES = {"acquire", "__enter__"}, {"release", "__exit__"}
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
 
@@ -44,23 +45,50 @@ def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
     scope = _scope(tree, line, function)
     around = [node for node in _within(scope) if _spans(node, line)]
     call = _call(around, callee)
-    asked = [item for node in around if isinstance(node, ast.With | ast.AsyncWith) for item in _asked_items(node, line)]
+    items = [item for node in around if isinstance(node, ast.With | ast.AsyncWith) for item in _asked_items(node, line)]
+    asked = [item.context_expr for item in items]
     method = call.func if call and isinstance(call.func, ast.Attribute) else None
     wanted = _shown(asked[0]) if asked else ""
     if method and method.attr in _TAKES:
         wanted = wanted or _shown(method.value)
+    iterated = [node.iter for node in around if isinstance(node, ast.For) and _spans(node.iter, line)]
+    parts = [part.iter for node in around if isinstance(node, _COMPREHENSIONS) for part in node.generators]
+    iterated += [part for part in parts if _spans(part, line)]
+    is_call = method is not None and (bool(callee) or method.attr in _WAITS or not iterated)
+    target = method.value if method and is_call else _iterated(iterated[-1]) if iterated else None
     origin = _origin(scope, method.value, line) if method else None
     loops = [node for node in around if isinstance(node, ast.While) and node.body[0].lineno <= line]
     return SourceSite(
         call=_shown(call.func) if call else "",
-        target=_shown(method.value) if method else "",
+        target=_shown(target) if target else "",
         first=_shown(call.args[0]) if call and call.args else "",
         origin=_shown(origin.func) if origin else "",
         origin_line=origin.lineno if origin else 0,
         wanted=wanted,
+        alias=next((_shown(item.optional_vars) for item in items if isinstance(item.optional_vars, ast.Name)), ""),
         held=tuple(_held(scope, around, line)),
         loop=_shown(loops[-1].test) if loops else "",
     )
+
+
+def keeps_lock(frame: Frame, expression: str) -> bool:
+    """Return whether a context manager of the user, which asks for a lock at a frame's line, has it during its body."""
+    tree = _parsed(frame.file or "")
+    if tree is None or not frame.line:
+        return False
+    scope = _scope(tree, frame.line, frame.method)
+    nodes = list(_within(scope))
+    yields = [node.lineno for node in nodes if isinstance(node, ast.Yield) and node.lineno > frame.line]
+    # What a generator yields inside, and what an __enter__ has at its end.
+    line = yields[0] if yields else (getattr(scope, "end_lineno", None) or frame.line) + 1
+    around = [node for node in nodes if _spans(node, line)]
+    is_manager = bool(yields) or frame.method == "__enter__"
+    return is_manager and any(held.expression == expression for held in _held(scope, around, line))
+
+
+def parsed_source(frame: Frame) -> ast.Module | None:
+    """Return the module that a frame's file holds, None where it cannot be read."""
+    return _parsed(frame.file or "")
 
 
 def owner_class(frame: Frame) -> str:
@@ -95,7 +123,9 @@ def _scope(tree: ast.Module, line: int, name: str) -> Scope:
     functions = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and _spans(node, line)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        and _spans(node, line)
+        and (name == "<lambda>" or not isinstance(node, ast.Lambda))
     ]
     # A decorator is no part of its function, but the line of its `def` is of the scope around it.
     inside = [node for node in functions if isinstance(node, ast.Lambda) or node.body[0].lineno <= line]
@@ -176,11 +206,18 @@ def _last_name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def _asked_items(node: ast.With | ast.AsyncWith, line: int) -> list[ast.expr]:
+def _iterated(node: ast.expr) -> ast.expr:
+    """Return what a loop takes its items from: `conn` of `iter(conn.recv, "stop")`."""
+    if isinstance(node, ast.Call) and _last_name(node.func) in {"iter", "enumerate", "zip"} and node.args:
+        return _iterated(node.args[0])
+    return node.value if isinstance(node, ast.Attribute) and node.attr in _WAITS else node
+
+
+def _asked_items(node: ast.With | ast.AsyncWith, line: int) -> list[ast.withitem]:
     """Return what a `with` statement enters on a line of its head."""
     if line >= node.body[0].lineno and node.body[0].lineno != node.lineno:
         return []
-    return [item.context_expr for item in node.items if _spans(item.context_expr, line)]
+    return [item for item in node.items if _spans(item.context_expr, line)]
 
 
 def _held(scope: Scope, around: list[ast.AST], line: int) -> Iterator[HeldLock]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.hang import job
 from matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
 from matrix.diagnosis.hang.job import JOINT
+from matrix.diagnosis.hang.reasons import held_by_coroutine, reason_of
 from matrix.diagnosis.hang.user_call import is_own
 from matrix.model import Waiting
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
     from matrix.diagnosis.hang.account import Account
     from matrix.diagnosis.hang.activity import ThreadState
-    from matrix.diagnosis.hang.wait_graph import Chain, Link, WaitGraph
+    from matrix.diagnosis.hang.partners import Link
+    from matrix.diagnosis.hang.wait_graph import Chain, WaitGraph
     from matrix.diagnosis.stacks import Process
     from matrix.model import WaitEdge
 
@@ -28,6 +30,7 @@ _NEED_FRAMES = {
     Waiting.FUTEX,
     None,
 }  # the kernel's word alone is too little for these
+_LOCKS = {Waiting.LOCK, Waiting.SEMAPHORE}
 _TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
 _MOST = 4  # clauses of a chain in the sentence
@@ -46,18 +49,20 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) ->
     if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
         return None
     if chain.cycle or last.awaits is not Waiting.LOCK:
-        return _cause(_kind(told, chain), told, chain, account, "" if chain.cycle else account.reason(last))
+        return _cause(_kind(told, chain), told, chain, account, "" if chain.cycle else reason_of(account, last, told))
     if graph.is_forked_alone(last):
-        return _cause(HangKind.FORKED_LOCK, told, chain, account, account.reason(last))
+        return _cause(HangKind.FORKED_LOCK, told, chain, account, reason_of(account, last, told))
+    if held := held_by_coroutine(account, last):
+        return _cause(HangKind.LOCK_CYCLE, told, chain, account, held)
     if waiters := _waiters_for_locks(last, graph):
         told = [*(state for state in told if state not in waiters), *waiters]
         words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
         if len(waiters) == 1 and not any(other.user.is_known for other in graph.states if _is_beside(other, last)):
             words = "no other thread could release it: this thread has taken it before, or one that is no longer there"
-        words = "; ".join([*account.held_meanwhile(waiters), words])
+        words = "; ".join([*account.held_meanwhile(waiters), words, *account.departed])
         cause = _cause(HangKind.LOCK_CYCLE, told, chain, account, words)
         return replace(cause, stuck=last, is_closed=True)
-    return _cause(_kind(told, chain), told, chain, account, account.reason(last))
+    return _cause(_kind(told, chain), told, chain, account, reason_of(account, last, told))
 
 
 def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:
@@ -124,6 +129,8 @@ def _told(chain: Chain) -> list[ThreadState]:
         len(told) > 1
         and told[0] not in chain.cycle
         and told[0].awaits in _PARENTS
+        and not told[0].user.is_exit
+        and not _has_started_program(told[0])
         and any(state.user.is_known and state.pid != told[0].pid for state in told[1:])
     ):
         told.pop(0)
@@ -132,14 +139,15 @@ def _told(chain: Chain) -> list[ThreadState]:
     ]
 
 
-def _is_telling(state: ThreadState) -> bool:
-    return state.user.is_known or state.activity is not None or state.awaits is not None
+def _has_started_program(state: ThreadState) -> bool:
+    """Return whether a thread waits for another program: its user's line is then in the caller, too."""
+    return state.user.call is not None and state.user.call.file == "subprocess.py"
 
 
 def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
     if chain.cycle:
         kinds = {state.awaits for state in chain.cycle}
-        if kinds <= {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.THREAD} and Waiting.LOCK in kinds:
+        if kinds <= {*_LOCKS, Waiting.THREAD} and kinds & _LOCKS:
             return HangKind.LOCK_CYCLE
         if Waiting.GIL in kinds:
             return HangKind.GIL_CYCLE
@@ -171,11 +179,10 @@ def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> Threa
 
 def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
     """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
-    if not any(state.awaits in JOINT for state in graph.states):
+    if not graph.members:
         return None
-    members = {
-        pid: _representative(graph, pid) for pid in sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))
-    }
+    ordered = sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))
+    members = {pid: _representative(graph, pid) for pid in ordered}
     states = [state for state in members.values() if state is not None]
     groups = _by_place(states, account)
     clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]

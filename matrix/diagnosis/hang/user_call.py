@@ -76,6 +76,15 @@ class UserCall:
         site = read_site(self.place, inner[-1].method.rpartition(":")[2] if inner else "")
         return site if site.call or not inner else read_site(self.place)
 
+    @property
+    def is_direct(self) -> bool:
+        """False where the call that waits lies inside of what the user has called, and works on things of its own."""
+        if self.place is None or self.frame is None or self.site.wanted:
+            return True
+        inner = [frame for frame in self.frames[: self.frames.index(self.place)] if frame.is_python]
+        called = self.site.call.rpartition(".")[2]
+        return inner[-1] is self.frame or called in {self.frame.method, self.call.name if self.call else ""}
+
     def value(self, *names: str) -> str:
         """Return the text of the first local variable with one of these names, in the call's frames outwards."""
         for frame in self.frames:
@@ -91,10 +100,14 @@ def user_call(frames: Sequence[Frame]) -> UserCall:
     own = since_start(frames)
     position = next((position for position, frame in enumerate(own) if is_own(frame)), None)
     inner = [frame for frame in own[:position] if frame.is_python]
+    natives = [frame.function for frame in own[:position] if not frame.is_python]
     known = [
-        (frame, call) for frame in reversed(inner) if (call := library_call(frame, is_innermost=frame is inner[0]))
+        (frame, call)
+        for frame in reversed(inner)
+        if (call := library_call(frame, is_innermost=frame is inner[0], natives=natives))
     ]
     waits = [pair for pair in known if not pair[1].is_exit] or known
+    waits = [pair for pair in waits if not pair[1].is_frame_of_others] or waits
     frame, call = waits[0] if waits else (None, None)
     inside = own[:position] if position is not None else own
     native = native_call(tuple(frame.function for frame in inside if not frame.is_python))

@@ -8,38 +8,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.hang import job
-from matrix.diagnosis.hang.source_text import read_site
-from matrix.diagnosis.hang.user_call import is_own
+from matrix.diagnosis.hang import job, partners
+from matrix.diagnosis.hang.activity import descriptor_of
+from matrix.diagnosis.hang.partners import Link, runs
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from matrix.diagnosis.hang.activity import ThreadState
-    from matrix.diagnosis.stacks import Descriptor, Frame, Process
+    from matrix.diagnosis.stacks import Frame, Process
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
-# Functions of libraries in which a worker of a pool runs a task: end of the path, name.
-_WORKERS = (
-    ("concurrent/futures/thread.py", "_worker"),
-    ("concurrent/futures/process.py", "_process_worker"),
-    ("multiprocessing/pool.py", "worker"),
-    ("torch/utils/data/_utils/worker.py", "_worker_loop"),
-)
-_EVENT_LOOP = "asyncio/base_events.py", "_run_once"
 _FORKS = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Somebody who could end a wait."""
-
-    state: ThreadState
-    evidence: str
-    since: str = ""  # of the holder of a lock, where it took it: "transfer.py:16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +57,17 @@ class WaitGraph:
         self._finders: dict[Waiting, Callable[[ThreadState], Iterator[Link]]] = {
             Waiting.THREAD: self._joined,
             Waiting.CHILD: self._children,
-            Waiting.LOCK: self._holders,
-            Waiting.SEMAPHORE: self._holders,
-            Waiting.CONDITION: self._holders,
-            Waiting.FILE_LOCK: self._other_ends,
-            Waiting.PIPE: self._other_ends,
-            Waiting.SOCKET: self._other_ends,
-            Waiting.IO: self._other_ends,
-            Waiting.QUEUE: self._workers,
-            Waiting.FUTURE: self._workers,
+            Waiting.LOCK: partial(partners.lock_holders, self),
+            Waiting.SEMAPHORE: partial(partners.lock_holders, self),
+            Waiting.CONDITION: partial(partners.lock_holders, self),
+            Waiting.FILE_LOCK: partial(partners.other_ends, self),
+            Waiting.PIPE: partial(partners.other_ends, self),
+            Waiting.SOCKET: partial(partners.other_ends, self),
+            Waiting.IO: self._ready_ends,
+            Waiting.QUEUE: partial(partners.workers, self),
+            Waiting.FUTURE: partial(partners.workers, self),
+            Waiting.EVENT: self._serving,
+            Waiting.EVENT_LOOP: partial(partners.tasks_of_loop, self),
             Waiting.GIL: self._gil_holder,
         }
 
@@ -134,23 +119,8 @@ class WaitGraph:
     def is_forked_alone(self, state: ThreadState) -> bool:
         """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
         others = self._others(state)
-        return self.is_forked(state.process) and not any(other.user.is_known for other in others)
-
-    def is_in_event_loop(self, state: ThreadState) -> bool:
-        """Return whether a thread waits inside a callback or coroutine: its event loop stands still meanwhile."""
-        return state.user.place is not None and _runs(state.user.frames, *_EVENT_LOOP)
-
-    def is_pool_worker(self, state: ThreadState) -> bool:
-        """Return whether a thread runs a task of a pool."""
-        return any(_runs(state.user.frames, file, name) for file, name in _WORKERS)
-
-    def is_in_full_pool(self, state: ThreadState) -> bool:
-        """Return whether a thread runs a task of a pool of threads, while no worker of its process is free."""
-        file, name = _WORKERS[0]
-        own = [other for other in self.states if other.process is state.process]
-        return _runs(state.user.frames, file, name) and not any(
-            other.is_idle and _runs(other.user.frames, file, name) for other in own
-        )
+        is_users = state.user.place is not None
+        return is_users and self.is_forked(state.process) and not any(other.user.is_known for other in others)
 
     def _joined(self, state: ThreadState) -> Iterator[Link]:
         others = self._others(state)
@@ -166,7 +136,7 @@ class WaitGraph:
             yield from (
                 Link(other, "the thread that feeds a queue")
                 for other in others
-                if _runs(other.user.frames, "multiprocessing/queues.py", "_feed")
+                if runs(other.user.frames, "multiprocessing/queues.py", "_feed")
             )
             return
         busy = [other for other in others if not other.is_idle and (other.user.place or other.awaits)]
@@ -178,6 +148,9 @@ class WaitGraph:
             )
 
     def _children(self, state: ThreadState) -> Iterator[Link]:
+        if state.user.call and state.user.call.is_of_manager:
+            yield from partners.answering_threads(self, state)
+            return
         if state.partner is not None:
             yield from (Link(other, "the number that it waits for") for other in self.mains(state.partner)[:1])
             return
@@ -188,101 +161,24 @@ class WaitGraph:
         for pid in children:
             yield from (Link(other, evidence) for other in self.mains(pid)[:1] if not _is_helper(other))
 
-    def _holders(self, state: ThreadState) -> Iterator[Link]:
-        if state.thread.owner is not None:
-            yield from (
-                Link(other, "the mutex names its owner") for other in self.states if other.tid == state.thread.owner
-            )
-            return
-        if state.user.call and state.awaits is Waiting.LOCK:
-            yield from self._holders_in_library(state)
-            return
-        place, wanted = state.user.place, state.user.site.wanted
-        if place is None or not wanted or state.awaits is Waiting.CONDITION:
-            return
-        identity = lock_identity(wanted, place)
-        for other in self.states:
-            is_near = other.process is state.process or state.awaits is Waiting.SEMAPHORE
-            if not is_near or other.process.host != state.process.host:
-                continue
-            outer = other.user.frames
-            if other is state:
-                outer = outer[outer.index(place) :]
-            for frame in filter(is_own, outer):
-                for held in read_site(frame).held:
-                    if lock_identity(held.expression, frame) == identity:
-                        yield Link(other, "the source shows that it holds it", f"{frame.file_name}:{held.line}")
-                        return
-
-    def _holders_in_library(self, state: ThreadState) -> Iterator[Link]:
-        """Find the thread that is in the middle of a method of the object whose lock is waited for."""
-        call, within = state.user.call, state.user.frame
-        if call and within and call.is_innermost:
-            for other in self.states:
-                inside = [frame for frame in other.user.frames if frame.is_python][1:]
-                if other.process is state.process and any(_is_same(frame, within) for frame in inside):
-                    yield Link(other, "it is inside the same function")
-            return
-        known = {_address(frame, "self") for frame in state.user.frames if not is_own(frame)} - {0}
-        for other in self.states:
-            if other.process is state.process and other is not state:
-                for frame in other.user.frames:
-                    if not is_own(frame) and _address(frame, "self") in known and frame.method != "join":
-                        yield Link(other, "it is in a method of the same object")
-                        return
-
-    def _workers(self, state: ThreadState) -> Iterator[Link]:
-        """Find the workers of pools that are at a task, in this process and in its children."""
-        if state.awaits is Waiting.QUEUE and not (state.user.call and state.user.call.waiting is Waiting.FUTURE):
-            return
-        children = {pid for pid, process in self.processes.items() if process.parent == state.pid}
-        children |= {pid for pid, process in self.processes.items() if process.parent in children}
-        for other in self.states:
-            is_near = other.process is state.process or other.pid in children
-            if other is state or not is_near:
-                continue
-            if other.waiting is Waiting.STOPPED and other.is_main and other.pid in children:
-                yield Link(other, "a child that is stopped")
-            elif not other.is_idle and other.user.place and self.is_pool_worker(other):
-                yield Link(other, "a worker at a task")
-
-    def _other_ends(self, state: ThreadState) -> Iterator[Link]:
-        row = descriptor_of(state)
-        holders = [pid for pid in row.holders if pid != state.pid] if row else []
-        verb = "holds the lock" if state.awaits is Waiting.FILE_LOCK else "holds the other end"
-        for pid in holders:
-            threads = self.mains(pid)
-            # Of a process with several threads, that matters which serves sockets.
-            serving = [other for other in threads if other.awaits is Waiting.SOCKET and not other.is_idle]
-            yield from (
-                Link(other, verb)
-                for other in (serving if state.awaits is Waiting.SOCKET else threads)[:1] or threads[:1]
-            )
-        if row is None and state.awaits is Waiting.IO and state.user.call and state.user.call.waiting is Waiting.IO:
+    def _ready_ends(self, state: ThreadState) -> Iterator[Link]:
+        """Find the other end of what a thread polls; the children, where a library polls what they send."""
+        yield from partners.other_ends(self, state)
+        is_known = descriptor_of(state) is not None
+        if not is_known and state.user.call and state.user.call.waiting is Waiting.IO:
             yield from self._children(state)
+
+    def _serving(self, state: ThreadState) -> Iterator[Link]:
+        """Find the thread that serves requests of a server which is told to shut down."""
+        own = partners.server_of(state, "shutdown")
+        for other in self.states:
+            if own and other.process is state.process and partners.server_of(other, "serve_forever") == own:
+                yield Link(other, "it serves the same server's requests")
 
     def _gil_holder(self, state: ThreadState) -> Iterator[Link]:
         for other in self.states:
             if other.process is state.process and other.thread.has_gil and other is not state:
                 yield Link(other, "marked as the holder of the GIL")
-
-
-def descriptor_of(state: ThreadState) -> Descriptor | None:
-    """Return the open file that a thread's system call works on, or the only one that its process waits on."""
-    rows = state.process.descriptors
-    if state.thread.descriptor is not None:
-        return next((row for row in rows if row.number == state.thread.descriptor), None)
-    return rows[0] if len(rows) == 1 else None
-
-
-def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
-    """Return what makes two expressions mean the same lock: the object that they start from, else file and text."""
-    values = {value.name: value for value in frame.values}
-    match = _NAME.match(expression)
-    root = values.get(match[0]) if match else None
-    rest = expression[match.end() :] if match else expression
-    rest = re.sub(r"(?<=\[)\w+(?=\])", lambda index: values[index[0]].text if index[0] in values else index[0], rest)
-    return (root.address, rest) if root and root.address else (frame.file_name, expression)
 
 
 def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
@@ -301,14 +197,6 @@ def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
 def _is_helper(state: ThreadState) -> bool:
     """Return whether a process serves multiprocessing itself: it ends with the others, and holds nobody up."""
     return any(name in state.process.command for name in ("resource_tracker", "forkserver", "semaphore_tracker"))
-
-
-def _runs(frames: Sequence[Frame], file: str, name: str) -> bool:
-    return any(frame.is_python and frame.method == name and (frame.file or "").endswith(file) for frame in frames)
-
-
-def _is_same(frame: Frame, other: Frame) -> bool:
-    return (frame.file, frame.function) == (other.file, other.function)
 
 
 def _address(frame: Frame, name: str) -> int:

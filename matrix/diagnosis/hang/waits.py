@@ -228,7 +228,12 @@ def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:
         if frame.is_python:
             if frame.file_name not in _LIBRARY_FILES:
                 return frame
-        elif frame.is_named and not (is_means(frame) or is_openmp(frame) or _named_wait(frame) or _is_system(frame)):
-            if not _HEADERS.search(frame.file or ""):
-                return frame
+        elif frame.is_named and not (
+            is_means(frame)
+            or is_openmp(frame)
+            or _named_wait(frame)
+            or _is_system(frame)
+            or _HEADERS.search(frame.file or "")
+        ):
+            return frame
     return waiting_frame

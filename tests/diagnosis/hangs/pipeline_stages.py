@@ -23,8 +23,6 @@ def run(index, port):
     dist.init_process_group("gloo", rank=index, world_size=2)
     stage = Stage(index, 2)
     activations = torch.full((8_000_000,), float(index))
-    if index == 1:
-        dist.recv(torch.empty(1), 0)
     print(stage.forward(activations).mean())
 
 
