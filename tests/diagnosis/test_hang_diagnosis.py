@@ -117,7 +117,10 @@ def test_a_lock_cycle_names_both() -> None:
 def test_fork_after_threads_names_parent_and_child() -> None:
     """The child's thread is the stuck one; the parent waits for just this child."""
     found = diagnose(picture("fork_openmp"))
-    assert "thread 27054 of the forked child waits in OpenMP for threads that fork did not copy" in found.summary
+    assert (
+        "thread 27054 of the forked child waits in OpenMP (fork_omp.py:7) for threads that fork did not copy"
+        in found.summary
+    )
     assert found.cycle[1].partner == 27054
     assert found.place is not None
     assert found.operator == "aten::sin"
@@ -234,7 +237,8 @@ def test_slow_compile_in_python_and_in_a_compiler() -> None:
     waiting = blocked(1, native("wait4", library="libc.so.6"), lowering)
     compiler = of(Thread(tid=9, state="R"), pid=9, parent=1, command="/usr/lib/gcc/cc1plus -quiet x.cpp")
     assert diagnose([of(waiting), compiler]).summary == (
-        "the main thread compiles, and waits for the compiler `/usr/lib/gcc/cc1plus` (process 9), in lower (lowering.py:9)"
+        "the main thread compiles, and waits for the compiler `/usr/lib/gcc/cc1plus` (process 9), "
+        "in lower (lowering.py:9)"
     )
 
 

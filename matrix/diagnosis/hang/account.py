@@ -202,8 +202,10 @@ def _thing(state: ThreadState) -> str:
     row, user = descriptor_of(state), state.user
     if state.awaits is Waiting.FILE_LOCK and row and row.link.startswith("/"):
         return row.link
-    if user.call and user.call.values:
-        return user.value(*user.call.values)
+    if user.call and user.call.values and (value := user.value(*user.call.values)):
+        return value
+    if state.awaits is Waiting.FILE:
+        return f"of `{user.site.target}`" if user.site.target and user.is_direct else ""
     if state.awaits is Waiting.FILE_LOCK:
         return f"`{user.site.first}`" if user.site.first else ""
     if state.awaits is Waiting.RENDEZVOUS:

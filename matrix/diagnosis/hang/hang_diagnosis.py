@@ -29,7 +29,7 @@ from matrix.model import Model, WaitEdge, Waiting, cycle_sentences, number_on_ho
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from matrix.diagnosis.stacks import Process, Thread
+    from matrix.diagnosis.stacks import Frame, Process, Thread
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
 
@@ -125,10 +125,11 @@ def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], acco
     ):
         compiler = compiler or next((process for process in processes if process.pid == waiter.partner), None)
         compiler = compiler or _started_by(waiter, processes)
-        number = number_on_host(compiler.pid) if compiler else 0
-        awaited = f"the compiler `{_command(compiler)}` (process {number})" if compiler else "a compiler"
+        sleeper = _sleeper(compiler, processes)
+        awaited = f"the compiler {_named(compiler)}" if compiler else "a compiler"
+        awaited += f", which waits for {_named(sleeper)}, and that one sleeps" if sleeper else ""
         words = f"{account.label(waiter)} compiles{_at(waiter)}, and waits for {awaited}, in {frames[waiter].words}"
-        return HangCause(kind=HangKind.SLOW_COMPILE, stuck=waiter, words=words)
+        return HangCause(kind=HangKind.CHILD if sleeper else HangKind.SLOW_COMPILE, stuck=waiter, words=words)
     return None
 
 
@@ -139,15 +140,30 @@ def _at(state: ThreadState) -> str:
 def _started_by(waiter: ThreadState, processes: Sequence[Process]) -> Process | None:
     """Return the only child of a process that runs another program, and no Python."""
     children = [process for process in processes if process.parent == waiter.pid and not process.ended]
-    others = [child for child in children if not any(thread.frames for thread in child.threads)]
+    others = [child for child in children if not any(frame.is_python for frame in _frames(child))]
     return others[0] if len(others) == 1 else None
 
 
-def _command(process: Process) -> str:
+def _sleeper(compiler: Process | None, processes: Sequence[Process]) -> Process | None:
+    """Return the program that sleeps at the end of the chain of programs that a compiler has started."""
+    last = compiler
+    while last and (child := next((process for process in processes if process.parent == last.pid), None)):
+        last = child
+    is_asleep = last is not None and any(
+        "nanosleep" in (thread.kernel.wchan if thread.kernel else "") for thread in last.threads
+    )
+    return last if is_asleep and last is not compiler else None
+
+
+def _frames(process: Process) -> Iterator[Frame]:
+    return (frame for thread in process.threads for frame in thread.frames)
+
+
+def _named(process: Process) -> str:
     """Return the program of a process, and the script that a shell runs."""
     words = process.command.split()
     is_shell = len(words) > 1 and PurePath(words[0]).name in {"sh", "bash", "dash"} and not words[1].startswith("-")
-    return " ".join(words[: 2 if is_shell else 1])
+    return f"`{' '.join(words[: 2 if is_shell else 1])}` (process {number_on_host(process.pid)})"
 
 
 def _running(states: Sequence[ThreadState], account: Account) -> HangCause | None:
@@ -204,7 +220,9 @@ def _signature_names(thread: Thread) -> Iterator[str]:
 
 
 def _summary(cause: HangCause | None, place: Place | None) -> str:
-    parts = [place.words] if place else []
+    # Where in the dispatcher a rank waits for others says nothing of why they do not come.
+    is_told = cause is None or cause.kind not in {HangKind.COLLECTIVE, HangKind.RENDEZVOUS}
+    parts = [place.words] if place and is_told else []
     if cause is None:
         parts.append("who waits for whom is not known")
     elif cause.words:

@@ -44,7 +44,6 @@ class LibraryCall:
 
 
 _C10D = "torch/distributed/distributed_c10d.py"
-_MADE_BY = "torch/utils/cpp_extension.py"
 _STALE = "it waits as long as the file exists; if no build is under way, it was left behind, and may be removed"
 
 PYTHON_CALLS = (
@@ -211,10 +210,6 @@ TORCH_CALLS = (
         "the iterator of the DataLoader", "a batch of its workers", "send one",
     ),
     LibraryCall(
-        Waiting.CHILD, "torch/utils/data/dataloader.py", "_shutdown_workers|__del__|_clean_up_worker",
-        "DataLoader's shutdown",
-    ),
-    LibraryCall(
         Waiting.CHILD, "torch/multiprocessing/spawn.py", "join|start_processes|spawn", "torch.multiprocessing.spawn"
     ),
     LibraryCall(
@@ -224,10 +219,6 @@ TORCH_CALLS = (
     LibraryCall(
         Waiting.RENDEZVOUS, _C10D, "new_group|new_subgroups|new_subgroups_by_enumeration|split_group",
         "torch.distributed.{function}", "the other ranks to come",
-    ),
-    LibraryCall(
-        Waiting.RENDEZVOUS, "torch/distributed/rendezvous.py", "rendezvous|_create_c10d_store|.*_handler",
-        "rendezvous", "the other ranks to come"
     ),
     LibraryCall(
         Waiting.RENDEZVOUS, "torch/distributed/elastic/rendezvous/.*|torch/distributed/elastic/utils/store.py",
@@ -269,7 +260,7 @@ TORCH_CALLS = (
         "the result of the future {object}", "set it",
     ),
     LibraryCall(
-        Waiting.FUTURE, "torch/_inductor/compile_worker/subproc_pool.py|torch/_inductor/async_compile.py", r"\w+",
+        Waiting.FUTURE, "torch/_inductor/async_compile.py", r"wait|_wait_futures|result",
         "torch.compile's pool of workers", "the result of a compile worker", "give it",
     ),
     LibraryCall(
@@ -285,11 +276,6 @@ TORCH_CALLS = (
         "the lock file {object} to disappear", "remove it",
         values=("lock_file_path",), reason=_STALE,
     ),
-    LibraryCall(
-        Waiting.FILE, _MADE_BY, "load|load_inline|_jit_compile", "torch.utils.cpp_extension.{function}",
-        "the lock file of a build in {object} to disappear", "remove it",
-        values=("build_directory",), reason=_STALE,
-    ),
 )  # fmt: skip
 ROWS = (*PYTHON_CALLS, *TORCH_CALLS)
 
@@ -303,6 +289,7 @@ class NativeCall:
     what: str = ""
     ender: str = ""
     name: str = ""  # as users call it, where the source of the caller does not tell
+    is_seen: bool = True  # in a recording of a real program; else it is known from the names of functions only
 
 
 # The first row of which a frame is found decides, whatever frames lie inside it.
@@ -320,7 +307,8 @@ NATIVE_CALLS = (
         Waiting.COLLECTIVE, r"c10d::(?:\w+::)*\w*[wW]ork\w*::(?:wait\w*|synchronize\w*)|gloo::\w+(?:::\w+)*",
         name="Work.wait"
     ),
-    NativeCall(Waiting.COLLECTIVE, r"c10d::\w+(?:::\w+)*", name="torch.distributed"),
+    # What other backends than gloo and other versions of torch call their functions.
+    NativeCall(Waiting.COLLECTIVE, r"c10d::\w+(?:::\w+)*", name="torch.distributed", is_seen=False),
     NativeCall(Waiting.QUEUE, r"_queue_SimpleQueue_get\w*", "an item of the queue {object}, which is empty", "put one"),
     NativeCall(
         Waiting.SEMAPHORE, r"_multiprocessing_SemLock_acquire\w*|semlock_acquire\w*|SemLock_acquire",
@@ -341,7 +329,8 @@ NATIVE_CALLS = (
         "the result of the future {object}", "set it"
     ),
     NativeCall(
-        Waiting.DEVICE, r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*"
+        Waiting.DEVICE, r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*",
+        is_seen=False,  # it takes a GPU
     ),
 )  # fmt: skip
 

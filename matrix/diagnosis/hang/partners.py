@@ -26,6 +26,7 @@ _WORKERS = (
     ("multiprocessing/pool.py", "worker"),
     ("torch/utils/data/_utils/worker.py", "_worker_loop"),
 )
+_QUEUES = {"queues.py", "connection.py", "synchronize.py"}
 _EVENT_LOOP = "asyncio/base_events.py", "_run_once"
 _MANAGER = "multiprocessing/managers.py"
 
@@ -111,7 +112,7 @@ def workers(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
             continue
         if other.waiting is Waiting.STOPPED and other.is_main and other.pid in children:
             yield Link(other, "a child that is stopped")
-        elif not other.is_idle and other.user.place and is_pool_worker(other):
+        elif not other.is_idle and is_pool_worker(other) and (other.user.place or is_at_task(other)):
             found = True
             yield Link(other, "a worker at a task")
     if not found and state.awaits is Waiting.FUTURE:
@@ -183,6 +184,14 @@ def is_answering(state: ThreadState) -> bool:
 def is_in_event_loop(state: ThreadState) -> bool:
     """Return whether a thread waits inside a callback or coroutine: its event loop stands still meanwhile."""
     return state.user.place is not None and _is_inside(state, *_EVENT_LOOP)
+
+
+def is_at_task(state: ThreadState) -> bool:
+    """Return whether a worker process of a pool runs a task of which no line is the user's: a function of a library."""
+    file, name = _WORKERS[1]
+    frames = [frame for frame in state.user.frames if frame.is_python]
+    at = next((at for at, frame in enumerate(frames) if runs([frame], file, name)), None)
+    return at is not None and not any(frame.file_name in _QUEUES for frame in frames[:at])
 
 
 def is_pool_worker(state: ThreadState) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.activity import descriptor_of
 from matrix.diagnosis.hang.coroutines import awaited_words, suspended_holder
-from matrix.diagnosis.hang.partners import is_in_event_loop, is_pool_worker, runs
+from matrix.diagnosis.hang.partners import is_at_task, is_in_event_loop, is_pool_worker, runs
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def reason_of(account: Account, state: ThreadState, told: Sequence[ThreadState] 
         return _of_idle_loop(account, state)
     if state.awaits is Waiting.LOCK and account.graph.is_forked_alone(state):
         return _FORKED
+    if _is_at_door(state, told):
+        return "; ".join(["it waits for another client meanwhile, and sends nothing", *account.departed])
     known = _of_open_file(state) or _of_pool(account, state) or held_by_coroutine(account, state)
     own = [other for other in account.graph.states if other.process is state.process and other is not state]
     is_alone = state.awaits is Waiting.FUTURE or not any(other.user.place and not other.is_idle for other in own)
@@ -64,6 +66,13 @@ def reason_of(account: Account, state: ThreadState, told: Sequence[ThreadState] 
     nobody = _nobody(account, state, ender, told)
     alone = _OWN_LOOP if is_in_event_loop(state) else _NO_LOOP if _lacks_loop(account, state) else ""
     return "; ".join(filter(None, [known or alone, nobody, *(account.departed or _ended_well(account))]))
+
+
+def _is_at_door(state: ThreadState, told: Sequence[ThreadState]) -> bool:
+    """Return whether a server's thread, for whose answer one that is told of waits, only accepts new connections."""
+    row = descriptor_of(state)
+    others = [other for other in told if other is not state and other.awaits is Waiting.SOCKET]
+    return state.awaits is Waiting.SOCKET and row is not None and row.is_listening and bool(others)
 
 
 def held_by_coroutine(account: Account, state: ThreadState) -> str:
@@ -131,7 +140,7 @@ def _nobody(account: Account, state: ThreadState, ender: str, told: Sequence[Thr
     others = [
         other
         for other in account.graph.states
-        if other is not state and not other.is_idle and (other.user.is_known or other.activity)
+        if other is not state and not other.is_idle and (other.user.is_known or other.activity or is_at_task(other))
     ]
     waiters = [other for other in others if _waits_on(account, other, state, told)]
     others = [other for other in others if other not in waiters]

@@ -162,11 +162,20 @@ def _call(around: list[ast.AST], callee: str) -> ast.Call | None:
     return waits[-1] if waits else calls[0] if len(calls) == 1 else None
 
 
+# Functions that pass on what they are given.
+_PASSES = {"as_completed", "enumerate", "filter", "iter", "list", "reversed", "set", "sorted", "tqdm", "tuple", "zip"}
+
+
 def _origin(scope: Scope, value: ast.expr, line: int) -> ast.Call | None:
     """Return the call that has given the value of a variable, or the items of what a loop goes through."""
     for _ in range(_STEPS):
         if isinstance(value, ast.ListComp | ast.SetComp | ast.GeneratorExp):
             value = value.elt
+        if isinstance(value, ast.List | ast.Tuple) and value.elts:
+            value = value.elts[0]
+        if isinstance(value, ast.Call) and _last_name(value.func) in _PASSES and value.args:
+            value = value.args[0]
+            continue
         if isinstance(value, ast.Call):
             return value
         if not isinstance(value, ast.Name):
