@@ -225,6 +225,8 @@ def _made_by(state: ThreadState, words: str) -> str:
         return ""
     is_shown = site.origin_line == place.line
     if state.awaits is Waiting.COLLECTIVE:
+        if site.call.rpartition(".")[2] not in {"wait", "result"}:
+            return ""  # the object is no work, but what the call works on: a loss, a model
         return site.origin + ("" if is_shown else f" of line {site.origin_line}")
     return "" if is_shown or not words else f", which {site.origin} gave in line {site.origin_line}"
 
