@@ -118,6 +118,10 @@ EXPECTED_OF_TORCH: dict[str, tuple[HangKind, tuple[str, ...]]] = {
         HangKind.CHILD,
         ("compiles (endless_compiler.py:23)", "waits for the compiler `/bin/sh", "g++`", "`sleep`", "sleeps"),
     ),
+    "compiler_of_pool": (
+        HangKind.CHILD,
+        ("the main thread compiles (compiler_of_pool.py:25)", "the compiler `/bin/sh", "g++`", "`sleep`", "sleeps"),
+    ),
     "kernels_built_twice": (
         HangKind.FILE,
         ("FileBaton.wait (kernels_built_twice.py:16) for the lock file of `baton` to disappear", "may be removed"),

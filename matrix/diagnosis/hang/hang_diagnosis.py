@@ -118,7 +118,9 @@ def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], acco
     if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
         words = f"{account.label(state)} compiles{_at(state)}, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
-    waiter = next((state for state in frames if state.waiting in _FOR_COMPILER), None)
+    waiters = [state for state in frames if state.waiting in _FOR_COMPILER]
+    waiters.sort(key=lambda state: not activity.awaits_compiler(state.thread, frames[state]))
+    waiter = next(iter(waiters), None)
     compiler = next(filter(activity.is_compiler, processes), None)
     if waiter and (
         compiler or any(state.activity for state in states) or activity.awaits_compiler(waiter.thread, frames[waiter])
@@ -128,7 +130,9 @@ def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], acco
         sleeper = _sleeper(compiler, processes)
         awaited = f"the compiler {_named(compiler)}" if compiler else "a compiler"
         awaited += f", which waits for {_named(sleeper)}, and that one sleeps" if sleeper else ""
-        words = f"{account.label(waiter)} compiles{_at(waiter)}, and waits for {awaited}, in {frames[waiter].words}"
+        callers = (state for state in frames if state.process is waiter.process and state.place)
+        caller = waiter if waiter.place else next(callers, waiter)
+        words = f"{account.label(caller)} compiles{_at(caller)}, and waits for {awaited}, in {frames[waiter].words}"
         return HangCause(kind=HangKind.CHILD if sleeper else HangKind.SLOW_COMPILE, stuck=waiter, words=words)
     return None
 
