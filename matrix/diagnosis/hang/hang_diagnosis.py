@@ -19,8 +19,9 @@ from matrix.diagnosis.hang import activity
 from matrix.diagnosis.hang.account import Account
 from matrix.diagnosis.hang.activity import ThreadState
 from matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
+from matrix.diagnosis.hang.disagreement import disagreement
 from matrix.diagnosis.hang.native_place import is_own_native, source_line
-from matrix.diagnosis.hang.story import blocked, disagreement
+from matrix.diagnosis.hang.story import blocked
 from matrix.diagnosis.hang.wait_graph import WaitGraph
 from matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from matrix.diagnosis.sameness import STUCK, Signature

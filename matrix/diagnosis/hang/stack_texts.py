@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.hang.story import spans
+from matrix.diagnosis.hang.disagreement import spans
 from matrix.diagnosis.hang.waits import is_idle_worker
 from matrix.diagnosis.symbols import UNNAMED
 from matrix.model import number_on_host
