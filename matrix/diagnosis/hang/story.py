@@ -71,7 +71,7 @@ def _is_beside(other: ThreadState, state: ThreadState) -> bool:
 
 def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: Account, reason: str) -> HangCause:
     edges = _edges(told, chain, account)
-    clauses = [edge.text for edge in edges][-_MOST:]
+    clauses = [edge.text for edge in edges][-MOST:]
     if chain.cycle:
         clauses.append(
             "each waits for the other, and neither can go on"
