@@ -1,4 +1,4 @@
-"""Compare the ranks of a distributed job: what each waits for, who is elsewhere, who is missing."""
+"""Compare the ranks of a distributed job: what each waits for, who is elsewhere, and the sentence about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.hang import job
 from matrix.diagnosis.hang.causes import HangCause, HangKind
 from matrix.diagnosis.hang.job import JOINT
-from matrix.diagnosis.hang.story import edge_of
+from matrix.diagnosis.hang.story import MOST, edge_of
 from matrix.diagnosis.hang.user_call import is_own
 from matrix.model import Waiting
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matrix.diagnosis.stacks import Process
 
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
-_MOST = 4  # threads of which a record keeps the wait
 
 
 def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
@@ -41,7 +40,7 @@ def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Accoun
     kinds = {state.awaits for state in states}
     kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE
     edges.sort(key=lambda edge: (edge.pid, edge.tid) != (odd.pid, odd.tid))
-    return HangCause(kind=kind, stuck=odd, cycle=tuple(edges[:_MOST]), words="; ".join(clauses))
+    return HangCause(kind=kind, stuck=odd, cycle=tuple(edges[:MOST]), words="; ".join(clauses))
 
 
 def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:

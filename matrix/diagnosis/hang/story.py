@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
 from matrix.diagnosis.hang.reasons import held_by_coroutine, reason_of
-from matrix.model import WaitEdge, Waiting
+from matrix.model import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from matrix.diagnosis.hang.partners import Link
     from matrix.diagnosis.hang.wait_graph import Chain, WaitGraph
     from matrix.diagnosis.stacks import Process
+    from matrix.model import WaitEdge
 
 _PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started those that matter
-# The kernel's word alone is too little for these.
-_NEED_FRAMES = {Waiting.THREAD, Waiting.LOCK, Waiting.SLEEP, Waiting.FUTEX, None}
+_NEED_FRAMES = {
+    Waiting.THREAD,
+    Waiting.LOCK,
+    Waiting.SLEEP,
+    Waiting.FUTEX,
+    None,
+}  # the kernel's word alone is too little for these
 _LOCKS = {Waiting.LOCK, Waiting.SEMAPHORE}
 _TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
-_MOST = 4  # clauses of a chain in the sentence
+MOST = 4  # clauses of a chain in the sentence
 
 
 def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
@@ -103,6 +109,8 @@ def _edges(told: Sequence[ThreadState], chain: Chain, account: Account) -> list[
 def edge_of(state: ThreadState, text: str, partner: int | None = None, link: Link | None = None) -> WaitEdge:
     """Return a thread's wait as a record keeps it."""
     if state.wait is None:
+        from matrix.model import WaitEdge
+
         return WaitEdge(pid=state.pid, tid=state.tid, place=state.place, text=text)
     edge = state.edge(partner, evidence=link.evidence if link else "")
     return edge.model_copy(update={"waiting": state.awaits or edge.waiting, "text": text})
