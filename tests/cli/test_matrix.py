@@ -192,7 +192,8 @@ def test_a_hang_is_shown_with_its_place(user: User) -> None:
     script = user.script("repro.py", STUCK)
     ended = user.run("matrix", "--torch", "9.2.0", "--script", script, "--json", "result.json")
     assert ended.returncode == 1
-    assert ended.stdout.count("in take_twice (repro.py:") == 2  # as it ends, and below the table
+    said = "the main thread waits (repro.py:6) for the lock `lock`, which the same thread has held since line 5"
+    assert ended.stdout.count(said) == 2, ended.stdout  # as it ends, and below the table
     result = json.loads((user.folder / "result.json").read_text())
     jsonschema.validate(result, json.loads(generated()))
     (cell,) = result["cells"]

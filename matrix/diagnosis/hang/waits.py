@@ -222,6 +222,9 @@ def is_openmp(frame: Frame) -> bool:
     return bool(_OPENMP_LIBRARY.match(base_name(frame.library or "")))
 
 
+_STARTS = re.compile(r"_start$|__libc_start\w*$|start_thread$|_*clone\d?$")  # how a program or a thread begins
+
+
 def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:
     """Return the innermost frame that asked for a thread's wait, else the frame that waits."""
     for frame in thread.frames:
@@ -234,6 +237,7 @@ def asking_frame(thread: Thread, waiting_frame: Frame | None) -> Frame | None:
             or _named_wait(frame)
             or _is_system(frame)
             or _HEADERS.search(frame.file or "")
+            or _STARTS.match(frame.function)
         ):
             return frame
     return waiting_frame
