@@ -22,7 +22,10 @@ EXPECTED_OF_TORCH: dict[str, tuple[HangKind, tuple[str, ...]]] = {
     ),
     "killed_before_key": (
         HangKind.RENDEZVOUS,
-        ("waits in store.wait (killed_before_key.py:22) for the key `['vocabulary']`", "was killed by SIGKILL"),
+        (
+            "child 30061 waits in store.wait (killed_before_key.py:22) for the key `['vocabulary']`",
+            "was killed by SIGKILL",
+        ),
     ),
     "late_metrics": (
         HangKind.COLLECTIVE,

@@ -49,7 +49,9 @@ def find_ranks(members: Sequence[int], states: Sequence[ThreadState]) -> dict[in
         if members and len(known) == len(members) and len(set(known.values())) == len(known):
             return known
         free = set(range(len(members))) - set(known.values())
-        if len(known) == len(members) - 1 and len(free) == 1:  # one process cannot be read, and one rank is left
+        if (
+            known and len(known) == len(members) - 1 and len(free) == 1
+        ):  # one process cannot be read, and one rank is left
             return {pid: known.get(pid, min(free)) for pid in members}
     return _counted(members, states) if len(members) > 1 else {}
 
