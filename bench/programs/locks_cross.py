@@ -4,8 +4,8 @@ import threading
 first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
 
 
-def take(one, other):
-    with one:
+def take(mine, other):
+    with mine:
         both.wait()
         with other:
             pass

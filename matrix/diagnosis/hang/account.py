@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matrix.diagnosis.hang.activity import ThreadState
-    from matrix.diagnosis.hang.partners import Link
+    from matrix.diagnosis.hang.partners import PartnerLink
     from matrix.diagnosis.hang.wait_graph import WaitGraph
     from matrix.diagnosis.stacks import Process
 
@@ -86,11 +86,11 @@ class Account:
         kind = "child" if state.process.parent in self.graph.processes else "process"
         return f"{kind} {number}{host}" if is_python else f"{kind} {number}{host} ({PurePath(program[0]).name})"
 
-    def clause(self, state: ThreadState, link: Link | None = None) -> str:
+    def clause(self, state: ThreadState, link: PartnerLink | None = None) -> str:
         """Return a thread's wait as a clause, with whom `link` leads to."""
         return f"{self.label(state)} {self.predicate(state, link)}"
 
-    def predicate(self, state: ThreadState, link: Link | None = None) -> str:
+    def predicate(self, state: ThreadState, link: PartnerLink | None = None) -> str:
         """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`"."""
         where = where_words(state)
         if state.waiting is Waiting.STOPPED:
@@ -129,7 +129,7 @@ class Account:
             return f"{user.site.call}, in {asking.words}" if user.site.call else asking.words
         return user.site.call or (state.edge().function if state.wait and not user.place else "")
 
-    def what(self, state: ThreadState, link: Link | None) -> str:
+    def what(self, state: ThreadState, link: PartnerLink | None) -> str:
         """Return what a thread waits for, and who has it."""
         row = state.user.call or state.user.native
         partner = self.label(link.state) if link else ""

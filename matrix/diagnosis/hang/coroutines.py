@@ -20,7 +20,7 @@ _MOST = 3  # places that are named
 _DEEPEST = 3  # coroutines that call each other
 
 
-class Awaited(NamedTuple):
+class AwaitExpression(NamedTuple):
     """What a coroutine awaits somewhere."""
 
     function: str
@@ -64,7 +64,7 @@ def suspended_holder(place: Frame, lock: str) -> str:
     return ""
 
 
-def _awaits(tree: ast.Module, name: str, depth: int) -> Iterator[Awaited]:
+def _awaits(tree: ast.Module, name: str, depth: int) -> Iterator[AwaitExpression]:
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
     if name not in functions:
         return
@@ -86,7 +86,7 @@ def _awaits(tree: ast.Module, name: str, depth: int) -> Iterator[Awaited]:
             ]
             if not (isinstance(value, ast.Call) and _name(value) in functions):
                 text = " ".join(ast.unparse(value).split())
-                yield Awaited(name, value.lineno, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+                yield AwaitExpression(name, value.lineno, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
             for inner in dict.fromkeys(called):
                 if depth and inner != name:
                     yield from _awaits(tree, inner, depth - 1)

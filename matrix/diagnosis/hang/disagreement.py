@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang import job
+from matrix.diagnosis.hang.blocked_chain import MOST, edge_of
 from matrix.diagnosis.hang.causes import HangCause, HangKind
 from matrix.diagnosis.hang.job import JOINT
-from matrix.diagnosis.hang.story import MOST, edge_of
 from matrix.diagnosis.hang.user_call import is_own
 from matrix.model import Waiting
 

@@ -18,10 +18,10 @@ from matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
 from matrix.diagnosis.hang import activity
 from matrix.diagnosis.hang.account import Account
 from matrix.diagnosis.hang.activity import ThreadState
+from matrix.diagnosis.hang.blocked_chain import blocked
 from matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
 from matrix.diagnosis.hang.disagreement import disagreement
 from matrix.diagnosis.hang.native_place import is_own_native, source_line
-from matrix.diagnosis.hang.story import blocked
 from matrix.diagnosis.hang.wait_graph import WaitGraph
 from matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from matrix.diagnosis.sameness import STUCK, Signature

@@ -32,7 +32,7 @@ _MANAGER = "multiprocessing/managers.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PartnerLink:
     """Somebody who could end a wait."""
 
     state: ThreadState
@@ -40,11 +40,11 @@ class Link:
     since: str = ""  # of the holder of a lock, where it took it: "transfer.py:16"
 
 
-def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
+def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the holder of a lock: the mutex names it, or the source of the user's code shows it."""
     if state.thread.owner is not None:
         yield from (
-            Link(other, "the mutex names its owner") for other in graph.states if other.tid == state.thread.owner
+            PartnerLink(other, "the mutex names its owner") for other in graph.states if other.tid == state.thread.owner
         )
         return
     if state.user.call and state.awaits is Waiting.LOCK:
@@ -64,7 +64,7 @@ def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
         for frame in filter(is_own, outer):
             for held in read_site(frame).held:
                 if lock_identity(held.expression, frame) in wanted:
-                    yield Link(other, "the source shows that it holds it", f"{frame.file_name}:{held.line}")
+                    yield PartnerLink(other, "the source shows that it holds it", f"{frame.file_name}:{held.line}")
                     return
 
 
@@ -81,25 +81,25 @@ def _wanted_locks(state: ThreadState) -> Iterator[tuple[object, ...]]:
                 return
 
 
-def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
+def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the thread that is in the middle of a method of the object whose lock is waited for."""
     call, within = state.user.call, state.user.frame
     if call and within and call.is_innermost:
         for other in graph.states:
             inside = [frame for frame in other.user.frames if frame.is_python][1:]
             if other.process is state.process and any(_is_same(frame, within) for frame in inside):
-                yield Link(other, "it is inside the same function")
+                yield PartnerLink(other, "it is inside the same function")
         return
     known = {_address(frame, "self") for frame in state.user.frames if not is_own(frame)} - {0}
     for other in graph.states:
         if other.process is state.process and other is not state:
             for frame in other.user.frames:
                 if not is_own(frame) and _address(frame, "self") in known and frame.method != "join":
-                    yield Link(other, "it is in a method of the same object")
+                    yield PartnerLink(other, "it is in a method of the same object")
                     return
 
 
-def workers(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
+def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the workers of pools that are at a task, in this process and in its children; else the loop of a future."""
     if state.awaits is Waiting.QUEUE and not (state.user.call and state.user.call.waiting is Waiting.FUTURE):
         return
@@ -111,27 +111,27 @@ def workers(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
         if other is state or not is_near:
             continue
         if other.waiting is Waiting.STOPPED and other.is_main and other.pid in children:
-            yield Link(other, "a child that is stopped")
+            yield PartnerLink(other, "a child that is stopped")
         elif not other.is_idle and is_pool_worker(other) and (other.user.place or is_at_task(other)):
             found = True
-            yield Link(other, "a worker at a task")
+            yield PartnerLink(other, "a worker at a task")
     if not found and state.awaits is Waiting.FUTURE:
         yield from (
-            Link(other, "a thread with an event loop")
+            PartnerLink(other, "a thread with an event loop")
             for other in graph.states
             if other.process is state.process and other is not state and is_in_event_loop(other)
         )
 
 
-def tasks_of_loop(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
+def tasks_of_loop(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find what an idle event loop may wait for: tasks that it has given to a pool, programs that it has started."""
     yield from workers(graph, state)
     for pid, process in graph.processes.items():
         if process.parent == state.pid and not process.ended:
-            yield from (Link(other, "a child of the loop's process") for other in graph.mains(pid)[:1])
+            yield from (PartnerLink(other, "a child of the loop's process") for other in graph.mains(pid)[:1])
 
 
-def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
+def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find who has the other end of a pipe or socket, or the lock of a file."""
     row = descriptor_of(state)
     if state.awaits is Waiting.FILE_LOCK:
@@ -141,17 +141,17 @@ def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
         end = descriptor_of(other) if other is not state and other.awaits is Waiting.SOCKET else None
         is_near = other.process.host == state.process.host
         if row and end and is_near and row.peer and (end.local, end.peer) == (row.peer, row.local):
-            yield Link(other, "it waits at the socket's other end")
+            yield PartnerLink(other, "it waits at the socket's other end")
     holders = [pid for pid in row.holders if pid != state.pid] if row else []
     for pid in holders:
         threads = graph.mains(pid)
         # Of a process with several threads, that matters which serves sockets.
         serving = [other for other in threads if other.awaits is Waiting.SOCKET and not other.is_idle]
         telling = serving if serving and state.awaits is Waiting.SOCKET else threads
-        yield from (Link(other, "holds the other end") for other in telling[:1])
+        yield from (PartnerLink(other, "holds the other end") for other in telling[:1])
 
 
-def _file_lockers(graph: WaitGraph, state: ThreadState, row: Descriptor | None) -> Iterator[Link]:
+def _file_lockers(graph: WaitGraph, state: ThreadState, row: Descriptor | None) -> Iterator[PartnerLink]:
     path = row.link if row else state.user.value(*(state.user.call.values if state.user.call else ()))
     holders = set(row.holders) if row else set[int]()
     holders |= {
@@ -162,14 +162,14 @@ def _file_lockers(graph: WaitGraph, state: ThreadState, row: Descriptor | None) 
     }
     for pid in sorted(holders):
         others = [other for other in graph.mains(pid) if other is not state]
-        yield from (Link(other, "holds the lock") for other in others[:1] if pid != state.pid)
+        yield from (PartnerLink(other, "holds the lock") for other in others[:1] if pid != state.pid)
 
 
-def answering_threads(graph: WaitGraph, state: ThreadState) -> Iterator[Link]:
+def answering_threads(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the threads of a manager's process that wait on behalf of a caller."""
     for other in graph.states:
         if other.process is not state.process and is_answering(other):
-            yield Link(other, "the thread of the manager that answers")
+            yield PartnerLink(other, "the thread of the manager that answers")
 
 
 def is_answering(state: ThreadState) -> bool:

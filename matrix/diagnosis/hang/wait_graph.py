@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from matrix.diagnosis.hang import job, partners
 from matrix.diagnosis.hang.activity import descriptor_of
-from matrix.diagnosis.hang.partners import Link, runs
+from matrix.diagnosis.hang.partners import PartnerLink, runs
 from matrix.model import Waiting
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Chain:
     """Who waits for whom, from one thread on, as far as it is known."""
 
     states: tuple[ThreadState, ...]
-    links: tuple[Link, ...]  # from each state to the next; the last leads back into the chain where it is closed
+    links: tuple[PartnerLink, ...]  # from each state to the next; the last leads back into the chain where it is closed
     closed_at: int | None = None  # position of the state that the last link leads back to
 
     @property
@@ -54,7 +54,7 @@ class WaitGraph:
         self._chains: dict[int, Chain] = {}
         self.members = job.find_members(processes, self.states)
         self.ranks = job.find_ranks(self.members, self.states)
-        self._finders: dict[Waiting, Callable[[ThreadState], Iterator[Link]]] = {
+        self._finders: dict[Waiting, Callable[[ThreadState], Iterator[PartnerLink]]] = {
             Waiting.THREAD: self._joined,
             Waiting.CHILD: self._children,
             Waiting.LOCK: partial(partners.lock_holders, self),
@@ -71,11 +71,11 @@ class WaitGraph:
             Waiting.GIL: self._gil_holder,
         }
 
-    def links(self, state: ThreadState) -> list[Link]:
+    def links(self, state: ThreadState) -> list[PartnerLink]:
         """Return who could end a thread's wait, the most telling first."""
         finder = self._finders.get(state.awaits) if state.awaits else None
         links = list(finder(state)) if finder else []
-        unique = dict[int, Link]()
+        unique = dict[int, PartnerLink]()
         for link in links:
             unique.setdefault(id(link.state), link)
         return sorted(unique.values(), key=lambda link: _telling(link.state))
@@ -87,7 +87,7 @@ class WaitGraph:
         return self._chains[id(start)]
 
     def _chain(self, start: ThreadState) -> Chain:
-        states, links = [start], list[Link]()
+        states, links = [start], list[PartnerLink]()
         while found := self.links(states[-1]):
             back = next((link for link in found if link.state in states), None)
             onward = next((link for link in found if link.state not in states), None)
@@ -122,19 +122,19 @@ class WaitGraph:
         is_users = state.user.place is not None
         return is_users and self.is_forked(state.process) and not any(other.user.is_known for other in others)
 
-    def _joined(self, state: ThreadState) -> Iterator[Link]:
+    def _joined(self, state: ThreadState) -> Iterator[PartnerLink]:
         others = self._others(state)
         own = _address(state.user.frame, "self") if state.user.frame else 0
         for other in others:
             if state.partner is not None and other.tid == state.partner:
-                yield Link(other, "its futex holds that thread's number")
+                yield PartnerLink(other, "its futex holds that thread's number")
                 return
             if own and any(_address(frame, "self") == own for frame in _thread_frames(other)):
-                yield Link(other, "the same Thread object")
+                yield PartnerLink(other, "the same Thread object")
                 return
         if state.user.call and state.user.call.name == "Queue.join_thread":
             yield from (
-                Link(other, "the thread that feeds a queue")
+                PartnerLink(other, "the thread that feeds a queue")
                 for other in others
                 if runs(other.user.frames, "multiprocessing/queues.py", "_feed")
             )
@@ -144,41 +144,43 @@ class WaitGraph:
         if len(busy) == 1 or (len(kinds) == 1 and None not in kinds) or state.user.is_exit:
             evidence = "the only other thread" if len(busy) == 1 else "all others wait alike"
             yield from (
-                Link(other, evidence) for other in busy if other.user.place or len(busy) == 1 or not state.user.is_exit
+                PartnerLink(other, evidence)
+                for other in busy
+                if other.user.place or len(busy) == 1 or not state.user.is_exit
             )
 
-    def _children(self, state: ThreadState) -> Iterator[Link]:
+    def _children(self, state: ThreadState) -> Iterator[PartnerLink]:
         if state.user.call and state.user.call.is_of_manager:
             yield from partners.answering_threads(self, state)
             return
         if state.partner is not None:
-            yield from (Link(other, "the number that it waits for") for other in self.mains(state.partner)[:1])
+            yield from (PartnerLink(other, "the number that it waits for") for other in self.mains(state.partner)[:1])
             return
         children = [pid for pid, process in self.processes.items() if process.parent == state.pid and not process.ended]
         if not children and len(self.processes) == 2:
             children = [pid for pid, process in self.processes.items() if pid != state.pid and process.parent is None]
         evidence = "its only child" if len(children) == 1 else "one of its children"
         for pid in children:
-            yield from (Link(other, evidence) for other in self.mains(pid)[:1] if not _is_helper(other))
+            yield from (PartnerLink(other, evidence) for other in self.mains(pid)[:1] if not _is_helper(other))
 
-    def _ready_ends(self, state: ThreadState) -> Iterator[Link]:
+    def _ready_ends(self, state: ThreadState) -> Iterator[PartnerLink]:
         """Find the other end of what a thread polls; the children, where a library polls what they send."""
         yield from partners.other_ends(self, state)
         is_known = descriptor_of(state) is not None
         if not is_known and state.user.call and state.user.call.waiting is Waiting.IO:
             yield from self._children(state)
 
-    def _serving(self, state: ThreadState) -> Iterator[Link]:
+    def _serving(self, state: ThreadState) -> Iterator[PartnerLink]:
         """Find the thread that serves requests of a server which is told to shut down."""
         own = partners.server_of(state, "shutdown")
         for other in self.states:
             if own and other.process is state.process and partners.server_of(other, "serve_forever") == own:
-                yield Link(other, "it serves the same server's requests")
+                yield PartnerLink(other, "it serves the same server's requests")
 
-    def _gil_holder(self, state: ThreadState) -> Iterator[Link]:
+    def _gil_holder(self, state: ThreadState) -> Iterator[PartnerLink]:
         for other in self.states:
             if other.process is state.process and other.thread.has_gil and other is not state:
-                yield Link(other, "marked as the holder of the GIL")
+                yield PartnerLink(other, "marked as the holder of the GIL")
 
 
 def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:

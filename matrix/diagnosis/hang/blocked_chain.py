@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from matrix.diagnosis.hang.account import Account
     from matrix.diagnosis.hang.activity import ThreadState
-    from matrix.diagnosis.hang.partners import Link
+    from matrix.diagnosis.hang.partners import PartnerLink
     from matrix.diagnosis.hang.wait_graph import Chain, WaitGraph
     from matrix.diagnosis.stacks import Process
     from matrix.model import WaitEdge
@@ -106,7 +106,7 @@ def _edges(told: Sequence[ThreadState], chain: Chain, account: Account) -> list[
     return edges
 
 
-def edge_of(state: ThreadState, text: str, partner: int | None = None, link: Link | None = None) -> WaitEdge:
+def edge_of(state: ThreadState, text: str, partner: int | None = None, link: PartnerLink | None = None) -> WaitEdge:
     """Return a thread's wait as a record keeps it."""
     if state.wait is None:
         from matrix.model import WaitEdge
