@@ -19,6 +19,13 @@ EXPECTED: dict[str, tuple[HangKind, tuple[str, ...]]] = {
         HangKind.QUEUE,
         ("Queue.get (queue_without_producer.py:16)", "`numbers`, which is empty", "nobody is left that could put one"),
     ),
+    "condition_held_elsewhere": (
+        HangKind.EVENT,
+        (
+            'for the lock `ready`, which thread "publisher" has held since line 17',
+            "Event.wait (condition_held_elsewhere.py:18) for the event `uploaded` to be set",
+        ),
+    ),
     "accept_of_failed_client": (
         HangKind.SOCKET,
         (

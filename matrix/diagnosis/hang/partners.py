@@ -61,11 +61,20 @@ def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
         outer = other.user.frames
         if other is state:
             outer = outer[outer.index(place) :]
+        given_back = _given_back(other)
         for frame in filter(is_own, outer):
             for held in read_site(frame).held:
-                if lock_identity(held.expression, frame) in wanted:
+                identity = lock_identity(held.expression, frame)
+                if identity in wanted and identity != given_back:
                     yield PartnerLink(other, "the source shows that it holds it", f"{frame.file_name}:{held.line}")
                     return
+
+
+def _given_back(state: ThreadState) -> tuple[object, ...] | None:
+    """Return what names the lock that a thread has given back while it waits: that of its condition."""
+    if state.awaits is not Waiting.CONDITION or state.user.place is None:
+        return None
+    return lock_identity(state.user.site.target, state.user.place)
 
 
 def _wanted_locks(state: ThreadState) -> Iterator[tuple[object, ...]]:
@@ -206,7 +215,11 @@ def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
     root = values.get(match[0]) if match else None
     rest = expression[match.end() :] if match else expression
     rest = re.sub(r"(?<=\[)\w+(?=\])", lambda index: values[index[0]].text if index[0] in values else index[0], rest)
-    return (root.address, rest) if root and root.address else (frame.file_name, expression)
+    if root and root.address:
+        return (root.address, rest)
+    # Two frames without values may be methods of two objects: their locks are not known to be the same.
+    is_unknown_object = match is not None and match[0] in {"self", "cls"}
+    return (frame.file_name, expression, id(frame)) if is_unknown_object else (frame.file_name, expression)
 
 
 def runs(frames: Sequence[Frame], file: str, name: str) -> bool:
