@@ -8,6 +8,14 @@ EXPECTED_OF_TORCH: dict[str, tuple[HangKind, tuple[str, ...]]] = {
         HangKind.COLLECTIVE,
         ("rank 0 waits", "called from group_of_some.py:22", "ranks 1 and 2 wait", "called from group_of_some.py:23"),
     ),
+    "rank_computes": (
+        HangKind.COLLECTIVE,
+        (
+            "ranks 0 and 1 wait in torch.distributed.all_reduce (rank_computes.py:18)",
+            "(rank_computes.py:17)",
+            "rank 2 is not there, and the others wait for it",
+        ),
+    ),
     "halo_exchange": (
         HangKind.COLLECTIVE,
         ("ranks 0-2 wait in Work.wait (halo_exchange.py:20) for dist.batch_isend_irecv of line 13",),

@@ -96,8 +96,13 @@ def is_spread(processes: Sequence[Process], ranks: Iterable[int]) -> bool:
 
 def _is_like(process: Process, processes: Sequence[Process], waiting: set[int]) -> bool:
     """Return whether a process was started like those that wait: by the same command, or with a rank of its own."""
-    commands = {other.command for other in processes if other.pid in waiting}
-    return not process.ended and (process.command in commands or "RANK" in process.environ)
+    commands = {_without_numbers(other.command) for other in processes if other.pid in waiting}
+    return not process.ended and (_without_numbers(process.command) in commands or "RANK" in process.environ)
+
+
+def _without_numbers(command: str) -> str:
+    """Return a command without its numbers: ranks, ports, and the descriptors that multiprocessing hands over."""
+    return re.sub(r"\d+", "0", command)
 
 
 def world_size(processes: Sequence[Process], states: Sequence[ThreadState], ranks: dict[int, int]) -> int | None:
