@@ -86,7 +86,7 @@ def doctor(
 ) -> None:
     """Check tools and permissions, then run every control scenario: each must get its own outcome.
 
-    The controls need no torch; by default the Python of whichtorch runs them. They take about two minutes.
+    The controls need no torch; by default the Python of whichtorch runs them. They take some three minutes.
     Exit code: 0 all is well; 1 not, each problem with its remedy; 2 wrong usage; 130 interrupted.
     """
     from matrix.inspect import checkup, controls  # here: `matrix` starts without them
