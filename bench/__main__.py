@@ -33,7 +33,7 @@ def main() -> int:
         *page_rows.ROWS,
         *hangs.rows(asked.interpreter, asked.runs),
         *real_rows.ROWS,
-        *rank_rows.ROWS,
+        *rank_rows.rows(asked.interpreter),
     ]
     wanted = set(asked.rows)
     names = {"all", *(name for row in rows for name in (row.name, row.group) if name)}

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.hang_rows import BUSY_AT_ONCE, IDLE_AT_ONCE, cells_of
+from bench.hang_rows import IDLE_AT_ONCE, cells_of
 from bench.row import BenchRow, Figure
 from matrix.model import Outcome
 from matrix.suite import selection
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 PROGRAMS = Path(__file__).with_name("programs")
 RUNS = 200  # of healthy programs
-LOAD = 8  # processes beside them that never rest
+LOAD = 8  # processes that want a core at the same time
+WORKING_AT_ONCE = 4  # healthy programs that work: half of the load
 WORKS = 12.0  # seconds that healthy programs are given at first which work: with a core each they need 6 to 30
 WAITS = 4.0  # seconds for those which wait for 8
 WORKING = ("compiles_graph", "compiles_cpp", "loads_libraries", "multiplies")
@@ -48,10 +49,13 @@ def _crowd(processes: int) -> Iterator[None]:
 def slow(folder: Path, interpreter: str, runs: int) -> Figure:
     """Run healthy programs that are not done in time, on a crowded machine; count those that are called a hang."""
     outcomes: Counter[str] = Counter()
-    with _crowd(LOAD):
-        while sum(outcomes.values()) < runs:
-            for group, at_once, first in ((WORKING, BUSY_AT_ONCE, WORKS), (WAITING, IDLE_AT_ONCE, WAITS)):
-                suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in group]
+    for group, at_once, first, beside in (
+        (WAITING, IDLE_AT_ONCE, WAITS, LOAD),
+        (WORKING, WORKING_AT_ONCE, WORKS, LOAD - WORKING_AT_ONCE),
+    ):
+        suite = [selection.script(str(PROGRAMS / f"{name}.py")) for name in group]
+        with _crowd(beside):
+            for _ in range(max(runs // len(WORKING + WAITING), 1)):
                 for cell in cells_of(folder, suite, 1, at_once, first, interpreter):
                     name = Path(cell.scenario).stem
                     notes = "; ".join(f"{attempt.outcome} of {attempt.limit:.0f} s" for attempt in cell.attempts)
@@ -109,7 +113,7 @@ def rows(interpreter: str, runs: int) -> list[BenchRow]:
         ),
         BenchRow(
             name="hangs-slow",
-            what=f"called a hang, of {runs} runs of slow but healthy programs beside {LOAD} busy processes",
+            what=f"called a hang, of {runs} runs of slow but healthy programs on a machine with a load of {LOAD}",
             target="0",
             measure=partial(slow, interpreter=interpreter, runs=runs),
             group="hangs",

@@ -6,33 +6,22 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from bench.row import BenchRow, Figure
-from matrix.model import Environment
-from matrix.records import store
 
 RANKS, THREADS = 64, 20
-TORCH = "2.15.0"
-PROGRAM = Path(__file__).with_name("ranks.py")
+PROGRAM = Path(__file__).parent / "programs" / "ranks_many.py"
 SENTENCE = "rank 32 is not there, and the others wait for it"
 SECONDS, LINES = 20.0, 200
 PATIENCE = 120.0  # seconds for the ranks to meet
 
 
-def _interpreter(home: Path) -> Path:
-    """Return a Python that has torch, which is installed where it is missing."""
-    command = [sys.executable, "-m", "matrix", "matrix", "--torch", TORCH, "--scenario", "fake_tensor/add_meta"]
-    subprocess.run(command, env=os.environ | {"WHICHTORCH_HOME": str(home)}, stdout=subprocess.DEVNULL, check=False)
-    known: list[Environment] = list(store.read_environments(home))
-    return next(each.interpreter for each in known if each.torch == TORCH and each.interpreter)
-
-
-def ranks(folder: Path) -> Figure:
+def ranks(folder: Path, interpreter: str) -> Figure:
     """Start the ranks, ask where they are stuck, and time the answer; every rank is parked by then."""
-    python = _interpreter(store.state_folder())
     with subprocess.Popen(
-        [python, PROGRAM, str(RANKS), str(THREADS)], cwd=folder, stdout=subprocess.PIPE, start_new_session=True
+        [interpreter, PROGRAM, str(RANKS), str(THREADS)], cwd=folder, stdout=subprocess.PIPE, start_new_session=True
     ) as job:
         try:
             assert job.stdout is not None
@@ -51,12 +40,14 @@ def ranks(folder: Path) -> Figure:
     return Figure(text=text, met=is_right and seconds <= SECONDS and len(told) <= LINES)
 
 
-ROWS = [
-    BenchRow(
-        name="ranks",
-        what=f"where a job of {RANKS} gloo ranks with {THREADS} threads each is stuck",
-        target=f"<= {SECONDS:.0f} s, one sentence, <= {LINES} lines",
-        measure=ranks,
-        real=True,
-    )
-]
+def rows(interpreter: str) -> list[BenchRow]:
+    """Return the row, for a Python with torch."""
+    return [
+        BenchRow(
+            name="ranks",
+            what=f"where a job of {RANKS} gloo ranks with {THREADS} threads each is stuck",
+            target=f"<= {SECONDS:.0f} s, one sentence, <= {LINES} lines",
+            measure=partial(ranks, interpreter=interpreter),
+            group="hangs",
+        )
+    ]

@@ -1,6 +1,6 @@
 """A distributed job for the bench: many gloo ranks, each with many parked threads, one of them elsewhere.
 
-`python ranks.py [RANKS [THREADS]]` imports torch once and forks the ranks, so that memory stays small.
+`python ranks_many.py [RANKS [THREADS]]` imports torch once and forks the ranks, so that memory stays small.
 """
 
 from __future__ import annotations
