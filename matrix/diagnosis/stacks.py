@@ -85,6 +85,10 @@ class Frame(Model):
         """The frame as people write it: `take (deadlock.py:17)`."""
         return f"{self.function} ({self.where})" if self.where else self.function
 
+    def address(self, name: str) -> int:
+        """Return the address of the object that a local variable names; 0 if it is not known."""
+        return next((value.address for value in self.values if value.name == name), 0)
+
 
 class KernelWait(Model):
     """What the kernel says a thread waits for, as given."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
 _VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
+_NAME = re.compile(r"\{(\w+)\}")
+_NEEDY = re.compile(r"\[([^]]+)\]")  # the words of a row that need what they name
 # What a wait is for where no row of the library says more; {object} is what the user calls it.
 _OBJECTS = {
     Waiting.LOCK: "the lock {object}",  # a mutex of native code has no name
@@ -33,7 +35,7 @@ _OBJECTS = {
     Waiting.GIL: "the GIL",
     Waiting.SLEEP: "time to pass",
     Waiting.SOCKET: "the socket {end} to become ready",
-    Waiting.IO: "{first} to become ready",
+    Waiting.IO: "[{first} to become ready]",
     Waiting.DEVICE: "the GPU",
     Waiting.OPENMP: "OpenMP's threads",
     Waiting.FUTEX: "something that no frame names",
@@ -182,14 +184,11 @@ def _filled(text: str, state: ThreadState) -> str:
     if row and (row.peer or row.is_listening):
         end = f"on {row.local}" if row.is_listening else f"at {row.peer}"
     is_network = state.awaits in {Waiting.SOCKET, Waiting.IO, Waiting.EVENT_LOOP}
-    if "{end}" not in text and end and is_network:
-        text = f"{text} {{end}}"
+    if "{end}" not in text and is_network:
+        text += " {end}"
     things = {"object": _thing(state), "end": end, "first": f"`{first}`" if first and state.user.is_direct else ""}
-    for name, thing in things.items():
-        if not thing and name == "first":
-            text = text.replace(" that makes {first} true", "").replace("{first} to become ready", "")
-        text = text.replace(f"{{{name}}}", thing)
-    return " ".join(text.replace(" about  ", " ").split()).removesuffix(" about").replace(" ,", ",").removeprefix(", ")
+    text = _NEEDY.sub(lambda part: part[1] if all(things[name] for name in _NAME.findall(part[1])) else "", text)
+    return " ".join(_NAME.sub(lambda name: things[name[1]], text).split()).replace(" ,", ",")
 
 
 def _in_loop(state: ThreadState) -> str:

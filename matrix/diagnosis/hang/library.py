@@ -31,7 +31,7 @@ class LibraryCall:
     file: str  # end of the path
     function: str  # pattern of the name without its class
     name: str  # as users call it; {function} is the function's own name
-    what: str = ""  # that is waited for, after "for"; {object} is what the user calls it
+    what: str = ""  # that is waited for, after "for"; {object} is what the user calls it, [] holds what needs it
     ender: str = ""  # who could end it: "nobody is left that could <ender>"
     owner: str = ""  # pattern of the class; "" for any
     values: tuple[str, ...] = ()  # local variables, the first known of which names what is waited for
@@ -63,7 +63,7 @@ PYTHON_CALLS = (
     ),
     LibraryCall(
         Waiting.CONDITION, "threading.py|multiprocessing/synchronize.py", "wait_for", "Condition.wait_for",
-        "a notification of the condition {object} that makes {first} true", "notify it",
+        "a notification of the condition {object}[ that makes {first} true]", "notify it",
     ),
     LibraryCall(
         Waiting.CONDITION, "threading.py", "wait", "Condition.wait", "a notification of the condition {object}",
@@ -119,7 +119,7 @@ PYTHON_CALLS = (
         "room in the pipe {object}, which is full", "read from it",
     ),
     LibraryCall(
-        Waiting.SOCKET, "multiprocessing/connection.py", "accept", "Listener.accept", "a connection to {object}",
+        Waiting.SOCKET, "multiprocessing/connection.py", "accept", "Listener.accept", "a connection[ to {object}]",
         "connect"
     ),
     LibraryCall(
@@ -137,7 +137,7 @@ PYTHON_CALLS = (
     ),
     LibraryCall(
         Waiting.FUTURE, "multiprocessing/pool.py", "get|wait", "AsyncResult.{function}",
-        "{object}, the result of a task of a pool", "give it", owner=r"\w*Result",
+        "[{object}, ]the result of a task of a pool", "give it", owner=r"\w*Result",
     ),
     LibraryCall(
         Waiting.FUTURE, "multiprocessing/pool.py", "map|starmap|apply|next|__next__", "Pool.{function}",
@@ -146,7 +146,7 @@ PYTHON_CALLS = (
     LibraryCall(Waiting.CHILD, "multiprocessing/pool.py", "join|__exit__|terminate|_terminate_pool", "Pool.{function}"),
     LibraryCall(
         Waiting.CHILD, "multiprocessing/managers.py", r"_callmethod|_create|_connect|start|__enter__|connect",
-        "multiprocessing.Manager", "an answer of the manager's process about {object}", "answer", is_of_manager=True,
+        "multiprocessing.Manager", "an answer of the manager's process[ about {object}]", "answer", is_of_manager=True,
     ),
     LibraryCall(
         Waiting.FUTURE, "concurrent/futures/_base.py", "result|exception", "Future.{function}",

@@ -99,11 +99,11 @@ def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[Partne
             if other.process is state.process and any(_is_same(frame, within) for frame in inside):
                 yield PartnerLink(other, "it is inside the same function")
         return
-    known = {_address(frame, "self") for frame in state.user.frames if not is_own(frame)} - {0}
+    known = {frame.address("self") for frame in state.user.frames if not is_own(frame)} - {0}
     for other in graph.states:
         if other.process is state.process and other is not state:
             for frame in other.user.frames:
-                if not is_own(frame) and _address(frame, "self") in known and frame.method != "join":
+                if not is_own(frame) and frame.address("self") in known and frame.method != "join":
                     yield PartnerLink(other, "it is in a method of the same object")
                     return
 
@@ -237,12 +237,8 @@ def _is_inside(state: ThreadState, file: str, name: str) -> bool:
 def server_of(state: ThreadState, method: str) -> int:
     """Return the address of the server of `socketserver` one of whose methods a thread is in; 0 if it is in none."""
     frames = (frame for frame in state.user.frames if frame.file_name == "socketserver.py" and frame.method == method)
-    return next((_address(frame, "self") for frame in frames), 0)
+    return next((frame.address("self") for frame in frames), 0)
 
 
 def _is_same(frame: Frame, other: Frame) -> bool:
     return (frame.file, frame.function) == (other.file, other.function)
-
-
-def _address(frame: Frame, name: str) -> int:
-    return next((value.address for value in frame.values if value.name == name), 0)

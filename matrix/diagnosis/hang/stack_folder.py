@@ -11,7 +11,7 @@ from matrix.diagnosis.dispatch import call_path
 from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from matrix.diagnosis.hang.stack_texts import rank_line, stack_texts
 from matrix.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge, cycle_sentences
-from matrix.process.evidence.capture import COLLECTORS, Collector
+from matrix.process.evidence.capture import COLLECTORS, KERNEL, Collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process
             pid = path.name.partition(".")[0]
             if pid.isdigit() or not collector.is_per_process:
                 pictures.append(parser(collector)(_text(path), int(pid) if pid.isdigit() else 0))
-        if not collector.is_per_process:  # the kernel's picture; the supervisor's is the next best
+        if collector is KERNEL:  # the supervisor's picture is the next best
             pictures.append(from_stall(stall))
     return likeness.with_native_frames(stacks.merge(*pictures))
 

@@ -124,12 +124,12 @@ class WaitGraph:
 
     def _joined(self, state: ThreadState) -> Iterator[PartnerLink]:
         others = self._others(state)
-        own = _address(state.user.frame, "self") if state.user.frame else 0
+        own = state.user.frame.address("self") if state.user.frame else 0
         for other in others:
             if state.partner is not None and other.tid == state.partner:
                 yield PartnerLink(other, "its futex holds that thread's number")
                 return
-            if own and any(_address(frame, "self") == own for frame in _thread_frames(other)):
+            if own and any(frame.address("self") == own for frame in _thread_frames(other)):
                 yield PartnerLink(other, "the same Thread object")
                 return
         if state.user.call and state.user.call.name == "Queue.join_thread":
@@ -199,10 +199,6 @@ def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
 def _is_helper(state: ThreadState) -> bool:
     """Return whether a process serves multiprocessing itself: it ends with the others, and holds nobody up."""
     return any(name in state.process.command for name in ("resource_tracker", "forkserver", "semaphore_tracker"))
-
-
-def _address(frame: Frame, name: str) -> int:
-    return next((value.address for value in frame.values if value.name == name), 0)
 
 
 def _thread_frames(state: ThreadState) -> Iterator[Frame]:
