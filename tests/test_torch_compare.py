@@ -51,6 +51,7 @@ def night(folder: Path, *, numpy: str, threads: int, **sources: str) -> None:
     scripts = [option for name in sources for option in ("--script", f"{name}.py")]
     ended = call(folder, "matrix", "--matrix", "matrix.toml", *scripts)
     assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
+    assert "unbuildable" not in ended.stdout, ended.stdout  # a disk that is full says so here
 
 
 def test_exactly_what_was_planted_between_two_runs_is_found(tmp_path: Path) -> None:
