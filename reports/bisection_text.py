@@ -105,6 +105,20 @@ def answer_lines(search: Bisection) -> Iterator[str]:
     if failure := _failure_words(search):
         yield f"  it {does}: {failure}"
     yield from _no_evidence(search)
+    yield from timeline_lines(search)
+
+
+def timeline_lines(search: Bisection) -> Iterator[str]:
+    """Yield a line for each state along the values, where there are more than the two of a single change."""
+    states = [stretch for stretch in search.timeline if stretch.verdict is not SearchVerdict.UNTESTABLE]
+    if len(states) <= 2:
+        return
+    yield "  what was seen, from old to new:"
+    widest = max(len(stretch.ends) for stretch in states)
+    for stretch in states:
+        note = " (asked about)" if stretch.verdict is SearchVerdict.BAD else ""
+        what = f": {stretch.what}" if stretch.outcome.is_red and stretch.what else ""
+        yield f"    {stretch.ends:<{widest}}  {stretch.outcome}{note}{what}"
 
 
 def _does(search: Bisection) -> str:

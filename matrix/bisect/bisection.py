@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from matrix.bisect.request import AxisName  # noqa: TC001  pydantic reads these
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict  # noqa: TC001
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.compare.factors import Versions  # noqa: TC001
+from matrix.diagnosis.sameness import is_same_failure
 from matrix.model import Cell, Environment, Model, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 SCHEMA = 1
 
@@ -34,6 +40,59 @@ class Probe(Model):
         """What it showed, k of n, for a reason."""
         what = self.signature or self.message
         return f"{self.value}: {self.outcome}, {self.k} of {self.n} runs" + (f": {what}" if what else "")
+
+
+class Stretch(Model):
+    """Neighbours among the values that were tried which showed the same."""
+
+    values: tuple[str, ...]  # in their order; untried ones may lie between them
+    outcome: Outcome  # of the newest of them, as the rest
+    signature: str | None = None
+    message: str = ""
+    verdict: SearchVerdict
+
+    @classmethod
+    def of(cls, probes: Sequence[Probe]) -> Stretch:
+        """Return the stretch of some probes."""
+        last = probes[-1]
+        return cls(
+            values=tuple(probe.value for probe in probes),
+            outcome=last.outcome,
+            signature=last.signature,
+            message=last.message,
+            verdict=last.verdict,
+        )
+
+    @property
+    def ends(self) -> str:
+        """Its first and last value: `2.1.0 to 2.11.0`."""
+        first, last = self.values[0], self.values[-1]
+        return first if first == last else f"{first} to {last}"
+
+    @property
+    def what(self) -> str:
+        """Signature and message of a failure, or why a value is no evidence."""
+        return ": ".join(filter(None, (self.signature, self.message)))
+
+
+def timeline_of(probes: Iterable[Probe]) -> tuple[Stretch, ...]:
+    """Return what was seen along the values, neighbours that showed the same together."""
+    groups: list[list[Probe]] = []
+    for probe in probes:
+        if groups and _shows_the_same(groups[-1][-1], probe):
+            groups[-1].append(probe)
+        else:
+            groups.append([probe])
+    return tuple(map(Stretch.of, groups))
+
+
+def _shows_the_same(probe: Probe, other: Probe) -> bool:
+    if probe.verdict is not other.verdict:
+        return False
+    if probe.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}:
+        return True
+    is_same = is_same_failure(probe.signature, other.signature, probe.message, other.message)
+    return probe.outcome is other.outcome and is_same
 
 
 class Boundary(Model):
@@ -68,6 +127,7 @@ class Bisection(Model):
     reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
     boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
     probes: tuple[Probe, ...] = ()  # in the order of the values
+    timeline: tuple[Stretch, ...] = ()  # what these showed, neighbours that are alike together; of an ordered axis
     order: tuple[str, ...] = ()  # values in the order in which they were tried
     changes: tuple[str, ...] = ()  # of packages, that it takes: "numpy 2.2.6 -> 2.3.0"
     along: tuple[str, ...] = ()  # further ones that those cannot be had without

@@ -98,6 +98,10 @@ class Bisector:
         finally:
             self.ledger.bench.close()
         reasons = [*answer.reasons, *self.notes, *self._refuted()]
+        reasons += [
+            f"{self.ledger.axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
+            for position in sorted(self.ledger.exhausted)
+        ]
         if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
             reasons += self.ledger.shown(*self.ledger.search().bounds)
         return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
@@ -111,9 +115,11 @@ class Bisector:
             step = decide_parallel(search, self.jobs)
             if isinstance(step, SearchAnswer):
                 return step
-            if step[0].position in ended and search.observations == before:
-                value = axis.values[step[0].position]
-                return _cut_short(partial(search), f"{value} was run again and showed nothing that counts")
+            if (again := step[0].position) in ended and search.observations == before:
+                if again in self.ledger.exhausted:
+                    return _cut_short(partial(search), f"{axis.values[again]} was run again and again in vain")
+                self.ledger.exhausted.add(again)
+                continue
             before, ended = search.observations, frozenset()
             running = bench.positions
             wants_install = not running and not any(map(self._is_affordable, step))

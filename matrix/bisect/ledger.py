@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from matrix.bisect.bisection import Bisection, Boundary, Probe
+from matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch, timeline_of
 from matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
 from matrix.bisect.strategy.evidence import AnswerKind, Bracket, Costs, Purpose, Search, SearchOptions, SearchVerdict
 from matrix.bisect.strategy.view import View
@@ -16,7 +16,7 @@ from matrix.model import Cell, Environment, Outcome, Record, combine, judging_re
 from matrix.plan.planning import PlannedCell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.bisect.request import Axis, SearchRequest
     from matrix.bisect.workbench import Probed, Workbench
@@ -38,6 +38,7 @@ class Ledger:
     goal: SearchOptions  # the request's, with the bounds as positions
     named_bad: int | None = None  # the position that the user calls bad
     sightings: dict[int, Sighting] = field(default_factory=dict)
+    exhausted: set[int] = field(default_factory=set)  # positions of which another run said nothing
     purposes: dict[int, Purpose] = field(default_factory=dict)  # why each position was first probed, in order
     _reused: dict[int, int] = field(default_factory=dict)  # records that were there before, by position
     _runs_before: int = 0
@@ -145,16 +146,26 @@ class Ledger:
     @property
     def reference(self) -> Failure | None:
         """The failure that is searched, None where none was seen yet."""
-        bounds = Search(size=len(self.axis.values), options=self.goal).bounds
+        request = self.request
         return reference_of(
-            self.seen, bounds, self.goal.find, any_failure=self.request.any_failure, named_bad=self.named_bad
+            self.seen,
+            self.goal.find,
+            any_failure=request.any_failure,
+            named=request.failure,
+            named_bad=self.named_bad,
         )
 
     def search(self) -> Search:
         """Return what the strategy decides on."""
         values, any_failure = self.axis.values, self.request.any_failure
         observations = observations_of(self.seen, self.reference, any_failure=any_failure)
-        return Search(size=len(values), observations=observations, options=self.goal, names=values)
+        return Search(
+            size=len(values),
+            observations=observations,
+            options=self.goal,
+            names=values,
+            exhausted=frozenset(self.exhausted),
+        )
 
     def priced_search(self) -> Search:
         """Return what the strategy decides on, with what probes cost."""
@@ -239,6 +250,8 @@ class Ledger:
         values, reference = self.axis.values, self.reference
         known = [position for position in self.sightings if position not in self.purposes]
         probed = [position for position in self.purposes if position in self.sightings]
+        probes = self.probes
+        timeline = timeline_of(probes) if self.axis.name.row.is_ordered else ()
         return Bisection(
             scenario=self.request.scenario.name + variant_suffix(self.request.variant),
             question=self.goal.find,
@@ -246,12 +259,26 @@ class Ledger:
             values=values,
             reference=(reference.outcome, reference.signature) if reference else None,
             boundaries=tuple(boundaries),
-            probes=tuple(self.probes),
+            probes=tuple(probes),
+            timeline=timeline,
             order=tuple(values[position] for position in (*known, *probed)),
             installs=self.bench.installs,
             run=self.bench.run_id,
             runs=self.bench.runs - self._runs_before,
             seconds=round(self.bench.seconds, 1),
             answer=answer,
-            reasons=tuple(reasons),
+            reasons=(*reasons, *self._unseen(), *(f"also: {change}" for change in self._other_failures(timeline))),
         )
+
+    def _unseen(self) -> list[str]:
+        """Return a reason where no failure has the words that the user names."""
+        words = self.request.failure
+        return [f"no failure that was seen has the words {words!r}"] if words and self.reference is None else []
+
+    def _other_failures(self, timeline: Sequence[Stretch]) -> Iterator[str]:
+        """Yield each failure that was seen and is not the one that is asked about, with the values that show it."""
+        if self.reference is None and not self.request.failure:
+            return
+        for stretch in timeline:
+            if stretch.verdict is SearchVerdict.DIFFERENT:
+                yield f"another failure, {stretch.outcome} in {stretch.ends}: {stretch.what or 'with no words'}"

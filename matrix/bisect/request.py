@@ -121,6 +121,7 @@ class SearchRequest:
     good: str | None = None  # bounds: values of the axis
     bad: str | None = None
     goal: SearchOptions = field(default_factory=SearchOptions)
+    failure: str = ""  # words of the failure that is meant; "" for the one at the newest change
     any_failure: bool = False
     run_options: RunOptions = field(default_factory=RunOptions)  # of each attempt
     budget: Budget = field(default_factory=Budget)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The failure that a search is about: the one seen at its bad bound."""
+    """The failure that a search is about."""
 
     outcome: Outcome
     signature: str | None
@@ -58,6 +58,10 @@ class Sighting:
         """The records that show a failure, or what may become one."""
         return [record for record in self.telling if record.attempt.outcome.is_red or _is_slow(record)]
 
+    def failures_named(self, words: str) -> list[Record]:
+        """Return those of its failures whose outcome, signature or message has some words, in any case of letters."""
+        return [record for record in self.failures if words.casefold() in _described(record).casefold()]
+
     @property
     def passes(self) -> bool:
         """True where some run passed, with all that the test declares."""
@@ -71,21 +75,21 @@ class Sighting:
 
 def reference_of(
     sightings: Sequence[Sighting],
-    bounds: tuple[int, int],
     find: Find,
     *,
     any_failure: bool = False,
+    named: str = "",
     named_bad: int | None = None,
 ) -> Failure | None:
     """Return the failure that a search is about, None where none was seen yet.
 
-    It is the failure at the bad bound that the user names, or nearest to it. If none is named and both bounds fail,
-    it is the newer one's, since that is in use; the older one's if a fix is asked for. A failure that says only that
-    a version lacks what the test uses counts where there is no other and something older passes: the feature was
-    taken away.
+    It is the newest one that says `named`, and the one at the position that the user calls bad. If neither is given,
+    it is the failure at the newest change: the last before what passes now, or the first after what passed before. A
+    failure that says only that a version lacks what the test uses counts where there is no other and something
+    older passes: the feature was taken away.
     """
-    failing = [sighting for sighting in sightings if sighting.failures]
-    telling = [sighting for sighting in failing if any_failure or not sighting.lacks_feature]
+    failing = [sighting for sighting in sightings if sighting.failures_named(named)]
+    telling = [sighting for sighting in failing if any_failure or named or not sighting.lacks_feature]
     if not telling:
         oldest_pass = min((sighting.position for sighting in sightings if sighting.passes), default=None)
         telling = [
@@ -95,14 +99,27 @@ def reference_of(
         ]
     if not telling:
         return None
-    preferred = (named_bad, *(bounds if find is Find.FIX else bounds[::-1]))
     by_position = {sighting.position: sighting for sighting in telling}
-    chosen = next((by_position[bound] for bound in preferred if bound in by_position), None)
-    if chosen is None:  # the bounds pass, or say nothing: if the newest pass, take the oldest failure
-        newest_passes = any(sighting.passes for sighting in sightings if sighting.position >= max(by_position))
-        chosen = by_position[(min if newest_passes else max)(by_position)]
-    outcome, signature = _failure_of(chosen.failures[0])
-    return Failure(outcome=outcome, signature=signature, message=chosen.failures[0].attempt.message)
+    passing = [sighting.position for sighting in sightings if sighting.passes and not sighting.failures]
+    position = named_bad if named_bad in by_position else _at_newest_change(sorted(by_position), passing, find)
+    record = by_position[position].failures_named(named)[0]
+    outcome, signature = _failure_of(record)
+    return Failure(outcome=outcome, signature=signature, message=record.attempt.message)
+
+
+def _at_newest_change(failing: Sequence[int], passing: Sequence[int], find: Find) -> int:
+    """Return which failing position is next to the newest change; the newest one where there is no such change."""
+    fixed = [position for position in failing if any(other > position for other in passing)]
+    broken = [
+        min(position for position in failing if position > other)
+        for other in passing
+        if any(position > other for position in failing)
+    ]
+    if find is Find.FIX:
+        return max(fixed, default=failing[-1])
+    if find is Find.REGRESSION or failing[-1] not in fixed:
+        return max(broken, default=failing[-1])
+    return failing[-1]
 
 
 def observations_of(
@@ -135,6 +152,11 @@ def _verdict(sighting: Sighting, record: Record, reference: Failure | None, *, a
 def _failure_of(record: Record) -> tuple[Outcome, str | None]:
     """Return outcome and signature; a slow run is a hang until a longer look says otherwise."""
     return (Outcome.HANG, None) if _is_slow(record) else (record.attempt.outcome, record.signature)
+
+
+def _described(record: Record) -> str:
+    outcome, signature = _failure_of(record)
+    return f"{outcome}: {signature or ''}: {record.attempt.message}"
 
 
 def _is_slow(record: Record) -> bool:

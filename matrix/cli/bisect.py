@@ -72,8 +72,11 @@ def bisect(  # one parameter per option
     find: Annotated[
         Find, _Bound(help="Which change; any: whichever the bounds show; all: every change.", show_default=True)
     ] = Find.ANY,
+    failure: Annotated[
+        str, _Bound(metavar="WORDS", help="The failure that is meant, by words of it. [default: the newest one]")
+    ] = "",
     any_failure: Annotated[
-        bool, _Sure("--any-failure", help="Any failure counts as bad, not only the one at the bad bound.")
+        bool, _Sure("--any-failure", help="Any failure counts as bad, not only the one that is asked about.")
     ] = False,
     flaky: Annotated[bool, _Sure("--flaky", help="The failure comes and goes: search by probability.")] = False,
     confidence: Annotated[float, _Sure(metavar="P", min=0.5, max=0.9999, help="Below it nothing is blamed.")] = 0.95,
@@ -142,6 +145,7 @@ def bisect(  # one parameter per option
         good=good,
         bad=bad,
         goal=SearchOptions(find=find, confidence=confidence, flaky=flaky),
+        failure=failure,
         any_failure=any_failure,
         run_options=RunOptions(timeout=timeout),
         budget=Budget(seconds=command.seconds(max_time), installs=max_installs),

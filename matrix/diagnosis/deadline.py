@@ -28,6 +28,8 @@ BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody l
 LONGER = 4  # times the limit, for the longer look at what was slow
 CROWDED = 1.5  # times as long for want of cores: the last seconds of such an attempt are a fraction of them
 STRETCH_MOST = 10.0  # times: how much longer the longer look is made on a crowded machine
+FURTHER = 1.25  # times as long as the last look: the next one
+SOON = 0.5  # of the look: who wakes by itself within that is waited for once more
 ENOUGH = 0.8  # of the time with a core that a longer look is to give: with less, it has decided nothing
 SIGNATURE_FRAMES = 2  # innermost ones of a spin
 
@@ -46,7 +48,7 @@ class Decider(StrEnum):
     STALL = "stall"  # nothing in the tree can ever go on
     IDLE = "idle"  # it did nothing for so long that it does not come back from that
     SAME_PLACE = "same place"  # busy, and where it was busy before
-    KNOWN_PLACE = "known place"  # busy in native code at a place that a longer look has shown to be a hang
+    KNOWN_PLACE = "known place"  # busy at a place that was shown to be a hang of this test
     LONGER_LOOK = "longer look"  # it was given several times as long
     COMPILE = "compile"  # a compiler is at work
     MOVING = "moving"  # its frames change
@@ -64,7 +66,8 @@ class StoppedLook:
     kind: HangKind | None = None  # that the stacks show; None where none could be read
     goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
     limit: float = math.inf  # seconds that it was given
-    hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
+    is_brief: bool = False  # shorter than the test is due
+    hung_before: Callable[[str], bool] = lambda _: False  # this signature was shown to be a hang
 
     @property
     def is_longer(self) -> bool:
@@ -72,10 +75,12 @@ class StoppedLook:
         return self.goal is not None
 
     def is_enough(self, ending: Ending) -> bool:
-        """Return whether a longer look gave what it was to give; the next one is longer by a quarter at least."""
+        """Return whether a longer look gave what it was to give, and does not end just before a sleeper wakes."""
         if self.goal is None:
             return False
         headway = AttemptEvidence.model_validate(ending.evidence).headway
+        if headway and headway.wakes_in is not None and headway.wakes_in < SOON * self.limit:
+            return False
         stretch = min(headway.stretch, STRETCH_MOST) if headway else 1.0
         return self.limit >= ENOUGH * self.goal * stretch
 
@@ -124,10 +129,12 @@ def _busy_outcome(ending: Ending, look: StoppedLook, headway: Headway | None) ->
     """Judge what was busy at one place."""
     words = "busy at the same place until the clock ended"
     is_crowded = headway is not None and headway.stretch >= CROWDED
-    if look.is_longer or not (look.is_native or is_crowded):
+    if look.is_longer or not (look.is_native or is_crowded or look.is_brief):
         return Outcome.HANG, words, Decider.SAME_PLACE
     if look.hung_before(str(hang_signature(ending))):
         return Outcome.HANG, f"{words}, where it hung before", Decider.KNOWN_PLACE
+    if look.is_brief:
+        return Outcome.SLOW, f"{words}, which was a brief look", Decider.OPEN
     if headway is not None and not look.is_native:
         words += f", on a machine that made it {headway.stretch:.1f} times as long"
         return Outcome.SLOW, words, Decider.CROWDED
@@ -138,11 +145,16 @@ def _is_busy(ending: Ending) -> bool:
     return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
 
 
-def longer_look(slow: Sequence[Attempt]) -> tuple[float, float]:
-    """Return the seconds with a core that the longer look at slow attempts is to give, and its limit."""
-    goal = LONGER * min(attempt.limit for attempt in slow)
-    headway = slow[-1].evidence.headway
-    return goal, goal * min(max(headway.stretch, 1.0) if headway else 1.0, STRETCH_MOST)
+def longer_look(slow: Sequence[Attempt], due: float) -> tuple[float, float]:
+    """Return the seconds with a core that the longer look at slow attempts is to give, and its limit.
+
+    It is several times as long as they were, and as the test is due where they were brief.
+    """
+    last, headway = slow[-1], slow[-1].evidence.headway
+    goal = LONGER * max(due, min(attempt.limit for attempt in slow))
+    stretch = min(max(headway.stretch, 1.0) if headway else 1.0, STRETCH_MOST)
+    sleeps = headway.wakes_in or 0.0 if headway else 0.0
+    return goal, max(goal * stretch, FURTHER * last.limit + LONGER * sleeps)
 
 
 def hang_signature(ending: Ending) -> Signature:

@@ -74,7 +74,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
         note = f"still {_STILL.get(decider, 'busy') if decider else 'busy'} after {ending.seconds:.0f} s"
         if look.is_enough(ending):
             outcome, decider = Outcome.HANG, Decider.LONGER_LOOK
-        else:
+        elif decider is not Decider.ASLEEP:
             note += ", most of which it waited for a core"
             decider = Decider.CROWDED
     elif look.is_longer and outcome is Outcome.HANG and decider is not Decider.STALL:

@@ -96,10 +96,16 @@ class Records:
                 return record
         return None
 
+    def has_run_out(self, scenario: Scenario, variant: dict[str, str]) -> bool:
+        """Return whether a test was not done in its time, in any environment."""
+        timeouts = {Outcome.HANG, Outcome.SLOW}
+        return any(record.attempt.outcome in timeouts for record in self._judging(scenario, variant))
+
     def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str) -> bool:
-        """Return whether a longer look has shown a test to hang with this signature, in any environment."""
+        """Return whether a test was shown to hang, busy, with this signature, in any environment."""
         return any(
-            record.signature == signature and record.attempt.evidence.decided == Decider.LONGER_LOOK
+            record.signature == signature
+            and record.attempt.evidence.decided in {Decider.LONGER_LOOK, Decider.SAME_PLACE}
             for record in self._judging(scenario, variant)
             if record.attempt.outcome is Outcome.HANG
         )

@@ -42,6 +42,7 @@ class AttemptOrder:
     goal: float | None = None  # seconds with a core, of a longer look at what was slow
     idle_limit: float | None = None  # seconds without headway that end it
     rerun_because: str = ""  # why it is made
+    is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
 
@@ -71,6 +72,7 @@ def run_attempt(
         kind=diagnosis[0].kind if diagnosis else None,
         goal=order.goal,
         limit=order.limit,
+        is_brief=order.is_brief,
         hung_before=order.hung_before,
     )
     verdict = judge(ending, stderr, planned.limits.memory_mb, look)

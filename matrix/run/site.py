@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
 PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
+BRIEF_MARGIN = 3  # the same for a test that has hung, in a look that a longer one will check
+BRIEF_SHARE = 0.25  # of the timeout: such a look where the test has passed nowhere
 SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
 SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 
@@ -295,12 +297,13 @@ class LocalSite:
         """Return a record more of a cell: of a plain attempt, or of a longer one where the last was slow."""
         planned, last = ready.planned, judging[-1].attempt if judging else None
         if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
+            limit, is_brief = self._limit(planned)
             hung_before = partial(self.records.has_hung_at, planned.scenario, planned.variant)
             return self._attempt(
-                ready, AttemptOrder(limit=self._limit(planned), native=native, hung_before=hung_before)
+                ready, AttemptOrder(limit=limit, native=native, is_brief=is_brief, hung_before=hung_before)
             )
         slow = list(takewhile(lambda attempt: attempt.outcome is Outcome.SLOW, (r.attempt for r in reversed(judging))))
-        goal, limit = longer_look(slow[::-1])
+        goal, limit = longer_look(slow[::-1], self._due(planned))
         decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, goal)
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
         order = AttemptOrder(limit=limit, goal=goal, idle_limit=slow[-1].limit, rerun_because=why, native=native)
@@ -318,8 +321,21 @@ class LocalSite:
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
         return record
 
-    def _limit(self, planned: PlannedCell) -> float:
-        """Return the seconds an attempt gets: its timeout, or less once the test has passed elsewhere."""
+    def _limit(self, planned: PlannedCell) -> tuple[float, bool]:
+        """Return the seconds an attempt gets, and whether that is less than it is due.
+
+        It is a brief look where the test has run out of time before, and where a longer look will check what comes
+        of it.
+        """
+        due = self._due(planned)
+        if not (planned.options.provisional and self.records.has_run_out(planned.scenario, planned.variant)):
+            return due, False
+        slowest = self.records.slowest_pass(planned.scenario, planned.variant)
+        brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
+        return min(due, max(SHORTEST_LIMIT, brief)), True
+
+    def _due(self, planned: PlannedCell) -> float:
+        """Return the seconds that a test is due: its timeout, or less once it has passed elsewhere."""
         slowest = self.records.slowest_pass(planned.scenario, planned.variant)
         if slowest is None:
             return planned.limits.timeout

@@ -131,6 +131,7 @@ class FakeReleases:
         self,
         goal: SearchOptions | None = None,
         *,
+        failure: str = "",
         any_failure: bool = False,
         budget: Budget | None = None,
         jobs: int = 1,
@@ -144,6 +145,7 @@ class FakeReleases:
             file=matrix_file.read_matrix_file(matrix_file.DEFAULT_FILE),
             scenario=self.scenario,
             variant={},
+            failure=failure,
             any_failure=any_failure,
             budget=budget or Budget(),
         )

@@ -6,13 +6,15 @@ import threading
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from matrix.bisect import ledger
 from matrix.bisect.bisection import Bisection
 from matrix.bisect.request import Budget
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchOptions, SearchVerdict
+from matrix.bisect.sightings import observations_of
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, ProbeRun, Purpose, SearchOptions, SearchVerdict
 from matrix.model import Outcome, Record
 from matrix.plan import planning
 from matrix.process.supervision import Ending, Task
@@ -122,10 +124,21 @@ def test_records_under_other_limits_do_not_count(tmp_path: Path) -> None:
 def test_another_failure_is_neither_good_nor_bad(tmp_path: Path) -> None:
     """What fails in another way than the bad bound is shown as different, and lies inside the bracket."""
     releases = FakeReleases(tmp_path, as_listed(FAILS_IN_TWO_WAYS))
-    bisection = releases.search()
+    bisection = releases.search(failure="HANG")
     assert boundaries(bisection) == [("2.2.0", "2.5.0", Change.FIX)]
     assert bisection.boundaries[0].different_between == ("2.3.0", "2.4.0")
     assert verdicts(bisection)["2.3.0"] is SearchVerdict.DIFFERENT
+
+
+def test_the_newest_failure_is_searched_and_the_others_are_told(tmp_path: Path) -> None:
+    """Where the oldest values fail in another way, the last failure before what passes now is meant; both are told."""
+    listed: dict[str, EndOfRun] = {**dict.fromkeys(versions(8)[:2], OTHER), **dict.fromkeys(versions(8)[3:6], STUCK)}
+    bisection = FakeReleases(tmp_path, as_listed(listed)).search()
+    assert boundaries(bisection)[-1] == ("2.5.0", "2.6.0", Change.FIX)
+    seen = [(stretch.values[0], stretch.outcome, stretch.verdict) for stretch in bisection.timeline]
+    assert seen[0] == ("2.0.0", Outcome.FAIL, SearchVerdict.DIFFERENT)
+    assert seen[-1] == (bisection.boundaries[-1].to, Outcome.PASS, SearchVerdict.GOOD)
+    assert any(reason.startswith("also: another failure, fail in 2.0.0") for reason in bisection.reasons)
 
 
 def test_any_failure_counts_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -174,6 +187,8 @@ def test_only_the_final_pair_pays_the_longer_look(tmp_path: Path) -> None:
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
     longer = [task.name.partition("torch-")[2] for task in releases.tasks if task.timeout > 60]
     assert set(longer) == {"2.2.0-pypi"}
+    timeouts = [task.timeout for task in releases.tasks if task.name.endswith("2.0.0-pypi")]
+    assert timeouts == [60, 15, 15]  # what has hung before is looked at briefly
     assert {probe.value: probe.outcome for probe in bisection.probes}["2.2.0"] == "hang"
 
 
@@ -297,14 +312,28 @@ def test_a_probe_that_is_not_needed_any_more_is_cancelled(tmp_path: Path) -> Non
     assert beside not in verdicts(bisection)
 
 
-def test_a_probe_that_shows_nothing_new_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for the same again and again, without anything to show for it, the search ends and says so."""
+def test_a_search_without_anything_to_show_for_its_runs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for the same again and again in vain, the search ends and says so."""
     releases = FakeReleases(tmp_path, failing(OLD, STUCK))
     monkeypatch.setattr(ledger, "observations_of", lambda *_, **__: ())
     bisection = releases.search()
     assert bisection.answer is AnswerKind.INCONCLUSIVE
-    assert bisection.reasons[0] == "2.0.0 was run again and showed nothing that counts"
-    assert releases.runs == {"2.0.0": 3}
+    assert bisection.reasons[0] == "2.0.0 was run again and again in vain"
+
+
+def test_one_run_that_says_nothing_does_not_end_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound whose further runs add nothing rests on those it has; the search goes on with it and says so."""
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK))
+    observed = observations_of
+
+    def two_of_the_oldest(*arguments: Any, **options: Any) -> tuple[ProbeRun, ...]:
+        runs = observed(*arguments, **options)
+        return (*[run for run in runs if run.position == 0][:2], *[run for run in runs if run.position])
+
+    monkeypatch.setattr(ledger, "observations_of", two_of_the_oldest)
+    bisection = releases.search()
+    assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
+    assert "2.0.0 was run again and showed nothing more; it rests on fewer runs" in bisection.reasons
 
 
 @pytest.mark.parametrize("jobs", [2, 3, 5])

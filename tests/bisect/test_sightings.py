@@ -11,7 +11,6 @@ from matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, St
 ABSENT = ("AttributeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'")
 RAISED = ("ValueError in <module> (repro.py)", "wrong")
 OTHER = ("KeyError in <module> (repro.py)", "'x'")
-BOUNDS = (0, 9)
 
 
 def record(outcome: Outcome, what: tuple[str | None, str] = (None, ""), limit: float = 60) -> Record:
@@ -54,9 +53,14 @@ def failing(position: int, what: tuple[str, str] = RAISED) -> Sighting:
         ([passing(0), failing(9)], Find.ANY, RAISED),
         ([failing(0), passing(9)], Find.ANY, RAISED),
         ([failing(0, OTHER), failing(9)], Find.ANY, RAISED),  # both fail: the newer one is in use
-        ([failing(0, OTHER), failing(9)], Find.FIX, OTHER),  # the older one is to be fixed
-        ([passing(0), failing(4, OTHER), failing(6), passing(9)], Find.ANY, OTHER),  # where it broke first
-        ([passing(0), failing(4, OTHER), failing(6)], Find.ANY, RAISED),  # nearest to the newer bound
+        ([failing(0, OTHER), failing(9)], Find.FIX, RAISED),  # and whoever has it hopes for a fix
+        ([failing(0, OTHER), passing(2), failing(4), passing(9)], Find.ANY, RAISED),  # the last before what passes
+        ([failing(0, OTHER), passing(2), failing(4), passing(9)], Find.FIX, RAISED),
+        ([passing(0), failing(4, OTHER), failing(6), passing(9)], Find.ANY, RAISED),
+        ([passing(0), failing(4, OTHER), failing(6), passing(9)], Find.REGRESSION, OTHER),  # the first after it
+        ([passing(0), failing(4, OTHER), failing(6)], Find.ANY, OTHER),
+        ([passing(0), failing(1), passing(3), failing(4, OTHER), failing(6)], Find.ANY, OTHER),
+        ([failing(0, OTHER), passing(2), failing(4)], Find.FIX, OTHER),  # nothing fixes the other one
         ([failing(0, ABSENT), failing(9)], Find.FIX, RAISED),  # a lack is no failure where there is another
         ([failing(0, ABSENT), passing(9)], Find.ANY, None),  # what came was not broken before
         ([failing(0, ABSENT), passing(9)], Find.FIX, ABSENT),  # but asked for by name
@@ -66,24 +70,33 @@ def failing(position: int, what: tuple[str, str] = RAISED) -> Sighting:
 def test_the_failure_that_a_search_is_about(
     sightings: list[Sighting], find: Find, expected: tuple[str, str] | None
 ) -> None:
-    """It is the one at the bad bound, or nearest to it; a version's lack of what the test uses only for want of it."""
-    reference = reference_of(sightings, BOUNDS, find)
+    """It is the one at the newest change; a version's lack of what the test uses only where there is no other."""
+    reference = reference_of(sightings, find)
     wanted = expected and Failure(outcome=Outcome.FAIL, signature=expected[0], message=expected[1])
     assert reference == wanted
-    assert reference_of(sightings[::-1], BOUNDS, find) == wanted
+    assert reference_of(sightings[::-1], find) == wanted
 
 
 def test_the_failure_at_the_named_bound_is_meant() -> None:
     """Of two failures the one that the user calls bad is searched, whichever is newer."""
     both = [failing(0, OTHER), failing(9)]
     for named, (signature, says) in ((0, OTHER), (9, RAISED), (5, RAISED)):
-        reference = reference_of(both, BOUNDS, Find.ANY, named_bad=named)
+        reference = reference_of(both, Find.ANY, named_bad=named)
         assert reference == Failure(outcome=Outcome.FAIL, signature=signature, message=says)
+
+
+def test_the_failure_that_has_the_words_is_meant() -> None:
+    """The words of a user choose among the failures, by outcome, signature or message, in any case of letters."""
+    seen = [failing(0, OTHER), failing(4), passing(9)]
+    for words, expected in (("keyerror", OTHER), ("'X'", OTHER), ("fail: ValueError", RAISED), ("", RAISED)):
+        reference = reference_of(seen, Find.ANY, named=words)
+        assert reference == Failure(outcome=Outcome.FAIL, signature=expected[0], message=expected[1])
+    assert reference_of(seen, Find.ANY, named="no such words") is None
 
 
 def test_any_failure_takes_a_lack_for_one() -> None:
     """Where any failure counts, the lack at a bound does, too."""
-    reference = reference_of([failing(0, ABSENT), passing(9)], BOUNDS, Find.ANY, any_failure=True)
+    reference = reference_of([failing(0, ABSENT), passing(9)], Find.ANY, any_failure=True)
     assert reference == Failure(outcome=Outcome.FAIL, signature=ABSENT[0], message=ABSENT[1])
 
 

@@ -92,7 +92,7 @@ def test_the_longer_look_is_longer_on_a_crowded_machine(headway: dict[str, Any] 
     """Four times as long, and as much longer as the queue for the cores made it, within reason."""
     evidence = AttemptEvidence.model_validate({"headway": headway})
     slow = Attempt(outcome=Outcome.SLOW, seconds=20, stopped_by=StoppedBy.TIMEOUT, limit=20, evidence=evidence)
-    assert longer_look([slow]) == (80, limit)
+    assert longer_look([slow], 20) == (80, limit)
 
 
 def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
@@ -101,6 +101,30 @@ def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
     assert (verdict.outcome, verdict.decided) == (Outcome.SLOW, Decider.CROWDED)
     assert verdict.note == "still moving after 20 s, most of which it waited for a core"
     assert stopped(CROWDED, StoppedLook(goal=20.0, limit=90.0), moving=True).outcome is Outcome.HANG
+
+
+def test_who_is_about_to_wake_is_waited_for_once_more() -> None:
+    """A longer look that ends just before a sleeper wakes decides nothing; the next one lasts beyond that."""
+    asleep = IDLE | {"wakes_in": 2.0}
+    verdict = stopped(asleep, StoppedLook(goal=20.0, limit=20.0))
+    assert (verdict.outcome, verdict.decided, verdict.note) == (Outcome.SLOW, Decider.ASLEEP, "still asleep after 20 s")
+    assert stopped(IDLE | {"wakes_in": 12.0}, StoppedLook(goal=20.0, limit=20.0)).outcome is Outcome.HANG
+    evidence = AttemptEvidence.model_validate({"headway": asleep})
+    slow = [
+        Attempt(outcome=Outcome.SLOW, seconds=limit, stopped_by=StoppedBy.TIMEOUT, limit=limit, evidence=evidence)
+        for limit in (5.0, 20.0)
+    ]
+    assert longer_look(slow, 5.0) == (20.0, 33.0)
+
+
+def test_a_brief_look_calls_only_a_known_place_a_hang() -> None:
+    """What is busy at one place for less than it is due is slow, in Python code, too, unless it hung there before."""
+    look = StoppedLook(kind=HangKind.SPIN_PYTHON, is_brief=True)
+    verdict = stopped(BUSY, look, moving=False)
+    assert (verdict.outcome, verdict.decided) == (Outcome.SLOW, Decider.OPEN)
+    known = StoppedLook(kind=HangKind.SPIN_PYTHON, is_brief=True, hung_before=lambda _: True)
+    verdict = stopped(BUSY, known, moving=False)
+    assert (verdict.outcome, verdict.decided) == (Outcome.HANG, Decider.KNOWN_PLACE)
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -77,14 +77,18 @@ def test_a_sleeper_tells_when_it_wakes(seen: dict[str, Headway]) -> None:
 
 @needs_proc
 def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
-    """What does nothing for as long as it may is stopped before its timeout, as the timeout would; a sleeper is not."""
+    """What does nothing for as long as it may is stopped, as the timeout would; a sleeper only after it woke."""
     limits: dict[str, Any] = {"timeout": 60.0, "idle_limit": 2.0, "sample": True, "py_spy": "/no/such/py-spy"}
+    woken = begin(tmp_path / "woken", "sleeps_then_waits", "3", **limits)
     idle = begin(tmp_path / "idle", "polls_for_file", **limits)
     asleep = begin(tmp_path / "asleep", "sleeps", "5", **limits)
     ending = idle.wait()
     assert (ending.stopped_by, ending.seconds < 60) == ("timeout", True)
     assert not Headway.model_validate(ending.evidence["headway"]).gets_on
     assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
+    ending = woken.wait()
+    assert (ending.stopped_by, 5 < ending.seconds < 60) == ("timeout", True)
+    assert Headway.model_validate(ending.evidence["headway"]).wakes_in is None
 
 
 def paused(timeout: float, *work: float) -> Headway:

@@ -10,7 +10,7 @@ from matrix.bisect.axes.versions import common
 from matrix.bisect.driver import Bisector
 from matrix.bisect.ledger import Ledger
 from matrix.bisect.request import Axis, AxisName
-from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
+from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions, SearchVerdict
 from matrix.bisect.workbench import Workbench, workbench
 from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.configs import config_named
@@ -112,6 +112,7 @@ class Isolator:
     _probes: dict[str, Probe] = field(default_factory=dict)
     _runs: int = 0
     _notes: list[str] = field(default_factory=list)
+    _is_fix: bool | None = None  # whether the start is the side that fails; None until both were tried
 
     def run(self) -> Bisection:
         """Check both locks, find the changes that matter, confirm them."""
@@ -123,6 +124,7 @@ class Isolator:
             if not changes:
                 self._notes.append("the two locks pin the same: the difference is not in the packages")
             return self._completed(ends, len(changes), (), ())
+        self._is_fix = ends.probes[0].verdict is SearchVerdict.BAD
         needs = self._needs(changes, first, last, ends.probes[0].environment.python)
 
         def turns(names: frozenset[str]) -> bool:
@@ -165,7 +167,8 @@ class Isolator:
     def _compared(self, requests: dict[str, Request], goal: SearchOptions) -> Bisection:
         """Search a row of environments, by their labels, like any other axis."""
         axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=tuple(requests.values()))
-        ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal)
+        bad = None if self._is_fix is None else 0 if self._is_fix else len(requests) - 1
+        ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal, named_bad=bad)
         bisection = Bisector(ledger=ledger).run()
         self._runs += bisection.runs
         for probe in bisection.probes:

@@ -55,7 +55,8 @@ class Suspects:
         )
         low, high = map(history.index, bounds)
         goal = replace(request.goal, find=Find(change.value), low=low, high=high)
-        ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal)
+        bad = low if change is Change.FIX else high
+        ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=bad)
         return cls(checkout=checkout, bounds=bounds, commits=commits, ledger=ledger)
 
     @cached_property

@@ -5,14 +5,14 @@ Every value is tried, because there is no order to bisect.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
 from matrix.bisect.ledger import Ledger
 from matrix.bisect.request import Axis, AxisName
-from matrix.bisect.strategy.evidence import AnswerKind, Find, Purpose, SearchVerdict
+from matrix.bisect.strategy.evidence import AnswerKind, Purpose, SearchVerdict
 from matrix.bisect.workbench import workbench
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Outcome, Request
@@ -42,9 +42,9 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
     requests = _requests(request)
     axis = Axis(name=request.axis, values=tuple(requests), requests=tuple(requests.values()))
     with workbench(request, cache, show) as bench:
-        # with FIX, the failure of the first value, often the default, is the one that is searched
-        goal = replace(request.goal, find=Find.FIX)
-        return ValueComparison(ledger=Ledger(request=request, bench=bench, axis=axis, goal=goal)).run()
+        # the failure of the first value, often the default, is the one that is searched
+        ledger = Ledger(request=request, bench=bench, axis=axis, goal=request.goal, named_bad=0)
+        return ValueComparison(ledger=ledger).run()
 
 
 def _requests(request: SearchRequest) -> dict[str, Request]:

@@ -145,7 +145,7 @@ def _posterior(view: View, step: Transition) -> Posterior:
 def _repeat_good_bound(view: View, bounds: tuple[int, int]) -> NextProbe | None:
     """Return a rerun of a good bound: where no bound is bad, a flaky failure would have to show at one of them."""
     for bound in bounds:
-        missing = view.search.options.bound_runs - view.at(bound).good
+        missing = view.missing(bound, view.search.options.bound_runs)
         if view.label(bound) is SearchVerdict.GOOD and missing > 0:
             return _again(view, bound, missing)
     return None
@@ -171,8 +171,9 @@ def _repeat_doubtful(view: View) -> NextProbe | None:
     for first, after in pairwise(edges):
         alike = [position for position in labelled if first <= position < after]
         missing = view.search.options.bound_runs - sum(view.at(position).decisive for position in alike)
-        if missing > 0:
-            return _again(view, alike[len(alike) // 2], missing)
+        open_ones = [position for position in alike if position not in view.search.exhausted]
+        if missing > 0 and open_ones:
+            return _again(view, open_ones[len(open_ones) // 2], missing)
     return None
 
 
@@ -196,16 +197,16 @@ def _narrow(view: View, step: Transition) -> NextProbe | Bracket:
         return NextProbe(position=position, purpose=Purpose.NARROW)
     pair = (step.before, step.after)
     for end in pair:
-        if view.at(end).provisional:
+        if view.is_unsettled(end):
             return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
     for end in pair:
-        missing = view.search.options.confirm_runs - view.at(end).decisive
+        missing = view.missing(end, view.search.options.confirm_runs)
         if missing > 0:
             return _again(view, end, missing)
     posterior = _posterior(view, step)
     confidence = view.confidence(step, posterior)
     if confidence < view.search.options.confidence:
-        mirrored = {view.mirror(end, step.change) for end in pair}
+        mirrored = {view.mirror(end, step.change) for end in pair if end not in view.search.exhausted}
         others = set(range(posterior.low, posterior.high + 1)) - mirrored
         batch = best_batch(posterior, install=lambda _: 0.0, good=costs.good, bad=costs.bad, closed=others)
         if batch:

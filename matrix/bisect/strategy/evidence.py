@@ -111,6 +111,7 @@ class Search:
     options: SearchOptions = field(default_factory=SearchOptions)
     costs: Costs = field(default_factory=Costs)
     names: tuple[str, ...] = ()  # of positions, for reasons
+    exhausted: frozenset[int] = frozenset()  # positions of which another run said nothing: they are left at that
 
     @property
     def bounds(self) -> tuple[int, int]:

@@ -35,7 +35,7 @@ def decide(view: View) -> NextProbe | SearchAnswer:
         install=lambda position: costs.install_at(view.mirror(position, change)),
         good=costs.good,
         bad=costs.bad,
-        closed={view.mirror(position, change) for position in closed},
+        closed={view.mirror(position, change) for position in closed | view.search.exhausted},
     )
     if batch is None:
         return partial(view)
@@ -112,9 +112,9 @@ def _likeliest(view: View, change: Change, posterior: Posterior, closed: set[int
 def _confirm(view: View, step: Transition) -> NextProbe | None:
     """Return the next probe of the final pair until both have firm runs, and enough of them."""
     for end in (step.before, step.after):
-        if view.at(end).provisional:
+        if view.is_unsettled(end):
             return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
-        missing = view.search.options.confirm_runs - view.at(end).decisive
+        missing = view.missing(end, view.search.options.confirm_runs)
         if missing > 0:
             return NextProbe(position=end, runs=missing, purpose=Purpose.CONFIRM)
     return None

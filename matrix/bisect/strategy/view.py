@@ -72,6 +72,14 @@ class View:
         """Return the counts of a position."""
         return self.tallies.get(position, NO_RUNS)
 
+    def missing(self, position: int, wanted: int) -> int:
+        """Return how many runs that are good or bad a position lacks; none where another says nothing."""
+        return 0 if position in self.search.exhausted else wanted - self.at(position).decisive
+
+    def is_unsettled(self, position: int) -> bool:
+        """Return whether a position rests on runs that the clock ended, and a longer look may still decide."""
+        return self.at(position).provisional and position not in self.search.exhausted
+
     def dead(self, before: int, after: int) -> list[int]:
         """Return the positions between two others that were tried and are neither good nor bad."""
         return [position for position in self.tallies if before < position < after and not self.is_labelled(position)]
@@ -173,7 +181,7 @@ def check_bounds(view: View) -> NextProbe | tuple[int, int] | None:
         return None
     for position in (tested[0], tested[-1]):
         known = view.at(position)
-        missing = view.search.options.bound_runs - known.bad
+        missing = view.missing(position, view.search.options.bound_runs)
         if known.bad and not known.good and missing > 0:  # known from elsewhere, but not how reliably
             return NextProbe(position=position, runs=missing, until=SearchVerdict.GOOD, purpose=Purpose.CONFIRM)
     return tested[0], tested[-1]

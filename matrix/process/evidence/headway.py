@@ -102,6 +102,8 @@ class TreeClock:
         self._output = 0  # bytes
         self._saw_disk = False  # in this spell, a main thread waited for it
         self._switches: dict[int, int] = {}  # of the main threads, at the beginning of the pause
+        self._slept = False  # since the pause began, by its own will, when it was last looked at
+        self._woke = 0.0  # when it was seen to have woken from that, on the clock of `look`
         self._on_core, self._in_queue = 0.0, 0.0  # seconds, of all threads, over the attempt
 
     def look(self, now: float, members: Sequence[kernel.KernelProcess], output: int) -> None:
@@ -115,9 +117,12 @@ class TreeClock:
         means = self._means(now - self._began, living, output)
         self.pauses.end_spell(now, means, is_work=is_first)
         if means or is_first:
-            self._switches = {}
+            self._switches, self._slept, self._woke = {}, False, 0.0
         elif not self._switches:
             self._switches = {member.pid: switches(member.pid) for member in living}
+        else:
+            was_asleep, self._slept = self._slept, self._wakes_in(living) is not None
+            self._woke = now if was_asleep and not self._slept else self._woke
         self._began, self._saw_disk = now, False
         self._next = now + max(self._spell, (time.monotonic() - began) / LOOK_SHARE)
 
@@ -145,14 +150,19 @@ class TreeClock:
 
     def is_hung(self, now: float, members: Iterable[kernel.KernelProcess]) -> bool:
         """Return whether the tree has done nothing for so long that it is a hang, and does not just sleep."""
-        return now - self.pauses.began >= self.pauses.needed and self._wakes_in(members) is None
+        if self._slept or now - max(self.pauses.began, self._woke) < self.pauses.needed:
+            return False
+        return self._wakes_in(members) is None
 
     def evidence(self, now: float, members: Iterable[kernel.KernelProcess]) -> dict[str, Any]:
         """Return the fields of `model.Headway` for an attempt that is over now."""
         is_pause = now - self.pauses.began >= self.pauses.needed
+        wakes_in = self._wakes_in(members) if is_pause else None
+        if wakes_in is None and is_pause and (self._slept or now - self._woke < self.pauses.needed):
+            wakes_in = 0.0  # it has just woken
         return self.pauses.evidence(now) | {
             "stretch": round(1 + self._in_queue / self._on_core, 2) if self._on_core >= WORK_LEAST else 1.0,
-            "wakes_in": self._wakes_in(members) if is_pause else None,
+            "wakes_in": wakes_in,
         }
 
     def _wakes_in(self, members: Iterable[kernel.KernelProcess]) -> float | None:
