@@ -192,7 +192,9 @@ def _variants(choice: list[list[Term]]) -> list[list[Term]]:
 def minimal_set(factors: Sequence[str], passes: Callable[[frozenset[str]], bool]) -> frozenset[str]:
     """Return a set of factors whose change makes a failing test pass, and of which none can be left out.
 
-    This is delta debugging, after Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
+    A single factor is looked for first, by halves: where the first half is not enough, the second is not asked, and
+    the one that is left must be enough by itself. Where it is not, several are needed, and this is delta debugging,
+    after Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
     The test is known to pass with all factors changed and to fail with none, so `passes` is not called for these,
     and at most once for any other set. It returns False where the outcome is unknown. The first factors come first.
     """
@@ -204,6 +206,12 @@ def minimal_set(factors: Sequence[str], passes: Callable[[frozenset[str]], bool]
             known[key] = passes(key)
         return known[key]
 
+    low, high = 0, len(factors)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(factors[low:middle]) else (middle, high)
+    if is_enough(factors[low:high]):
+        return frozenset(factors[low:high])
     current, parts = list(factors), 2
     while len(current) > 1:
         chunks = [current[len(current) * n // parts : len(current) * (n + 1) // parts] for n in range(parts)]

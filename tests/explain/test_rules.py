@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 from hypothesis import given
@@ -44,6 +45,20 @@ def test_two_differences_need_one_run_where_the_first_decides() -> None:
 
     assert minimal_set(("config", "torch"), passes) == {"config"}
     assert len(calls) == 1
+
+
+@given(st.integers(2, 200).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n - 1))))
+def test_a_single_factor_takes_a_question_a_halving_and_a_last_one(case: tuple[int, int]) -> None:
+    """Where the first half is not enough, the second is not asked; what is left is, once."""
+    names = [f"package{number}" for number in range(case[0])]
+    calls: list[frozenset[str]] = []
+
+    def passes(subset: frozenset[str]) -> bool:
+        calls.append(subset)
+        return names[case[1]] in subset
+
+    assert minimal_set(names, passes) == {names[case[1]]}
+    assert len(calls) <= math.ceil(math.log2(case[0])) + 1
 
 
 def test_whatever_answers_nothing_found_can_be_left_out() -> None:
