@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from collections.abc import Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -16,6 +17,7 @@ from matrix.privacy.redaction import Redactor
 from matrix.records import store, stored_runs
 from reports.formats import FORMATS, ReportFormat, gather
 
+DAY = 86400.0  # seconds
 OUTPUT = Path("output")  # where reports go for which no file is named
 runs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
@@ -64,23 +66,36 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
 @runs.command()
 def prune(
     keep: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the latest runs stay.")],
+    wheels: Annotated[
+        float | None, typer.Option(metavar="DAYS", min=0, help="Also the kept wheels of nightlies not used so long.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
 ) -> None:
     """Remove all but the latest runs, and what they have found out: it will be run again when it is asked for.
 
-    Runs with a name stay, and what the runs that stay rest on. Exit code: 0; 2 wrong usage.
+    Runs with a name stay, and what the runs that stay rest on. A wheel of a nightly that its index has dropped cannot
+    be had again. Exit code: 0; 2 wrong usage.
     """
+    from matrix.environments.disk import Disk
     from reports.stored_run_text import prune_lines
 
     home = store.state_folder()
+    kept = Disk(home).kept_wheels() if wheels is not None else []
+    last = time.time() - (wheels or 0) * DAY
+    old = [path for path in kept if path.stat().st_atime < last]
     heads = stored_runs.all_runs(home)
     chosen = stored_runs.removable(heads, keep)
     if dry_run:
         for head in chosen:
             print(f"would remove {head.run.id}")
+        for path in old:
+            print(f"would remove {path.name}")
     else:
         others = [head for head in heads if head not in chosen]
         print(*prune_lines(stored_runs.prune(home, chosen, others)), sep="\n")
+        for path in old:
+            path.unlink(missing_ok=True)
+            print(f"removed {path.name}")
 
 
 def compare(

@@ -47,7 +47,8 @@ class NoRoomError(InstallError):
 class DiskUsage(NamedTuple):
     """Bytes taken and left."""
 
-    used: int  # by the environments that are there
+    used: int  # by the environments that are there, and the wheels that are kept
+    wheels: int  # of these bytes, by the kept wheels: only a user removes them
     reserved: int  # by installs in progress
     budget: int
     free: int  # on the disk
@@ -106,6 +107,10 @@ class Disk:
             if (installation := folder.installation()) is not None:
                 yield folder, installation
 
+    def kept_wheels(self) -> list[Path]:
+        """Return the wheels that are kept because an index may drop them."""
+        return sorted((self._home / "wheels").glob("*/*.whl"))
+
     def usage(self) -> DiskUsage:
         """Return what is taken and left."""
         sizes: dict[object, int] = {}  # of each different package, however many environments share it
@@ -113,10 +118,11 @@ class Disk:
             if folder.complete.exists():
                 for package in installation.packages:
                     sizes[package.inode or (folder.path, package.name)] = int(package.size * BYTECODE_SHARE)
-        used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over())
+        wheels = sum(map(_size_of, self.kept_wheels()))
+        used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over()) + wheels
         free = shutil.disk_usage(self.folder).free
         budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
-        return DiskUsage(used=used, reserved=sum(self.marks().values()), budget=int(budget), free=free)
+        return DiskUsage(used=used, wheels=wheels, reserved=sum(self.marks().values()), budget=int(budget), free=free)
 
     def estimate(self, lock: str, build: str, wheel: int | None) -> int:
         """Return the bytes that installing a lock will take; `wheel` is the size of torch's own, if known.
@@ -193,10 +199,12 @@ class Disk:
     def _figures(self, need: int, usage: DiskUsage) -> str:
         sizes = (need, usage.used, usage.budget, usage.free)
         needed, used, budget, free = (f"{n / 1e9:.1f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB" for n in sizes)
-        return (
+        words = (
             f"no disk: about {needed} needed, the budget is {budget} of which {used} are in use, "
             f"and {free} are free in {self.folder}"
         )
+        hint = "`whichtorch runs prune --wheels DAYS` removes old ones"
+        return f"{words}; {usage.wheels / 1e9:.1f} GB are wheels of nightlies: {hint}" if usage.wheels else words
 
     def _least_recently_used(self, spared: set[str]) -> str | None:
         folders = [InstallFolder(path) for path in self.folder.glob("[!.]*") if path.name not in spared]
@@ -270,6 +278,13 @@ def _pause(seconds: float, cancelled: threading.Event | None) -> None:
     """Wait; raise CancelledError as soon as the user interrupts."""
     if (cancelled or threading.Event()).wait(seconds):
         raise CancelledError
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _time_of(path: Path) -> float:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -223,6 +224,8 @@ def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
         if ending.exit_code != 0:
             raise InstallError(f"downloading failed: {condensed(log, ending)}", log)
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
+    for used in filter(None, wheels.values()):  # `runs prune --wheels` removes what was not used for long
+        os.utime(used, (time.time(), used.stat().st_mtime))  # uv knows a wheel by its mtime
     lines = []
     for line in lock.splitlines():
         name = next(iter(index_pins(line)), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import jsonschema
@@ -123,6 +124,14 @@ def test_runs_are_told_listed_named_and_removed(two_nights: User) -> None:
     matrix(two_nights, *scripts(two_nights, same=PASSES))
     dry = two_nights.run("runs", "prune", "--keep", "1", "--dry-run").stdout.split()
     assert dry[:2] == ["would", "remove"]
+    wheels = [two_nights.folder / ".whichtorch" / "wheels" / "nightly" / f"torch-{name}.whl" for name in ("old", "new")]
+    wheels[0].parent.mkdir(parents=True)
+    for wheel in wheels:
+        wheel.touch()
+    os.utime(wheels[0], (0, 0))
+    assert "torch-old.whl" in two_nights.run("runs", "prune", "--keep", "9", "--wheels", "30", "--dry-run").stdout
+    two_nights.run("runs", "prune", "--keep", "9", "--wheels", "30")
+    assert [wheel.exists() for wheel in wheels] == [False, True]
     pruned = two_nights.run("runs", "prune", "--keep", "1")
     assert pruned.returncode == 0, pruned.stderr
     assert f"removed {dry[2]}" in pruned.stdout

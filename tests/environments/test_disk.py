@@ -166,6 +166,21 @@ def test_no_disk(padded: Path, tmp_path: Path, make_cache: MakeCache) -> None:
     assert installed(tmp_path) == {"2.11.0"}
 
 
+def test_kept_wheels_count(tmp_path: Path) -> None:
+    """Wheels that are kept take of the budget, and the reason that nothing fits says what they take and who may go."""
+    disk = Disk(tmp_path, budget_mb=250)
+    disk.folder.mkdir()
+    wheel = tmp_path / "wheels" / "nightly" / "torch-2.16.0.dev20261101-cp311-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    with wheel.open("wb") as file:
+        file.truncate(200_000_000)
+    assert (disk.kept_wheels(), disk.usage().wheels) == ([wheel], 200_000_000)
+    with pytest.raises(NoRoomError, match=r"0\.2 GB are wheels of nightlies: `whichtorch runs prune --wheels DAYS`"):
+        disk.reserve("key", 100_000_000, None, lambda _stage: None)
+    wheel.unlink()
+    disk.reserve("key", 100_000_000, None, lambda _stage: None)
+
+
 def test_default_budget_is_a_share_of_what_is_free(tmp_path: Path) -> None:
     """Without a budget four fifths of what is free or ours may be taken."""
     disk = Disk(tmp_path, None, 1)
