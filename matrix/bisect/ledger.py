@@ -126,6 +126,9 @@ class Ledger:
         if probed.environment is not None and probed.cell is not None:
             self._reused.setdefault(probed.position, probed.cell.reused)
             self._see(probed.position, self.planned(probed.position), probed.environment, probed.cell)
+            for other in [other for other in self.seen if other.environment.id == probed.environment.id]:
+                if other.position != probed.position and other.records:
+                    self._see(other.position, self.planned(other.position), other.environment)
 
     def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all records of a position; without records, `cell` says why there are none."""
@@ -164,8 +167,17 @@ class Ledger:
             observations=observations,
             options=self.goal,
             names=values,
+            twins=self._twins(),
             exhausted=frozenset(self.exhausted),
         )
+
+    def _twins(self) -> tuple[frozenset[int], ...]:
+        """Return the positions that turned out to be the same environment: days without a release between them."""
+        positions: dict[str, set[int]] = {}
+        for sighting in self.seen:
+            if sighting.records:
+                positions.setdefault(sighting.environment.id, set()).add(sighting.position)
+        return tuple(frozenset(twins) for twins in positions.values() if len(twins) > 1)
 
     def priced_search(self) -> Search:
         """Return what the strategy decides on, with what probes cost."""

@@ -21,6 +21,7 @@ from matrix.bisect.strategy.evidence import (
     SearchOptions,
     SearchVerdict,
 )
+from matrix.bisect.strategy.view import Transition, View
 from tests.bisect.history import History, Trace, follow
 
 GOOD, BAD, UNTESTABLE = SearchVerdict.GOOD, SearchVerdict.BAD, SearchVerdict.UNTESTABLE
@@ -125,6 +126,22 @@ def test_a_bad_bound_is_run_three_times_and_a_good_one_once() -> None:
     assert (first.runs, first.until, first.purpose) == (3, GOOD, Purpose.BOUND)
     counts = {p: sum(run.position == p for run in trace.search.observations) for p in (0, 7)}
     assert counts == {0: 1, 7: 3}
+
+
+def test_the_runs_of_one_environment_count_once() -> None:
+    """Days that resolve to the same packages are no evidence for each other, only for the side that they are on."""
+    runs = [ProbeRun(position=position, verdict=GOOD if position < 5 else BAD) for position in range(8)]
+    twins = (frozenset({1, 2, 3, 4}), frozenset({5, 6, 7}))
+    step = Transition(before=4, after=5, change=Change.REGRESSION)
+
+    def confidence(runs: list[ProbeRun], twins: tuple[frozenset[int], ...] = ()) -> float:
+        view = View.of(Search(size=8, observations=tuple(runs), twins=twins))
+        return view.confidence(step, view.posterior(Change.REGRESSION, 0, 7, flaky=False))
+
+    alone = [run for run in runs if run.position in {0, 4, 5}]
+    assert confidence(runs, twins) == pytest.approx(confidence(alone))
+    assert confidence(runs, twins) < confidence(runs)
+    assert View.of(Search(size=8, observations=tuple(runs), twins=twins)).runs_of(range(8)) == 3
 
 
 def test_the_final_pair_is_confirmed() -> None:

@@ -170,7 +170,7 @@ def _repeat_doubtful(view: View) -> NextProbe | None:
     edges = [labelled[0], *(step.after for step in steps), view.search.size]
     for first, after in pairwise(edges):
         alike = [position for position in labelled if first <= position < after]
-        missing = view.search.options.bound_runs - sum(view.at(position).decisive for position in alike)
+        missing = view.search.options.bound_runs - view.runs_of(alike)
         open_ones = [position for position in alike if position not in view.search.exhausted]
         if missing > 0 and open_ones:
             return _again(view, open_ones[len(open_ones) // 2], missing)

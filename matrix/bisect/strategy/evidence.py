@@ -111,6 +111,7 @@ class Search:
     options: SearchOptions = field(default_factory=SearchOptions)
     costs: Costs = field(default_factory=Costs)
     names: tuple[str, ...] = ()  # of positions, for reasons
+    twins: tuple[frozenset[int], ...] = ()  # positions that are one environment, whose runs are the same ones
     exhausted: frozenset[int] = frozenset()  # positions of which another run said nothing: they are left at that
 
     @property

@@ -25,7 +25,7 @@ from matrix.bisect.strategy.evidence import (
 from matrix.bisect.strategy.posterior import Posterior, RunCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 NO_RUNS = Tally()
 
@@ -71,6 +71,11 @@ class View:
     def at(self, position: int) -> Tally:
         """Return the counts of a position."""
         return self.tallies.get(position, NO_RUNS)
+
+    def runs_of(self, positions: Iterable[int]) -> int:
+        """Return how many runs were good or bad at some positions, those of one environment once."""
+        groups = {next((twins for twins in self.search.twins if position in twins), position) for position in positions}
+        return sum(self.at(min(group) if isinstance(group, frozenset) else group).decisive for group in groups)
 
     def missing(self, position: int, wanted: int) -> int:
         """Return how many runs that are good or bad a position lacks; none where another says nothing."""
@@ -122,14 +127,26 @@ class View:
         return position if change is Change.REGRESSION else self.search.size - 1 - position
 
     def posterior(self, change: Change, low: int, high: int, *, flaky: bool) -> Posterior:
-        """Return the posterior of a single change within low..high, in mirrored positions."""
+        """Return the posterior of a single change within low..high, in mirrored positions.
+
+        The runs of one environment count once, at the one of its positions that is nearest to the change.
+        """
+        twins = self._repeated(change)
         runs = {
             self.mirror(position, change): RunCounts(counts.good, counts.bad)
             for position, counts in self.tallies.items()
-            if low <= position <= high and counts.decisive
+            if low <= position <= high and counts.decisive and position not in twins
         }
         ends = sorted((self.mirror(low, change), self.mirror(high, change)))
         return Posterior(ends[0], ends[1], runs, flaky=flaky)
+
+    def _repeated(self, change: Change) -> set[int]:
+        """Return the positions whose runs are those of another position nearer to the change."""
+        repeated: set[int] = set()
+        for twins in self.search.twins:
+            nearest = max(twins) if self.label(min(twins)) is change.sides[0] else min(twins)
+            repeated |= twins - {nearest}
+        return repeated
 
     def confidence(self, step: Transition, posterior: Posterior) -> float:
         """Return the probability that the culprit is after `before` and not after `after`."""
