@@ -18,7 +18,10 @@ EXPECTED_OF_TORCH: dict[str, tuple[HangKind, tuple[str, ...]]] = {
     ),
     "halo_exchange": (
         HangKind.COLLECTIVE,
-        ("ranks 0-2 wait in Work.wait (halo_exchange.py:20) for dist.batch_isend_irecv of line 13",),
+        (
+            "ranks 0-2 wait in Work.wait (halo_exchange.py:20) for dist.batch_isend_irecv of line 13",
+            "each waits for another rank, and what they send is not what the others receive",
+        ),
     ),
     "heartbeat_thread": (
         HangKind.COLLECTIVE,

@@ -133,17 +133,27 @@ def _conclusion(
     waiting = [state for state in states if state.awaits in JOINT]
     if all(state.user.native and state.user.native.ender for state in waiting):
         return ["none of them sets what another waits for, as all of them wait"] if len(waiting) > 1 else []
-    calls = {state.user.frame.method if state.user.frame else "" for state in waiting}
+    calls = set(map(_operation, waiting))
     if len(groups) == 1:
         if calls <= {"recv", "irecv", "recv_object_list"}:
             return ["each waits for a message of another rank, and none of them sends one"]
         if calls <= {"send", "isend", "send_object_list"}:
             return ["each waits for another rank to receive, and none of them does"]
+        if calls <= {"batch_isend_irecv"}:
+            return ["each waits for another rank, and what they send is not what the others receive"]
         return ["all ranks are in the same call"] if len(states) > 1 else []
     if len({state.place for state in waiting}) == 1:
         return ["the ranks came to the same line from different places, and may be in different groups or turns"]
     where = "not in the same call" if len(calls) > 1 else "in calls at different places"
     return [f"the ranks are {where}", "each waits for the others"]
+
+
+def _operation(state: ThreadState) -> str:
+    """Return the name of the operation of torch.distributed that a thread waits for; of a work, what began it."""
+    site, frame = state.user.site, state.user.frame
+    if site.origin and site.call.rpartition(".")[2] == "wait":
+        return site.origin.rpartition(".")[2]
+    return frame.method if frame else ""
 
 
 def _elsewhere(
