@@ -70,15 +70,8 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     moving counts as a hang.
     """
     outcome, note, decider = _outcome(ending, memory_mb, look)
-    if look.is_longer and outcome is Outcome.SLOW:
-        note = f"still {_STILL.get(decider, 'busy') if decider else 'busy'} after {ending.seconds:.0f} s"
-        if look.is_enough(ending):
-            outcome, decider = Outcome.HANG, Decider.LONGER_LOOK
-        elif decider is not Decider.ASLEEP:
-            note += ", most of which it waited for a core"
-            decider = Decider.CROWDED
-    elif look.is_longer and outcome is Outcome.HANG and decider is not Decider.STALL:
-        decider = Decider.LONGER_LOOK
+    if look.is_longer and decider is not None and decider is not Decider.STALL:
+        outcome, note, decider = _longer_outcome(ending, look, outcome, note, decider)
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     signature = Signature(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)
@@ -109,6 +102,19 @@ def _outcome(ending: Ending, memory_mb: int, look: StoppedLook) -> tuple[Outcome
         StoppedBy.INTERRUPT: (Outcome.ERROR, "interrupted"),
     }[reason]
     return outcome, note, None
+
+
+def _longer_outcome(
+    ending: Ending, look: StoppedLook, outcome: Outcome, note: str, decider: Decider
+) -> tuple[Outcome, str, Decider]:
+    """Return what a longer look comes to: a hang, unless it gave less than it was to give."""
+    if outcome is Outcome.SLOW:
+        note = f"still {_STILL.get(decider, 'busy')} after {ending.seconds:.0f} s"
+    if decider is Decider.IDLE or look.is_enough(ending):
+        return Outcome.HANG, note, Decider.LONGER_LOOK
+    if decider is Decider.ASLEEP:
+        return Outcome.SLOW, note, decider
+    return Outcome.SLOW, f"{note}, most of which it waited for a core", Decider.CROWDED
 
 
 def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:

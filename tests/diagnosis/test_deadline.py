@@ -101,6 +101,9 @@ def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
     assert (verdict.outcome, verdict.decided) == (Outcome.SLOW, Decider.CROWDED)
     assert verdict.note == "still moving after 20 s, most of which it waited for a core"
     assert stopped(CROWDED, StoppedLook(goal=20.0, limit=90.0), moving=True).outcome is Outcome.HANG
+    for look in (StoppedLook(goal=20.0, limit=20.0), native(goal=20.0, limit=20.0)):  # at one place all the time
+        assert stopped(CROWDED, look, moving=False).decided == Decider.CROWDED
+    assert stopped(CROWDED, native(goal=20.0, limit=90.0), moving=False).outcome is Outcome.HANG
 
 
 def test_who_is_about_to_wake_is_waited_for_once_more() -> None:
