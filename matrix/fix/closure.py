@@ -1,20 +1,21 @@
 """A unit -> the units without which it cannot work, as far as the text tells.
 
-A first guess costs nothing, a run costs seconds. What a unit needs is *hard* where it could not even be looked up
-without it (a name, an import, an attribute, a parameter), and *lacking* where the bad release's binary has no such
-symbol: no change of Python brings that.
+A first guess costs nothing, a run costs seconds. What a unit needs is *hard* where a checker would call the code wrong
+without it (a name that nothing binds, an import of what is not there), *likely* where it depends on the object (an
+attribute, a parameter), and *lacking* where the bad release's binary has no such symbol: no change of Python brings
+that.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import Uses, uses
-from matrix.fix.tree_change import absolute, base_names, imported, module_of, new_parameters
+from matrix.fix.tree_change import absolute, base_names, imported, new_parameters
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ class Closed:
     lacking: frozenset[str] = frozenset()  # symbols that the bad binary does not have
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Needs:
-    units: set[Unit] = field(default_factory=set)
-    lacking: set[str] = field(default_factory=set)
+    hard: frozenset[Unit]
+    likely: frozenset[Unit]
+    lacking: frozenset[str]
 
 
 class Closure:
@@ -48,7 +50,7 @@ class Closure:
         self.change = change
         self._lacking = frozenset(lacking)
 
-    def of(self, seeds: Iterable[Unit], within: Collection[Unit] | None = None) -> Closed:
+    def of(self, seeds: Iterable[Unit], within: Collection[Unit] | None = None, *, hard: bool = False) -> Closed:
         """Return units and what they need, and what that needs; of `within` only, where that is given."""
         units: set[Unit] = set()
         lacking: set[str] = set()
@@ -60,13 +62,18 @@ class Closure:
             units.add(unit)
             needs = self._needs(unit)
             lacking |= needs.lacking
-            waiting += [need for need in needs.units if within is None or need in within]
+            wanted = needs.hard if hard else needs.hard | needs.likely
+            waiting += [need for need in wanted if within is None or need in within]
         return Closed(units=frozenset(units), lacking=frozenset(lacking))
 
     @cache  # noqa: B019 - lives as long as the search
     def _needs(self, unit: Unit) -> _Needs:
         reader = _Reader(self.change, unit, self._lacking)
-        return _Needs(units=set(reader.needs()) - {unit}, lacking=set(reader.symbols()))
+        return _Needs(
+            hard=frozenset(reader.needs()),
+            likely=frozenset(reader.likely_needs()),
+            lacking=frozenset(reader.symbols()),
+        )
 
 
 class _Reader:
@@ -85,15 +92,16 @@ class _Reader:
         return imported(tops, self.unit.path) | imported(inner, self.unit.path)
 
     def needs(self) -> Iterator[Unit]:
-        """Yield the units that this one needs."""
-        if self.unit.kind is Kind.REMOVED:
-            return
+        """Yield the units without which names or imports of this one mean nothing."""
         for name in self.uses.names:
             yield from self._name(name)
         if self.uses.annotations:
             yield from self._annotations()
         for level, module, name in self.uses.imports:
             yield from self._member(absolute(self.unit.path, level, module), name)
+
+    def likely_needs(self) -> Iterator[Unit]:
+        """Yield the units that bring the attributes and parameters which this one uses."""
         for chain in self.uses.chains:
             yield from self._chain(chain)
         for attribute in self.uses.attributes:
@@ -221,12 +229,3 @@ class _Reader:
         file = self.change.file(path)
         wanted = {name, f"{name}.__init__", f"{name}.__new__"}
         return [unit for unit in (file.units if file else ()) if unit.name in wanted or unit.owner == name]
-
-
-def unbound(change: TreeChange, units: Collection[Unit]) -> bool:
-    """Return whether a set of units uses what is then bound nowhere: no run is needed to know that."""
-    closure = Closure(change)
-    return closure.of(units).units != frozenset(units)
-
-
-__all__ = ["Closed", "Closure", "module_of", "unbound"]

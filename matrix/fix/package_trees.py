@@ -9,10 +9,11 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.environments.overlay import read_source
 from matrix.errors import PreventedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 PACKAGES = ("torch", "torchgen", "functorch")  # that a wheel of torch installs
@@ -26,8 +27,8 @@ class PackageTree:
     digests: Mapping[str, str]  # path -> the content's digest, as RECORD has it
 
     def text(self, path: str) -> str:
-        """Return a file's exact text, line ends and all; raises UnicodeDecodeError."""
-        return (self.root / path).read_bytes().decode()
+        """Return a file's exact text, line ends and all."""
+        return read_source(self.root / path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +38,6 @@ class FilePair:
     path: str
     bad: str | None  # None where it is not there
     good: str | None
-
-
-def site_packages(interpreter: Path) -> Path:
-    """Return the site-packages of a virtual environment, from its layout. Raises PreventedError where there is none."""
-    folders = sorted(interpreter.parent.parent.glob("lib/python3*/site-packages"))
-    if not folders:
-        raise PreventedError(f"{interpreter} has no site-packages of its own")
-    return folders[0]
 
 
 def package_tree(root: Path) -> PackageTree:
@@ -57,19 +50,18 @@ def package_tree(root: Path) -> PackageTree:
     return PackageTree(root=root, digests={path: value or _digest(root / path) for path, value in listed.items()})
 
 
-def differing(bad: PackageTree, good: PackageTree) -> Iterator[FilePair]:
-    """Yield the files that differ, in the order of their paths; those that are not text are left out."""
-    for path in sorted(bad.digests.keys() | good.digests.keys()):
-        if bad.digests.get(path) == good.digests.get(path):
-            continue
-        try:
-            yield FilePair(
-                path=path,
-                bad=bad.text(path) if path in bad.digests else None,
-                good=good.text(path) if path in good.digests else None,
-            )
-        except UnicodeDecodeError:
-            continue
+def differing(bad: PackageTree, good: PackageTree) -> dict[str, FilePair]:
+    """Return the files that differ, by path, in the order of their paths."""
+    paths = sorted(bad.digests.keys() | good.digests.keys())
+    return {
+        path: FilePair(path=path, bad=_text(bad, path), good=_text(good, path))
+        for path in paths
+        if bad.digests.get(path) != good.digests.get(path)
+    }
+
+
+def _text(tree: PackageTree, path: str) -> str | None:
+    return tree.text(path) if path in tree.digests else None
 
 
 def _is_ours(path: str) -> bool:

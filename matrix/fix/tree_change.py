@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import bound, dotted, parameters
-from matrix.fix.units import ChangedFile, Kind, Unit
+from matrix.fix.units import ChangedFile, Kind, Proposal, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -49,10 +49,10 @@ class TreeChange:
         """The units of the files that the script loads."""
         return tuple(unit for file in self.scope for unit in file.units)
 
-    def texts(self, chosen: Collection[Unit]) -> dict[str, str]:
-        """Return the texts of all files that units change, by path."""
-        files = {path: self.file(path) for path in sorted({unit.path for unit in chosen})}
-        return {path: file.text(chosen) for path, file in files.items() if file is not None}
+    def texts(self, proposal: Proposal) -> dict[str, str]:
+        """Return the texts of all files that a proposal changes, by path."""
+        files = {path: self.file(path) for path in sorted({unit.path for unit in proposal.units})}
+        return {path: file.text(proposal.units, proposal.drafts) for path, file in files.items() if file is not None}
 
     def module_path(self, module: str) -> str | None:
         """Return the file of a module of either release: "torch.fx" -> "torch/fx/__init__.py"."""
@@ -111,7 +111,7 @@ class TreeChange:
     def _by_last_name(self) -> Mapping[str, tuple[Unit, ...]]:
         found: dict[str, list[Unit]] = defaultdict(list)
         for unit in self.scoped_units:
-            found[unit.name.rpartition(".")[2].partition("@")[0].partition(" #")[0]].append(unit)
+            found[unit.own_name].append(unit)
         return {name: tuple(units) for name, units in found.items()}
 
     def called(self, name: str) -> tuple[Unit, ...]:

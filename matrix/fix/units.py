@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -54,9 +54,22 @@ class Unit:
         return self.good.nodes if self.good else ()
 
     @property
-    def size(self) -> int:
-        """About how many lines it changes."""
-        return sum(part.whole.count("\n") for part in (self.bad, self.good) if part)
+    def own_name(self) -> str:
+        """The name without what it stands in, and without what tells it from others of that name."""
+        return self.name.rpartition(".")[2].partition("@")[0].partition(" #")[0]
+
+    @property
+    def is_function(self) -> bool:
+        """True where it brings one function."""
+        return [type(node) for node in self.nodes] in ([ast.FunctionDef], [ast.AsyncFunctionDef])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What one run tries: units, some of them with a text of their own."""
+
+    units: frozenset[Unit]
+    drafts: Mapping[Unit, str] = field(default_factory=dict)  # in place of what the good release has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +95,16 @@ class ChangedFile:
         """The file's units, each once, in the order of its text."""
         return tuple(dict.fromkeys(slot.unit for slot in self.slots if slot.unit is not None))
 
-    def text(self, chosen: Collection[Unit]) -> str:
-        """Return the bad release's text with the units that are chosen; of other files' units nothing is said."""
-        return "".join(slot.good if slot.unit in chosen else slot.bad for slot in self.slots)
+    def text(self, chosen: Collection[Unit], drafts: Mapping[Unit, str] | None = None) -> str:
+        """Return the bad release's text with the units that are chosen, and others' left as they are.
+
+        A draft is a text of its own that stands for a chosen unit's.
+        """
+        drafts = drafts or {}
+        return "".join(
+            (drafts.get(slot.unit, slot.good) if slot.good else "") if slot.unit in chosen else slot.bad
+            for slot in self.slots
+        )
 
     def _merged(self, bad: Sequence[Part], good: Sequence[Part], owner: str) -> Iterator[Slot]:
         """Yield the slots of a body: all of the good one's order, and what only the bad one has in between."""
@@ -149,11 +169,6 @@ class ChangedFile:
         name = _joined(owner, part.name)
         cosmetic = _is_cosmetic(bad, good)
         return Unit(path=self.path, name=name, kind=kind, bad=bad, good=good, owner=owner, cosmetic=cosmetic)
-
-
-def lines_changed(units: Iterable[Unit]) -> int:
-    """Return about how many lines units change."""
-    return sum(unit.size for unit in units)
 
 
 def _joined(owner: str, name: str) -> str:
@@ -225,8 +240,3 @@ def meaning(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return tuple(map(meaning, value))
     return repr(value)
-
-
-def texts(files: Mapping[str, ChangedFile], chosen: Collection[Unit]) -> dict[str, str]:
-    """Return the texts of all files that units change, by path."""
-    return {path: files[path].text(chosen) for path in sorted({unit.path for unit in chosen})}

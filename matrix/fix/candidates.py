@@ -1,0 +1,95 @@
+"""Which units are tried, and in which order: what stands nearest to the failure first."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from matrix.fix.names import bound
+from matrix.fix.units import Kind, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from matrix.fix.functions_run import FunctionsRun
+    from matrix.fix.tree_change import TreeChange
+    from matrix.fix.trial import FailingFrame
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CONSTANT = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+
+
+def on_stack(change: TreeChange, frames: Sequence[FailingFrame]) -> list[Unit]:
+    """Return the changed functions that the failing frames are in, innermost first."""
+    found = (unit for frame in frames for unit in _at(change, frame))
+    return list(dict.fromkeys(unit for unit in found if not unit.cosmetic))
+
+
+def _at(change: TreeChange, frame: FailingFrame) -> Iterator[Unit]:
+    file = change.file(frame.path)
+    for unit in file.units if file else ():
+        if unit.bad is not None and unit.bad.first <= frame.line <= unit.bad.last:
+            yield unit
+
+
+def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> list[Unit]:
+    """Return the units that a bad and a good run of the script reach, the most telling first.
+
+    These are functions that are new and ran in the good run, constants that functions use which ran, functions that
+    changed and ran, and the statements of the modules that were loaded. In each group come first what ran in one of
+    the runs only, and what began to run last.
+    """
+    units = [unit for unit in change.scoped_units if not unit.cosmetic and unit.kind is not Kind.REMOVED]
+    when = {unit: (bad.place(unit.path, unit.bad), good.place(unit.path, unit.good)) for unit in units}
+    ran = [unit for unit in units if when[unit] != (None, None)]
+    ran.sort(key=lambda unit: (None not in when[unit], -_latest(when[unit], bad, good)))
+    new = [unit for unit in ran if unit.kind is Kind.ADDED]
+    changed = [unit for unit in ran if unit.kind is not Kind.ADDED]
+    words = _words_of_runs(change, bad, good)
+    constants = [unit for unit in units if _is_constant(unit) and bound(unit.nodes) & words]
+    return list(dict.fromkeys([*new, *constants, *changed]))
+
+
+def at_import(change: TreeChange) -> list[Unit]:
+    """Return what else changed that runs when the loaded modules are imported: statements, classes, decorated ones."""
+    units = [unit for unit in change.scoped_units if not unit.cosmetic and unit.kind is not Kind.REMOVED]
+    return [unit for unit in units if not unit.name.startswith("import ") and any(map(_acts, unit.nodes))]
+
+
+def _latest(places: tuple[int | None, int | None], bad: FunctionsRun, good: FunctionsRun) -> float:
+    """Return when something began to run, from 0 at the begin of a run to 1 at its end."""
+    runs = zip(places, (bad, good), strict=True)
+    return max(place / max(1, len(run.functions)) for place, run in runs if place is not None)
+
+
+def _is_constant(unit: Unit) -> bool:
+    return all(isinstance(node, _CONSTANT) for node in unit.nodes) and bool(unit.nodes)
+
+
+def _acts(node: ast.stmt) -> bool:
+    plain = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.decorator_list
+    return not plain and not isinstance(node, _CONSTANT)
+
+
+def _words_of_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> set[str]:
+    """Return the words of all functions that ran in the files that differ."""
+    words: set[str] = set()
+    for file in change.scope:
+        for text, run in ((file.bad_text, bad), (file.good_text, good)):
+            lines = (text or "").split("\n")
+            for line in run.first_lines(file.path):
+                words.update(_WORD.findall("\n".join(_block(lines, line))))
+    return words
+
+
+def _block(lines: Sequence[str], first: int) -> Iterable[str]:
+    """Yield the lines of a function from its first one on, its decorators and `def`: as far as they are indented."""
+    indent = len(lines[first - 1]) - len(lines[first - 1].lstrip()) if first <= len(lines) else 0
+    is_inside = False
+    for line in lines[first - 1 :]:
+        deep = len(line) - len(line.lstrip()) > indent
+        if is_inside and line.strip() and not deep and not line.lstrip().startswith((")", "]", "}")):
+            return
+        is_inside = is_inside or deep
+        yield line
