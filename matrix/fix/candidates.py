@@ -36,25 +36,33 @@ def _at(change: TreeChange, frame: FailingFrame) -> Iterator[Unit]:
 def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> list[Unit]:
     """Return the units that a bad and a good run of the script reach, the most telling first.
 
-    These are functions that are new and ran in the good run, constants that functions use which ran, functions that
-    changed and ran, and the statements of the modules that were loaded. In each group come first what ran in one of
-    the runs only, and what began to run last.
+    These are functions that are new and ran in the good run, constants that functions use which ran, and functions
+    that changed and ran. In each group come first what ran in one of the runs only, and what began to run last.
     """
-    units = [unit for unit in change.scoped_units if not unit.cosmetic and unit.kind is not Kind.REMOVED]
+    units = [unit for unit in change.units(bad.active | good.active) if unit.kind is not Kind.REMOVED]
     when = {unit: (bad.place(unit.path, unit.bad), good.place(unit.path, unit.good)) for unit in units}
-    ran = [unit for unit in units if when[unit] != (None, None)]
+    ran = [unit for unit in units if when[unit] != (None, None) and not unit.cosmetic]
     ran.sort(key=lambda unit: (None not in when[unit], -_latest(when[unit], bad, good)))
     new = [unit for unit in ran if unit.kind is Kind.ADDED]
     changed = [unit for unit in ran if unit.kind is not Kind.ADDED]
+    return list(dict.fromkeys([*new, *_constants(change, bad, good), *changed]))
+
+
+def _constants(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> Iterator[Unit]:
+    """Yield the constants of loaded modules that functions use which ran."""
     words = _words_of_runs(change, bad, good)
-    constants = [unit for unit in units if _is_constant(unit) and bound(unit.nodes) & words]
-    return list(dict.fromkeys([*new, *constants, *changed]))
+    paths = [path for path in bad.loaded | good.loaded if change.has_other_constants(path)]
+    for unit in change.units(paths):
+        if _is_constant(unit) and bound(unit.nodes) & words and not unit.cosmetic:
+            yield unit
 
 
-def at_import(change: TreeChange) -> list[Unit]:
-    """Return what else changed that runs when the loaded modules are imported: statements, classes, decorated ones."""
-    units = [unit for unit in change.scoped_units if not unit.cosmetic and unit.kind is not Kind.REMOVED]
-    return [unit for unit in units if not unit.name.startswith("import ") and any(map(_acts, unit.nodes))]
+def at_import(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> Iterator[Unit]:
+    """Yield what else changed that runs when the loaded modules are imported: statements, classes, decorated ones."""
+    for unit in change.units(bad.loaded | good.loaded):
+        is_import = unit.name.startswith("import ")
+        if unit.kind is not Kind.REMOVED and not is_import and any(map(_acts, unit.nodes)) and not unit.cosmetic:
+            yield unit
 
 
 def _latest(places: tuple[int | None, int | None], bad: FunctionsRun, good: FunctionsRun) -> float:
@@ -75,10 +83,10 @@ def _acts(node: ast.stmt) -> bool:
 def _words_of_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> set[str]:
     """Return the words of all functions that ran in the files that differ."""
     words: set[str] = set()
-    for file in change.scope:
-        for text, run in ((file.bad_text, bad), (file.good_text, good)):
+    for pair in change.pairs(bad.active | good.active):
+        for text, run in ((pair.bad, bad), (pair.good, good)):
             lines = (text or "").split("\n")
-            for line in run.first_lines(file.path):
+            for line in run.first_lines(pair.path):
                 words.update(_WORD.findall("\n".join(_block(lines, line))))
     return words
 

@@ -19,11 +19,12 @@ from matrix.fix.tree_change import absolute, base_names, imported, new_parameter
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from matrix.fix.tree_change import TreeChange
 
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__", "__class__", "__all__"}
+_NATIVE = ["torch", "_C"], ["torch", "ops"]  # what a binary offers to Python
 _DEPTH = 6  # base classes above a class
 _NAMESAKES = 3  # methods of one name that a call on an unknown object may mean
 
@@ -44,11 +45,11 @@ class _Needs:
 
 
 class Closure:
-    """What units of a change need. `lacking` are dotted symbols of C++ that only the good binary has."""
+    """What units of a change need. `lacking` returns the dotted symbols of C++ that only the good binary has."""
 
-    def __init__(self, change: TreeChange, lacking: Collection[str] = ()) -> None:
+    def __init__(self, change: TreeChange, lacking: Callable[[], Collection[str]] = frozenset) -> None:
         self.change = change
-        self._lacking = frozenset(lacking)
+        self._lacking = lacking  # a question to both binaries, asked where the text leaves it open
 
     def of(self, seeds: Iterable[Unit], within: Collection[Unit] | None = None, *, hard: bool = False) -> Closed:
         """Return units and what they need, and what that needs; of `within` only, where that is given."""
@@ -79,7 +80,7 @@ class Closure:
 class _Reader:
     """Reads what one unit needs."""
 
-    def __init__(self, change: TreeChange, unit: Unit, lacking: frozenset[str]) -> None:
+    def __init__(self, change: TreeChange, unit: Unit, lacking: Callable[[], Collection[str]]) -> None:
         self.change, self.unit, self.lacking = change, unit, lacking
         self.uses: Uses = uses(unit.nodes)
 
@@ -116,8 +117,10 @@ class _Reader:
         chains |= {self.imports[name] for name in self.uses.names if name in self.imports}
         for chain in chains:
             parts = chain.split(".")
-            prefixes = (".".join(parts[:end]) for end in range(2, len(parts) + 1))
-            yield from (prefix for prefix in prefixes if prefix in self.lacking)
+            if parts[:2] not in _NATIVE or all(map(self.change.is_known, parts)):
+                continue
+            prefixes = (".".join(parts[:end]) for end in range(3, len(parts) + 1))
+            yield from (prefix for prefix in prefixes if prefix in self.lacking())
 
     def _meant(self, chain: str) -> str:
         first, _, rest = chain.partition(".")
@@ -222,7 +225,7 @@ class _Reader:
             fitting = [unit for unit in namesakes if new_parameters(unit) & keywords]
             found = fitting if len(fitting) <= _NAMESAKES else []
         for unit in found:
-            if new_parameters(unit) & keywords or (unit.kind is Kind.ADDED and unit.name.rpartition(".")[2] in keywords):
+            if new_parameters(unit) & keywords or (unit.kind is Kind.ADDED and unit.own_name in keywords):
                 yield unit
 
     def _callees(self, path: str, name: str) -> list[Unit]:

@@ -6,6 +6,7 @@ search that was interrupted is taken up by giving it the answers of the runs tha
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from matrix.fix.hints import asked_for
@@ -13,7 +14,7 @@ from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Proposal, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from matrix.fix.closure import Closure
 
@@ -22,19 +23,17 @@ if TYPE_CHECKING:
 STEPS = 4  # times that a message may ask for more units, before the window is split
 
 
-def first_cure(seeds: Sequence[Unit], closure: Closure) -> Search:
+def first_cure(seeds: Iterable[Unit], closure: Closure) -> Search:
     """Try windows of 1, 1, 2, 4, 8, … seeds, each with what they need; return the first proposal that cures.
 
     Windows are disjoint, because one unit that breaks the script would spoil all that contain it. A window that
     fails in another way is given what its message asks for, else it is split.
     """
-    possible = [seed for seed in seeds if not closure.of([seed]).lacking]
+    possible = (seed for seed in seeds if not closure.of([seed]).lacking)
     harmless: set[Unit] = set()  # tried, alone or with others, and of no effect
-    begin, size = 0, 1
-    while begin < len(possible):
-        window = possible[begin : begin + size]
+    begin = 0
+    while window := list(islice(possible, max(1, begin))):
         begin += len(window)
-        size = max(1, begin)
         cure = yield from _tried([seed for seed in window if seed not in harmless], closure, harmless)
         if cure is not None:
             return cure

@@ -8,7 +8,8 @@ on where it was interrupted.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from matrix.environments.overlay import site_packages
@@ -23,16 +24,16 @@ from matrix.fix.package_trees import FilePair, differing, package_tree
 from matrix.fix.patch import lines_of, unified_diff
 from matrix.fix.script_runs import Failure, ScriptRuns
 from matrix.fix.tree_change import TreeChange
-from matrix.fix.trial import Effect, failing_frames
+from matrix.fix.trial import failing_frames
 from matrix.fix.trials import BudgetSpent, Trials
 from matrix.fix.units import Proposal
 from matrix.model import Environment, Outcome, Record, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from matrix.fix.functions_run import FunctionsRun
     from matrix.fix.package_trees import PackageTree
+    from matrix.fix.trial import FailingFrame
     from matrix.fix.units import Unit
 
 PASS_MARGIN = 4.0  # times the good run's seconds that a trial gets
@@ -83,7 +84,8 @@ class _Scene:
     paths: frozenset[str]
     change: TreeChange
     closure: Closure
-    seeds: tuple[Unit, ...]
+    frames: tuple[FailingFrame, ...]
+    seeds: dict[Unit, None] = field(default_factory=dict)  # as they are asked for
 
 
 def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
@@ -94,22 +96,22 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     """
     started = time.monotonic()
     scene = _scene(request, runs)
-    request.tell(f"{len(scene.seeds)} changed units that the script reaches, in {len(scene.pairs)} changed files")
+    request.tell(f"{len(scene.pairs)} files of Python differ")
     trials = _trials(request, runs, scene, started)
     notes: tuple[str, ...] = ()
     to_cure = 0
     try:
-        cure = trials.drive(first_cure(scene.seeds, scene.closure))
+        cure = trials.drive(first_cure(_seeds(request, runs, scene), scene.closure))
         to_cure = trials.made
         if cure is not None:
             trials.drive(smallest(cure, scene.closure, _idle(cure, request, runs, scene)))
     except BudgetSpent:
         notes = ("the budget was used up",)
-    made = {"trials": trials.made, "trials_to_cure": to_cure, "candidates": len(scene.seeds), "notes": notes}
+    answer = Fix(trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
     if trials.cure is None:
-        answer = Fix(**made, why_not=tuple(reasons(_evidence(scene, trials, is_complete=not notes))))
+        answer = replace(answer, why_not=tuple(reasons(_evidence(scene, trials, is_complete=not notes))))
     else:
-        answer = _confirmed(Fix(**made), trials.cure, request, runs, scene)
+        answer = _confirmed(answer, trials.cure, request, runs, scene)
     return replace(answer, seconds=round(time.monotonic() - started, 1))
 
 
@@ -121,15 +123,12 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
     bad_record = runs.run(request.bad, limit)
     _expect(bad_record, request.bad, passes=False)
-    bad_run, good_run = runs.noted(request.bad, limit), runs.noted(request.good, limit)
     frames = failing_frames(runs.stderr(bad_record))
     bad_tree, good_tree = _tree(request.bad), _tree(request.good)
     pairs = differing(bad_tree, good_tree)
     paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
-    scope = bad_run.loaded | good_run.loaded | {frame.path for frame in frames}
-    change = TreeChange(pairs, paths, scope)
-    lacking = runs.symbols(request.good) - runs.symbols(request.bad)
-    seeds = dict.fromkeys([*on_stack(change, frames), *by_runs(change, bad_run, good_run), *at_import(change)])
+    change = TreeChange(pairs, paths)
+    lacking = cache(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
     return _Scene(
         failure=Failure.of(bad_record),
         limit=limit,
@@ -137,8 +136,24 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
         paths=paths,
         change=change,
         closure=Closure(change, lacking),
-        seeds=tuple(seeds),
+        frames=frames,
     )
+
+
+def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Unit]:
+    """Yield the candidates, each once; what only later ones need is found out when these are asked for."""
+
+    def tiers() -> Iterator[Unit]:
+        yield from on_stack(scene.change, scene.frames)
+        request.tell("what it runs is noted in both")
+        bad, good = (runs.noted(environment, scene.limit) for environment in (request.bad, request.good))
+        yield from by_runs(scene.change, bad, good)
+        yield from at_import(scene.change, bad, good)
+
+    for unit in tiers():
+        if unit not in scene.seeds:
+            scene.seeds[unit] = None
+            yield unit
 
 
 def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
@@ -156,7 +171,9 @@ def _tree(environment: Environment) -> PackageTree:
 
 def _trials(request: FixRequest, runs: ScriptRuns, scene: _Scene, started: float) -> Trials:
     planned, failure = runs.planned, scene.failure
-    question = digest([planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature])
+    question = digest(
+        [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
+    )
     return Trials(
         change=scene.change,
         journal=Journal(runs.folder / f"trials-{question}.jsonl"),
@@ -214,7 +231,7 @@ def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, sce
     """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
     paths = {unit.path for unit in units}
     pairs = {path: FilePair(path=path, bad=scene.pairs[path].good, good=scene.pairs[path].bad or "") for path in paths}
-    backwards = TreeChange(pairs, scene.paths, paths)
+    backwards = TreeChange(pairs, scene.paths)
     taken = {backwards.named(unit.path, unit.name) for unit in units} - {None}
     proposal = Proposal(units=Closure(backwards).of(unit for unit in taken if unit is not None).units)
     files = backwards.texts(proposal)

@@ -28,6 +28,11 @@ class FunctionsRun:
         return frozenset(path for path, _, _ in self.functions)
 
     @cached_property
+    def active(self) -> frozenset[str]:
+        """The files of which functions ran."""
+        return frozenset(self._lines)
+
+    @cached_property
     def _lines(self) -> Mapping[str, list[tuple[int, int]]]:
         """First line and place in the order, by file, sorted."""
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -51,7 +56,7 @@ class FunctionsRun:
 
 
 def read_functions_run(folder: Path) -> FunctionsRun:
-    """Return what the processes of a run wrote into a folder, that of the first process first; torn lines are left out."""
+    """Return what the processes of a run wrote into a folder, the first process first; torn lines are left out."""
     found: list[tuple[str, int, str]] = []
     for file in sorted(folder.glob("*.txt"), key=lambda file: int(file.stem)):
         for text in file.read_text(encoding="utf-8", errors="replace").splitlines():

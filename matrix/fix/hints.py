@@ -44,7 +44,6 @@ def _named(message: str, change: TreeChange) -> Iterator[Unit]:
             yield from file.units
         for word in filter(None, (match["name"], match["attribute"])):
             yield from (unit for unit in change.called(word) if unit.kind is Kind.ADDED)
-            yield from (unit for unit in change.called(f"import {word}") if unit.kind is Kind.ADDED)
             yield from change.introducers(word)
     for match in _ARGUMENT.finditer(message):
         namesakes = change.called(match["function"])

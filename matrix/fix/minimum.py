@@ -10,6 +10,7 @@ import difflib
 import textwrap
 from typing import TYPE_CHECKING
 
+from matrix.fix.names import uses
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Kind, Proposal, Unit
 
@@ -30,9 +31,9 @@ def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> M
     return proposal
 
 
-def _fewest_units(units: frozenset[Unit], closure: Closure, idle: Collection[Unit]) -> Generator[
-    Proposal, Trial, frozenset[Unit]
-]:
+def _fewest_units(
+    units: frozenset[Unit], closure: Closure, idle: Collection[Unit]
+) -> Generator[Proposal, Trial, frozenset[Unit]]:
     """Return a set of which no unit can be left out, with the units that the others cannot be read without."""
     failed: set[frozenset[Unit]] = set()
     order = {unit: place for place, unit in enumerate(sorted(units, key=lambda unit: (unit.path, unit.name)))}
@@ -84,10 +85,13 @@ def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
 
 
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
-    """Return the proposal with another text of a unit, None where it does not parse."""
+    """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
     try:
-        ast.parse(_dedented(text))
+        names = uses(ast.parse(_dedented(text)).body).names
     except SyntaxError:
+        return None
+    known = [uses(part.nodes).names for part in (unit.bad, unit.good) if part]
+    if not names <= set().union(*known):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
 

@@ -79,7 +79,7 @@ def _free(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, _SCOPES) or isinstance(node, ast.ClassDef):
+        if isinstance(node, (*_SCOPES, ast.ClassDef)):
             outer, inner = _split(node)
             waiting += outer
             names, hints = _free(inner)

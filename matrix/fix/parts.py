@@ -44,9 +44,8 @@ def parts_of(text: str) -> tuple[Part, ...]:
     """Return the parts of a module, from its first line to its last. Raises SyntaxError."""
     lines = _LINE.findall(text)
     parts = list(_parts(ast.parse(text).body, lines, 0))
-    end = sum(part.whole.count("\n") for part in parts)
-    if end < len(lines):
-        parts.append(Part(name="end of file", text="".join(lines[end:]), first=end + 1, nodes=()))
+    if rest := text[sum(len(part.whole) for part in parts) :]:
+        parts.append(Part(name="end of file", text=rest, first=len(lines) - rest.count("\n") + 1, nodes=()))
     return unique(parts)
 
 

@@ -13,7 +13,7 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def unified_diff(bad: Mapping[str, str | None], changed: Mapping[str, str]) -> str:
-    """Return the diff of files, by their paths from site-packages on; `bad` are the texts before, None for a new file."""
+    """Return the diff of files, by their paths from site-packages on; a text before is None for a new file."""
     return "".join(line for path in sorted(changed) for line in _file_diff(path, bad.get(path), changed[path]))
 
 

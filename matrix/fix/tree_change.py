@@ -12,42 +12,46 @@ from matrix.fix.names import bound, dotted, parameters
 from matrix.fix.units import ChangedFile, Kind, Proposal, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from matrix.fix.package_trees import FilePair
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_ASSIGNMENT = re.compile(r"^[A-Za-z_]\w* *(?::[^=\n]*)?=[^=].*$", re.MULTILINE)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class TreeChange:
-    """The files that differ. `scope` are those whose units may be named by a word alone: what the script loads."""
+    """The files that differ, and the paths of both trees. Reading all of them would take longer than many runs."""
 
-    def __init__(self, pairs: Mapping[str, FilePair], paths: Collection[str], scope: Collection[str]) -> None:
-        self._pairs = pairs
-        self._paths = frozenset(paths)  # of both trees, files that are the same included
-        self._scope = sorted(path for path in scope if path in pairs)
+    def __init__(self, pairs: Mapping[str, FilePair], paths: Collection[str]) -> None:
+        self._pairs = {path: pair for path, pair in pairs.items() if pair.good is not None}
+        self._paths = frozenset(paths)  # files that are the same included
         self._files: dict[str, ChangedFile | None] = {}
 
     def file(self, path: str) -> ChangedFile | None:
-        """Return a file that differs; None for another, for one that is gone or that cannot be read."""
+        """Return a file that differs; None for one that is the same, or gone, or cannot be read."""
         if path not in self._files:
             pair = self._pairs.get(path)
             try:
-                self._files[path] = ChangedFile(pair) if pair and pair.good is not None else None
+                self._files[path] = ChangedFile(pair) if pair else None
             except (SyntaxError, ValueError, RecursionError):
                 self._files[path] = None
         return self._files[path]
 
-    @property
-    def scope(self) -> Iterator[ChangedFile]:
-        """The files that the script loads."""
-        return filter(None, map(self.file, self._scope))
+    def units(self, paths: Iterable[str]) -> Iterator[Unit]:
+        """Yield the units of those of the files that differ."""
+        for path in sorted(set(paths) & self._pairs.keys()):
+            file = self.file(path)
+            yield from file.units if file else ()
 
-    @cached_property
-    def scoped_units(self) -> tuple[Unit, ...]:
-        """The units of the files that the script loads."""
-        return tuple(unit for file in self.scope for unit in file.units)
+    def pairs(self, paths: Iterable[str]) -> Iterator[FilePair]:
+        """Yield the texts of those of the files that differ."""
+        return (self._pairs[path] for path in sorted(set(paths) & self._pairs.keys()))
+
+    def has_other_constants(self, path: str) -> bool:
+        """Return whether a file's assignments at the margin differ, by their first lines: it need not be parsed."""
+        pair = self._pairs.get(path)
+        return pair is not None and _assignments(pair.bad) != _assignments(pair.good)
 
     def texts(self, proposal: Proposal) -> dict[str, str]:
         """Return the texts of all files that a proposal changes, by path."""
@@ -89,34 +93,34 @@ class TreeChange:
         nodes = (node for part in (file.good_parts if file else ()) for node in part.nodes)
         return next((node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name), None)
 
-    @cached_property
-    def _bad_words(self) -> frozenset[str]:
-        return frozenset(word for file in self.scope for word in _WORD.findall(file.bad_text or ""))
+    @cache  # noqa: B019
+    def is_known(self, word: str) -> bool:
+        """Return whether a word stands anywhere in the bad release's text of the files that differ."""
+        pattern = re.compile(rf"\b{re.escape(word)}\b")
+        return any(word in text and pattern.search(text) for text in self._bad_texts)
 
     @cached_property
-    def _bringers(self) -> Mapping[str, tuple[Unit, ...]]:
-        """Units by the words that they bring and that the bad release has in no file of the scope."""
-        found: dict[str, list[Unit]] = defaultdict(list)
-        for unit in self.scoped_units:
-            if unit.good is not None:
-                for word in set(_WORD.findall(unit.good.whole)) - self._bad_words:
-                    found[word].append(unit)
-        return {word: tuple(units) for word, units in found.items()}
+    def _bad_texts(self) -> tuple[str, ...]:
+        return tuple(pair.bad for pair in self._pairs.values() if pair.bad)
 
+    @cache  # noqa: B019
     def introducers(self, word: str) -> tuple[Unit, ...]:
         """Return the units that define a word which the bad release nowhere has."""
-        return tuple(unit for unit in self._bringers.get(word, ()) if word in _defined(unit))
+        if self.is_known(word):
+            return ()
+        units = self.units(path for path, pair in self._pairs.items() if word in (pair.good or ""))
+        return tuple(unit for unit in units if unit.good and word in unit.good.whole and word in _defined(unit))
 
-    @cached_property
-    def _by_last_name(self) -> Mapping[str, tuple[Unit, ...]]:
-        found: dict[str, list[Unit]] = defaultdict(list)
-        for unit in self.scoped_units:
-            found[unit.own_name].append(unit)
-        return {name: tuple(units) for name, units in found.items()}
-
+    @cache  # noqa: B019
     def called(self, name: str) -> tuple[Unit, ...]:
-        """Return the units of the scope whose own name is this one, whatever class or module they stand in."""
-        return self._by_last_name.get(name, ())
+        """Return the functions and methods of a name, whatever class or module they stand in."""
+        definition = f"def {name}("
+        units = self.units(path for path, pair in self._pairs.items() if definition in (pair.good or ""))
+        return tuple(unit for unit in units if unit.own_name == name)
+
+
+def _assignments(text: str | None) -> list[str]:
+    return _ASSIGNMENT.findall(text or "")
 
 
 def new_parameters(unit: Unit) -> set[str]:

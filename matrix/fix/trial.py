@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FRAME = re.compile(r'^[ |+]*File "(?:[^"]*/site-packages/)?(?P<path>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
+_FRAME = re.compile(
+    r'^[ |+]*File "(?:[^"]*/site-packages/)?(?P<path>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$'
+)
 
 
 class Effect(StrEnum):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.fix.package_trees import FilePair
 
 _UNMEANT = {"annotation", "returns", "type_comment", "kind", "type_params"}  # fields that no run looks at, as a rule
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Kind(StrEnum):
@@ -32,7 +33,7 @@ class Kind(StrEnum):
     REMOVED = "removed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Unit:
     """One change that is tried or left out as a whole."""
 
@@ -42,7 +43,6 @@ class Unit:
     bad: Part | None = None  # with the text that it replaces
     good: Part | None = None
     owner: str = ""  # class that it stands in
-    cosmetic: bool = False  # comments, docstrings, annotations or formatting only
 
     def __str__(self) -> str:
         """Return what people call it."""
@@ -52,6 +52,14 @@ class Unit:
     def nodes(self) -> tuple[ast.stmt, ...]:
         """What it brings into the bad release."""
         return self.good.nodes if self.good else ()
+
+    @cached_property
+    def cosmetic(self) -> bool:
+        """True for comments, docstrings, annotations or formatting only: as a rule, no run can tell the difference."""
+        parts = [part for part in (self.bad, self.good) if part]
+        if all(not part.nodes or part.name in {"docstring", "if TYPE_CHECKING"} for part in parts):
+            return True
+        return self.bad is not None and self.good is not None and means_the_same(self.bad.nodes, self.good.nodes)
 
     @property
     def own_name(self) -> str:
@@ -80,6 +88,12 @@ class Slot:
     good: str = ""
     unit: Unit | None = None  # None: the same in both
 
+    def text(self, chosen: Collection[Unit], drafts: Mapping[Unit, str]) -> str:
+        """Return what stands there with some units chosen."""
+        if self.unit is None or self.unit not in chosen:
+            return self.bad
+        return drafts.get(self.unit, self.good) if self.good else ""
+
 
 class ChangedFile:
     """A file that differs, as slots in the order of both releases. Raises SyntaxError where it cannot be read."""
@@ -101,10 +115,7 @@ class ChangedFile:
         A draft is a text of its own that stands for a chosen unit's.
         """
         drafts = drafts or {}
-        return "".join(
-            (drafts.get(slot.unit, slot.good) if slot.good else "") if slot.unit in chosen else slot.bad
-            for slot in self.slots
-        )
+        return "".join(slot.text(chosen, drafts) for slot in self.slots)
 
     def _merged(self, bad: Sequence[Part], good: Sequence[Part], owner: str) -> Iterator[Slot]:
         """Yield the slots of a body: all of the good one's order, and what only the bad one has in between."""
@@ -167,8 +178,7 @@ class ChangedFile:
         part = good or bad
         assert part is not None
         name = _joined(owner, part.name)
-        cosmetic = _is_cosmetic(bad, good)
-        return Unit(path=self.path, name=name, kind=kind, bad=bad, good=good, owner=owner, cosmetic=cosmetic)
+        return Unit(path=self.path, name=name, kind=kind, bad=bad, good=good, owner=owner)
 
 
 def _joined(owner: str, name: str) -> str:
@@ -221,22 +231,25 @@ def _in_order(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
     return frozenset(kept)
 
 
-def _is_cosmetic(bad: Part | None, good: Part | None) -> bool:
-    """Return whether no run can tell the difference, as a rule: an annotation may matter to a dataclass."""
-    parts = [part for part in (bad, good) if part]
-    if all(not part.nodes or part.name in {"docstring", "if TYPE_CHECKING"} for part in parts):
-        return True
-    return bad is not None and good is not None and meaning(bad.nodes) == meaning(good.nodes)
+def means_the_same(first: object, second: object) -> bool:
+    """Return whether two trees are alike but for places, annotations and docstrings."""
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, ast.AST):
+        return all(
+            means_the_same(_field(first, name), _field(second, name)) for name in first._fields if name not in _UNMEANT
+        )
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        return len(first) == len(second) and all(map(means_the_same, first, second))
+    return first == second
 
 
-def meaning(value: object) -> object:
-    """Return a tree without its places, annotations and docstrings, to be compared."""
-    if isinstance(value, ast.AST):
-        fields = [(name, field) for name, field in ast.iter_fields(value) if name not in _UNMEANT]
-        if isinstance(value, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
-            body = value.body[1:] if ast.get_docstring(value, clean=False) is not None else value.body
-            fields = [(name, body if name == "body" else field) for name, field in fields]
-        return type(value).__name__, tuple((name, meaning(field)) for name, field in fields)
-    if isinstance(value, (list, tuple)):
-        return tuple(map(meaning, value))
-    return repr(value)
+def _field(node: object, name: str) -> object:
+    value: object = getattr(node, name, None)
+    if name == "body" and isinstance(value, list) and isinstance(node, _DOCUMENTED) and _is_docstring(value[:1]):
+        return value[1:]
+    return value
+
+
+def _is_docstring(nodes: Sequence[ast.AST]) -> bool:
+    return any(isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str) for node in nodes)

@@ -9,7 +9,7 @@ Python 3.12 and newer tell each function once (sys.monitoring). Before, a profil
 script takes about twice as long.
 """
 # importing pathlib would take longer than all else here
-# ruff: noqa: PTH118
+# ruff: noqa: PTH100, PTH118, PTH120
 
 from __future__ import annotations
 
