@@ -128,11 +128,11 @@ class _Reader:
 
     def _name(self, name: str) -> Iterator[Unit]:
         path = self.unit.path
-        if name in self.change.bad_names(path) or name in _KNOWN:
+        if name in self.change.bad_names(path):
             return
         binders = self.change.binders(path, name)
         yield from binders
-        if not binders:
+        if not binders and name not in _KNOWN:
             file = self.change.file(path)
             for node in (node for part in (file.good_parts if file else ()) for node in part.nodes):
                 if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":

@@ -1,3 +1,5 @@
+"""Which names code binds and uses."""
+
 import ast
 
 import pytest
@@ -37,5 +39,7 @@ def test_uses() -> None:
 
 def test_bound() -> None:
     """A statement binds what any of its branches binds, but not what functions bind for themselves."""
-    text = "if a:\n    import b.c as d\nelse:\n    e, f = 1, 2\ndef g():\n    h = 1\nfor i in j: pass\nclass K:\n    l = 1"
+    text = (
+        "if a:\n    import b.c as d\nelse:\n    e, f = 1, 2\ndef g():\n    h = 1\nfor i in j: pass\nclass K:\n    l = 1"
+    )
     assert bound(ast.parse(text).body) == {"d", "e", "f", "g", "i", "K"}

@@ -1,3 +1,5 @@
+"""A module is taken apart without a loss."""
+
 from pathlib import Path
 
 import pytest

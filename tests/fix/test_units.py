@@ -1,3 +1,5 @@
+"""What differs between two texts, and any part of it applied."""
+
 import ast
 
 from hypothesis import given, settings
