@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import bound
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from matrix.fix.functions_run import FunctionsRun
     from matrix.fix.tree_change import TreeChange
     from matrix.fix.trial import FailingFrame
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _CONSTANT = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
@@ -33,11 +31,12 @@ def _at(change: TreeChange, frame: FailingFrame) -> Iterator[Unit]:
             yield unit
 
 
-def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> list[Unit]:
+def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun, words: Collection[str]) -> list[Unit]:
     """Return the units that a bad and a good run of the script reach, the most telling first.
 
     These are functions that are new and ran in the good run, constants that functions use which ran, and functions
     that changed and ran. In each group come first what ran in one of the runs only, and what began to run last.
+    `words` are those of all functions that ran, in files that differ or not.
     """
     units = [unit for unit in change.units(bad.active | good.active) if unit.kind is not Kind.REMOVED]
     when = {unit: (bad.place(unit.path, unit.bad), good.place(unit.path, unit.good)) for unit in units}
@@ -45,15 +44,14 @@ def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> list[U
     ran.sort(key=lambda unit: (None not in when[unit], -_latest(when[unit], bad, good)))
     new = [unit for unit in ran if unit.kind is Kind.ADDED]
     changed = [unit for unit in ran if unit.kind is not Kind.ADDED]
-    return list(dict.fromkeys([*new, *_constants(change, bad, good), *changed]))
+    return list(dict.fromkeys([*new, *_constants(change, bad.loaded | good.loaded, words), *changed]))
 
 
-def _constants(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> Iterator[Unit]:
+def _constants(change: TreeChange, loaded: Iterable[str], words: Collection[str]) -> Iterator[Unit]:
     """Yield the constants of loaded modules that functions use which ran."""
-    words = _words_of_runs(change, bad, good)
-    paths = [path for path in bad.loaded | good.loaded if change.has_other_constants(path)]
+    paths = filter(change.has_other_constants, loaded)
     for unit in change.units(paths):
-        if _is_constant(unit) and bound(unit.nodes) & words and not unit.cosmetic:
+        if _is_constant(unit) and bound(unit.nodes).intersection(words) and not unit.cosmetic:
             yield unit
 
 
@@ -78,26 +76,3 @@ def _is_constant(unit: Unit) -> bool:
 def _acts(node: ast.stmt) -> bool:
     plain = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.decorator_list
     return not plain and not isinstance(node, _CONSTANT)
-
-
-def _words_of_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> set[str]:
-    """Return the words of all functions that ran in the files that differ."""
-    words: set[str] = set()
-    for pair in change.pairs(bad.active | good.active):
-        for text, run in ((pair.bad, bad), (pair.good, good)):
-            lines = (text or "").split("\n")
-            for line in run.first_lines(pair.path):
-                words.update(_WORD.findall("\n".join(_block(lines, line))))
-    return words
-
-
-def _block(lines: Sequence[str], first: int) -> Iterable[str]:
-    """Yield the lines of a function from its first one on, its decorators and `def`: as far as they are indented."""
-    indent = len(lines[first - 1]) - len(lines[first - 1].lstrip()) if first <= len(lines) else 0
-    is_inside = False
-    for line in lines[first - 1 :]:
-        deep = len(line) - len(line.lstrip()) > indent
-        if is_inside and line.strip() and not deep and not line.lstrip().startswith((")", "]", "}")):
-            return
-        is_inside = is_inside or deep
-        yield line

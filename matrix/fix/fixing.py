@@ -24,9 +24,9 @@ from matrix.fix.package_trees import FilePair, differing, package_tree
 from matrix.fix.patch import lines_of, unified_diff
 from matrix.fix.script_runs import Failure, ScriptRuns
 from matrix.fix.tree_change import TreeChange
-from matrix.fix.trial import failing_frames
+from matrix.fix.trial import Effect, failing_frames
 from matrix.fix.trials import BudgetSpent, Trials
-from matrix.fix.units import Proposal
+from matrix.fix.units import Kind, Proposal
 from matrix.model import Environment, Outcome, Record, digest
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
         yield from on_stack(scene.change, scene.frames)
         request.tell("what it runs is noted in both")
         bad, good = (runs.noted(environment, scene.limit) for environment in (request.bad, request.good))
-        yield from by_runs(scene.change, bad, good)
+        words = bad.words(_tree(request.bad).text) | good.words(_tree(request.good).text)
+        yield from by_runs(scene.change, bad, good, words)
         yield from at_import(scene.change, bad, good)
 
     for unit in tiers():
@@ -232,7 +233,12 @@ def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, sce
     paths = {unit.path for unit in units}
     pairs = {path: FilePair(path=path, bad=scene.pairs[path].good, good=scene.pairs[path].bad or "") for path in paths}
     backwards = TreeChange(pairs, scene.paths)
-    taken = {backwards.named(unit.path, unit.name) for unit in units} - {None}
-    proposal = Proposal(units=Closure(backwards).of(unit for unit in taken if unit is not None).units)
-    files = backwards.texts(proposal)
-    return str(runs.trial(request.good, files, scene.failure, scene.limit).effect) if files else ""
+    taken = [found for unit in units if (found := backwards.named(unit.path, unit.name))]
+    changed = [unit for unit in taken if unit.kind is not Kind.REMOVED]
+    effect = ""
+    for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
+        files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
+        effect = str(runs.trial(request.good, files, scene.failure, scene.limit).effect)
+        if effect == Effect.SAME:
+            break
+    return effect

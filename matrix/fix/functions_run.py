@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.fix.parts import Part
 
 _MODULE = "<module>"
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 class FunctionsRun:
@@ -41,9 +43,14 @@ class FunctionsRun:
                 found[path].append((line, place))
         return {path: sorted(lines) for path, lines in found.items()}
 
-    def first_lines(self, path: str) -> list[int]:
-        """Return the first lines of a file's functions that ran."""
-        return [line for line, _ in self._lines.get(path, [])]
+    def words(self, text_of: Callable[[str], str | None]) -> set[str]:
+        """Return the words of all functions that ran, from the texts of their files; None for a file that is gone."""
+        words: set[str] = set()
+        for path, begins in self._lines.items():
+            lines = (text_of(path) or "").split("\n")
+            for line, _ in begins:
+                words.update(_WORD.findall("\n".join(_block(lines, line))))
+        return words
 
     def place(self, path: str, part: Part | None) -> int | None:
         """Return when the last function of a part of a file began to run, as a place in the order; None for never."""
@@ -64,3 +71,15 @@ def read_functions_run(folder: Path) -> FunctionsRun:
                 case [path, line, name] if line.isdigit():
                     found.append((path, int(line), name))
     return FunctionsRun(found)
+
+
+def _block(lines: Sequence[str], first: int) -> Iterator[str]:
+    """Yield the lines of a function from its first one on, its decorators and `def`: as far as they are indented."""
+    indent = len(lines[first - 1]) - len(lines[first - 1].lstrip()) if first <= len(lines) else 0
+    is_inside = False
+    for line in lines[first - 1 :]:
+        deep = len(line) - len(line.lstrip()) > indent
+        if is_inside and line.strip() and not deep and not line.lstrip().startswith((")", "]", "}")):
+            return
+        is_inside = is_inside or deep
+        yield line

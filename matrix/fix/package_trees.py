@@ -26,9 +26,9 @@ class PackageTree:
     root: Path  # site-packages
     digests: Mapping[str, str]  # path -> the content's digest, as RECORD has it
 
-    def text(self, path: str) -> str:
-        """Return a file's exact text, line ends and all."""
-        return read_source(self.root / path)
+    def text(self, path: str) -> str | None:
+        """Return a file's exact text, line ends and all; None for a file that is not the wheel's."""
+        return read_source(self.root / path) if path in self.digests else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +54,10 @@ def differing(bad: PackageTree, good: PackageTree) -> dict[str, FilePair]:
     """Return the files that differ, by path, in the order of their paths."""
     paths = sorted(bad.digests.keys() | good.digests.keys())
     return {
-        path: FilePair(path=path, bad=_text(bad, path), good=_text(good, path))
+        path: FilePair(path=path, bad=bad.text(path), good=good.text(path))
         for path in paths
         if bad.digests.get(path) != good.digests.get(path)
     }
-
-
-def _text(tree: PackageTree, path: str) -> str | None:
-    return tree.text(path) if path in tree.digests else None
 
 
 def _is_ours(path: str) -> bool:

@@ -47,7 +47,7 @@ def test_functions_run(tmp_path: Path) -> None:
     (tmp_path / "11.txt").write_text("torch/a.py\t4\tf\ntorch/b.py\t2\tC.g\n")
     run = read_functions_run(tmp_path)
     assert run.functions == (("torch/a.py", 1, "<module>"), ("torch/a.py", 4, "f"), ("torch/b.py", 2, "C.g"))
-    assert (run.loaded, run.active) == ({"torch/a.py", "torch/b.py"}, {"torch/a.py", "torch/b.py"})
+    assert set(run.loaded) == set(run.active) == {"torch/a.py", "torch/b.py"}
 
 
 def test_place() -> None:

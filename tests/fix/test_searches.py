@@ -143,7 +143,8 @@ def test_idle_units_go_first() -> None:
 def test_hunks() -> None:
     """Of a changed function the lines are left that are needed; what would not parse or has no name is not tried."""
     bad = "def f(a):\n    x = 1\n    y = 1\n    z = 1\n    w = 0\n    if a:\n        x = 2\n    return x + y + z\n"
-    good = "def f(a):\n    x = 5\n    y = 1\n    z = 5\n    w = 0\n    new = 7\n    if a:\n        x = new\n    return x + y + z\n"
+    good = bad.replace("x = 1", "x = 5").replace("z = 1", "z = 5").replace("    if a:\n", "    new = 7\n    if a:\n")
+    good = good.replace("x = 2", "x = new")
     change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
     seen: list[str] = []
 
