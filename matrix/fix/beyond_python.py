@@ -1,0 +1,38 @@
+"""Evidence of a search that found no cure -> why the fix is not in Python alone, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEvidence:
+    """What a search without a cure has seen."""
+
+    reached: int  # changed units that a run of the script reaches in either release
+    tried: int  # units that were tried
+    closing: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
+    lacking: tuple[str, ...] = ()  # symbols of C++ that reached units use and the bad binary does not have
+    is_native: bool = False  # the failure is a signal, or a stack that ends in native code
+    is_complete: bool = True  # all candidates were tried
+
+
+def reasons(evidence: SearchEvidence) -> Iterator[str]:
+    """Yield what speaks against a fix in Python alone; nothing where the search was cut short."""
+    if not evidence.is_complete:
+        return
+    if evidence.reached == 0:
+        yield "no function of torch's Python that the script runs differs between the two releases"
+    elif evidence.closing == "same":
+        yield f"with all {evidence.tried} changed units that the script reaches, it fails as before"
+    else:
+        yield f"none of {evidence.tried} changed units that the script reaches cures it"
+    if evidence.lacking:
+        shown = ", ".join(evidence.lacking[:3]) + (", …" if len(evidence.lacking) > 3 else "")
+        yield f"what changed uses symbols that the bad release's binary does not have: {shown}"
+    if evidence.is_native:
+        yield "it fails in native code"

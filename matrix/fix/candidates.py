@@ -1,0 +1,78 @@
+"""Which units are tried, and in which order: what stands nearest to the failure first."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from matrix.fix.names import bound
+from matrix.fix.units import Kind, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from matrix.fix.functions_run import FunctionsRun
+    from matrix.fix.tree_change import TreeChange
+    from matrix.fix.trial import FailingFrame
+
+_CONSTANT = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+
+
+def on_stack(change: TreeChange, frames: Sequence[FailingFrame]) -> list[Unit]:
+    """Return the changed functions that the failing frames are in, innermost first."""
+    found = (unit for frame in frames for unit in _at(change, frame))
+    return list(dict.fromkeys(unit for unit in found if not unit.cosmetic))
+
+
+def _at(change: TreeChange, frame: FailingFrame) -> Iterator[Unit]:
+    file = change.file(frame.path)
+    for unit in file.units if file else ():
+        if unit.bad is not None and unit.bad.first <= frame.line <= unit.bad.last:
+            yield unit
+
+
+def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun, words: Collection[str]) -> list[Unit]:
+    """Return the units that a bad and a good run of the script reach, the most telling first.
+
+    These are functions that are new and ran in the good run, constants that functions use which ran, and functions
+    that changed and ran. In each group come first what ran in one of the runs only, and what began to run last.
+    `words` are those of all functions that ran, in files that differ or not.
+    """
+    units = [unit for unit in change.units(bad.active | good.active) if unit.kind is not Kind.REMOVED]
+    when = {unit: (bad.place(unit.path, unit.bad), good.place(unit.path, unit.good)) for unit in units}
+    ran = [unit for unit in units if when[unit] != (None, None) and not unit.cosmetic]
+    ran.sort(key=lambda unit: (None not in when[unit], -_latest(when[unit], bad, good)))
+    new = [unit for unit in ran if unit.kind is Kind.ADDED]
+    changed = [unit for unit in ran if unit.kind is not Kind.ADDED]
+    return list(dict.fromkeys([*new, *_constants(change, bad.loaded | good.loaded, words), *changed]))
+
+
+def _constants(change: TreeChange, loaded: Iterable[str], words: Collection[str]) -> Iterator[Unit]:
+    """Yield the constants of loaded modules that functions use which ran."""
+    paths = filter(change.has_other_constants, loaded)
+    for unit in change.units(paths):
+        if _is_constant(unit) and bound(unit.nodes).intersection(words) and not unit.cosmetic:
+            yield unit
+
+
+def at_import(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> Iterator[Unit]:
+    """Yield what else changed that runs when the loaded modules are imported: statements, classes, decorated ones."""
+    for unit in change.units(bad.loaded | good.loaded):
+        is_import = unit.name.startswith("import ")
+        if unit.kind is not Kind.REMOVED and not is_import and any(map(_acts, unit.nodes)) and not unit.cosmetic:
+            yield unit
+
+
+def _latest(places: tuple[int | None, int | None], bad: FunctionsRun, good: FunctionsRun) -> float:
+    """Return when something began to run, from 0 at the begin of a run to 1 at its end."""
+    runs = zip(places, (bad, good), strict=True)
+    return max(place / max(1, len(run.functions)) for place, run in runs if place is not None)
+
+
+def _is_constant(unit: Unit) -> bool:
+    return all(isinstance(node, _CONSTANT) for node in unit.nodes) and bool(unit.nodes)
+
+
+def _acts(node: ast.stmt) -> bool:
+    plain = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.decorator_list
+    return not plain and not isinstance(node, _CONSTANT)

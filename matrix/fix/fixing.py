@@ -1,0 +1,244 @@
+"""A script that fails in one environment and passes in another -> the smallest change of Python that cures it.
+
+The order of things: see it fail; note what it runs on both sides; order the changed units; try them until one cures;
+leave out what is not needed; confirm it in both directions. All trials are in a journal, so that the same call goes
+on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from matrix.environments.overlay import site_packages
+from matrix.errors import UsageError
+from matrix.fix.beyond_python import SearchEvidence, reasons
+from matrix.fix.candidates import at_import, by_runs, on_stack
+from matrix.fix.closure import Closure
+from matrix.fix.cure_search import first_cure
+from matrix.fix.journal import Journal
+from matrix.fix.minimum import smallest
+from matrix.fix.package_trees import FilePair, differing, package_tree
+from matrix.fix.patch import lines_of, unified_diff
+from matrix.fix.script_runs import Failure, ScriptRuns
+from matrix.fix.tree_change import TreeChange
+from matrix.fix.trial import Effect, failing_frames
+from matrix.fix.trials import BudgetSpent, Trials
+from matrix.fix.units import Kind, Proposal
+from matrix.model import Environment, Outcome, Record, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from matrix.fix.package_trees import PackageTree
+    from matrix.fix.trial import FailingFrame
+    from matrix.fix.units import Unit
+
+PASS_MARGIN = 4.0  # times the good run's seconds that a trial gets
+SHORTEST_LIMIT = 30.0  # seconds
+CONFIRMATIONS = 3  # runs with the patch, and without it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixRequest:
+    """What is asked. Both environments are installed and usable."""
+
+    bad: Environment
+    good: Environment
+    max_trials: int | None = None
+    max_seconds: float | None = None
+    tell: Callable[[str], None] = print  # progress, a line each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """The answer."""
+
+    patch: str = ""  # a diff that applies to the bad release's site-packages; "" where no cure was found
+    units: tuple[str, ...] = ()  # what it changes, in words
+    why_not: tuple[str, ...] = ()  # evidence that it is not in Python alone
+    trials_to_cure: int = 0
+    trials: int = 0  # runs of the script with a change, those from the journal included
+    seconds: float = 0
+    candidates: int = 0
+    with_patch: tuple[int, int] = (0, 0)  # passes, runs
+    without_patch: tuple[int, int] = (0, 0)
+    reverted: str = ""  # effect of taking the units back from the good release: "same" brings the failure back
+    notes: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> int:
+        """How many lines the patch adds or removes."""
+        return lines_of(self.patch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """What is known before the first trial."""
+
+    failure: Failure
+    limit: float  # seconds of a trial
+    pairs: dict[str, FilePair]
+    paths: frozenset[str]
+    change: TreeChange
+    closure: Closure
+    frames: tuple[FailingFrame, ...]
+    seeds: dict[Unit, None] = field(default_factory=dict)  # as they are asked for
+
+
+def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
+    """Search, minimise and confirm. KeyboardInterrupt passes through; the same call then goes on.
+
+    Raises UsageError where the script does not fail in the one and pass in the other environment, PreventedError
+    where a run says nothing.
+    """
+    started = time.monotonic()
+    scene = _scene(request, runs)
+    request.tell(f"{len(scene.pairs)} files of Python differ")
+    trials = _trials(request, runs, scene, started)
+    notes: tuple[str, ...] = ()
+    to_cure = 0
+    try:
+        cure = trials.drive(first_cure(_seeds(request, runs, scene), scene.closure))
+        to_cure = trials.made
+        if cure is not None:
+            trials.drive(smallest(cure, scene.closure, _idle(cure, request, runs, scene)))
+    except BudgetSpent:
+        notes = ("the budget was used up",)
+    answer = Fix(trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
+    if trials.cure is None:
+        answer = replace(answer, why_not=tuple(reasons(_evidence(scene, trials, is_complete=not notes))))
+    else:
+        answer = _confirmed(answer, trials.cure, request, runs, scene)
+    return replace(answer, seconds=round(time.monotonic() - started, 1))
+
+
+def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
+    """See the script fail and pass, note what it runs, and order what changed."""
+    longest = runs.planned.limits.timeout
+    good_record = runs.run(request.good, longest)
+    _expect(good_record, request.good, passes=True)
+    limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
+    bad_record = runs.run(request.bad, limit)
+    _expect(bad_record, request.bad, passes=False)
+    frames = failing_frames(runs.stderr(bad_record))
+    bad_tree, good_tree = _tree(request.bad), _tree(request.good)
+    pairs = differing(bad_tree, good_tree)
+    paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
+    change = TreeChange(pairs, paths)
+    lacking = cache(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
+    return _Scene(
+        failure=Failure.of(bad_record),
+        limit=limit,
+        pairs=pairs,
+        paths=paths,
+        change=change,
+        closure=Closure(change, lacking),
+        frames=frames,
+    )
+
+
+def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Unit]:
+    """Yield the candidates, each once; what only later ones need is found out when these are asked for."""
+
+    def tiers() -> Iterator[Unit]:
+        yield from on_stack(scene.change, scene.frames)
+        request.tell("what it runs is noted in both")
+        bad, good = (runs.noted(environment, scene.limit) for environment in (request.bad, request.good))
+        words = bad.words(_tree(request.bad).text) | good.words(_tree(request.good).text)
+        yield from by_runs(scene.change, bad, good, words)
+        yield from at_import(scene.change, bad, good)
+
+    for unit in tiers():
+        if unit not in scene.seeds:
+            scene.seeds[unit] = None
+            yield unit
+
+
+def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
+    outcome = record.attempt.outcome
+    if passes and outcome is not Outcome.PASS:
+        raise UsageError(f"it does not pass in {environment.label}: {outcome}", hint="name another good release")
+    if not passes and not outcome.is_red and outcome is not Outcome.SLOW:
+        raise UsageError(f"it does not fail in {environment.label}: {outcome}", hint="name another bad release")
+
+
+def _tree(environment: Environment) -> PackageTree:
+    assert environment.interpreter is not None
+    return package_tree(site_packages(environment.interpreter.parent.parent))
+
+
+def _trials(request: FixRequest, runs: ScriptRuns, scene: _Scene, started: float) -> Trials:
+    planned, failure = runs.planned, scene.failure
+    question = digest(
+        [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
+    )
+    return Trials(
+        change=scene.change,
+        journal=Journal(runs.folder / f"trials-{question}.jsonl"),
+        question=question,
+        test=lambda files: runs.trial(request.bad, files, failure, scene.limit),
+        tell=request.tell,
+        most=request.max_trials,
+        until=started + request.max_seconds if request.max_seconds is not None else None,
+    )
+
+
+def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) -> set[Unit]:
+    """Return the functions of a cure that the cured script does not run."""
+    if len(cure.units) < 3:
+        return set()
+    with runs.changed(request.bad, scene.change.texts(cure)) as overlay:
+        cured_run = runs.noted(overlay, scene.limit)
+    ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
+    return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
+
+
+def _evidence(scene: _Scene, trials: Trials, *, is_complete: bool) -> SearchEvidence:
+    lacking = {symbol for seed in scene.seeds for symbol in scene.closure.of([seed]).lacking}
+    return SearchEvidence(
+        reached=len(scene.seeds),
+        tried=len(scene.seeds),
+        closing=str(trials.last.effect) if trials.last else "",
+        lacking=tuple(sorted(lacking)),
+        is_native=scene.failure.outcome is Outcome.CRASH,
+        is_complete=is_complete,
+    )
+
+
+def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Fix:
+    """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
+    files = scene.change.texts(cure)
+    with runs.changed(request.bad, files) as overlay:
+        patched = [runs.run(overlay, scene.limit) for _ in range(CONFIRMATIONS)]
+    plain = [runs.run(request.bad, scene.limit) for _ in range(CONFIRMATIONS)]
+    return replace(
+        answer,
+        patch=unified_diff({path: scene.pairs[path].bad for path in files}, files),
+        units=tuple(map(str, sorted(cure.units, key=lambda unit: (unit.path, unit.name)))),
+        with_patch=_passes(patched),
+        without_patch=_passes(plain),
+        reverted=_reverted(cure.units, request, runs, scene),
+    )
+
+
+def _passes(records: Sequence[Record]) -> tuple[int, int]:
+    return sum(record.attempt.outcome is Outcome.PASS for record in records), len(records)
+
+
+def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, scene: _Scene) -> str:
+    """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
+    paths = {unit.path for unit in units}
+    pairs = {path: FilePair(path=path, bad=scene.pairs[path].good, good=scene.pairs[path].bad or "") for path in paths}
+    backwards = TreeChange(pairs, scene.paths)
+    taken = [found for unit in units if (found := backwards.named(unit.path, unit.name))]
+    changed = [unit for unit in taken if unit.kind is not Kind.REMOVED]
+    effect = ""
+    for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
+        files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
+        effect = str(runs.trial(request.good, files, scene.failure, scene.limit).effect)
+        if effect == Effect.SAME:
+            break
+    return effect

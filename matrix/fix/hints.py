@@ -1,0 +1,62 @@
+"""A trial that failed in another way -> the units that it asks for: its message names what is missing."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from matrix.fix.tree_change import new_parameters
+from matrix.fix.units import Kind, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from matrix.fix.tree_change import TreeChange
+    from matrix.fix.trial import Trial
+
+_MISSING = re.compile(
+    r"name '(?P<name>\w+)' is not defined"
+    r"|has no attribute '(?P<attribute>\w+)'"
+    r"|cannot import name '(?P<imported>\w+)' from '(?P<source>[\w.]+)'"
+    r"|No module named '(?P<module>[\w.]+)'"
+)
+_ARGUMENT = re.compile(r"(?P<function>\w+)\(\) (?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|missing)")
+_QUOTED = re.compile(r"['\"`](?P<word>\w+)['\"`]")
+INNER_FRAMES = 3  # of the traceback, whose functions may have to change as well
+MOST = 12  # units that one message may ask for: a word that means more means nothing
+
+
+def asked_for(trial: Trial, change: TreeChange, tried: Collection[Unit]) -> list[Unit]:
+    """Return the units that a trial's exception names, or else the changed functions where it was raised."""
+    for found in (_named(trial.exception, change), _at_frames(trial, change)):
+        fresh = [unit for unit in dict.fromkeys(found) if unit not in tried and not unit.cosmetic]
+        if fresh and len(fresh) <= MOST:
+            return fresh
+    return []
+
+
+def _named(message: str, change: TreeChange) -> Iterator[Unit]:
+    for match in _MISSING.finditer(message):
+        if match["imported"] and (path := change.module_path(match["source"])):
+            yield from change.binders(path, match["imported"])
+        if match["module"] and (path := change.module_path(match["module"])) and (file := change.file(path)):
+            yield from file.units
+        for word in filter(None, (match["name"], match["attribute"])):
+            yield from (unit for unit in change.called(word) if unit.kind is Kind.ADDED)
+            yield from change.introducers(word)
+    for match in _ARGUMENT.finditer(message):
+        namesakes = change.called(match["function"])
+        keyword = match["keyword"]
+        yield from (unit for unit in namesakes if not keyword or keyword in new_parameters(unit))
+        yield from change.introducers(keyword) if keyword else ()
+    for match in _QUOTED.finditer(message):
+        yield from change.introducers(match["word"])
+
+
+def _at_frames(trial: Trial, change: TreeChange) -> Iterator[Unit]:
+    """Yield the changed functions that the innermost frames are in; lines have moved, so they go by name."""
+    inside = (frame for frame in trial.frames if change.file(frame.path) is not None)
+    for frame in islice(inside, INNER_FRAMES):
+        own = frame.function.rpartition(".")[2]
+        yield from (unit for unit in change.called(own) if unit.path == frame.path and unit.kind is not Kind.REMOVED)

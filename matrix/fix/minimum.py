@@ -1,0 +1,122 @@
+"""A cure -> the smallest one in it: delta debugging over its units, then over the hunks of the units that are left.
+
+Generators, as the search for the first cure is. Free filters come first: what no checker would pass is not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import textwrap
+from typing import TYPE_CHECKING
+
+from matrix.fix.names import uses
+from matrix.fix.trial import Effect, Trial
+from matrix.fix.units import Kind, Proposal, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Sequence
+
+    from matrix.fix.closure import Closure
+
+    Minimising = Generator[Proposal, Trial, Proposal]
+
+
+def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> Minimising:
+    """Return the smallest proposal within a cure. `idle` are its units that the cured run did not reach."""
+    units = yield from _fewest_units(cure.units, closure, idle)
+    proposal = Proposal(units=units)
+    for unit in sorted(units, key=lambda unit: (unit.path, unit.name)):
+        proposal = yield from _fewest_hunks(proposal, unit)
+    return proposal
+
+
+def _fewest_units(
+    units: frozenset[Unit], closure: Closure, idle: Collection[Unit]
+) -> Generator[Proposal, Trial, frozenset[Unit]]:
+    """Return a set of which no unit can be left out, with the units that the others cannot be read without."""
+    failed: set[frozenset[Unit]] = set()
+    order = {unit: place for place, unit in enumerate(sorted(units, key=lambda unit: (unit.path, unit.name)))}
+    best, parts = units, 2
+    first = [units - frozenset(idle)] if idle else []
+    while True:
+        listed = sorted(best, key=order.__getitem__)
+        chunks = _chunks(listed, parts)
+        complements = [best - chunk for chunk in chunks] if parts > 2 else []
+        for wanted in (*first, *chunks, *complements):
+            smaller = closure.of(wanted, best, hard=True).units
+            if not smaller or smaller == best or smaller in failed:
+                continue
+            trial = yield Proposal(units=smaller)
+            if trial.effect is Effect.CURED:
+                best, parts = smaller, 2 if len(smaller) < 4 else max(2, parts - 1)
+                break
+            failed.add(smaller)
+        else:
+            if parts >= len(best):
+                return best
+            parts = min(len(best), 2 * parts)
+        first = []
+
+
+def _chunks(units: Sequence[Unit], parts: int) -> list[frozenset[Unit]]:
+    size = -(-len(units) // parts)
+    return [frozenset(units[begin : begin + size]) for begin in range(0, len(units), size)]
+
+
+def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
+    """Return the proposal with the fewest hunks of one changed unit that still cure."""
+    if unit.kind is not Kind.CHANGED or unit.bad is None or unit.good is None or unit.name.startswith("import "):
+        return proposal
+    bad, good = unit.bad.whole.splitlines(keepends=True), unit.good.whole.splitlines(keepends=True)
+    blocks = difflib.SequenceMatcher(None, bad, good, autojunk=False).get_opcodes()
+    kept = [number for number, block in enumerate(blocks) if block[0] != "equal"]
+    if len(kept) < 2:
+        return proposal
+
+    def text_with(numbers: Collection[int]) -> str:
+        return "".join(
+            "".join(good[block[3] : block[4]] if number in numbers or block[0] == "equal" else bad[block[1] : block[2]])
+            for number, block in enumerate(blocks)
+        )
+
+    best = yield from _least(kept, lambda numbers: _draft(proposal, unit, text_with(numbers)))
+    return _draft(proposal, unit, text_with(best)) or proposal if best != kept else proposal
+
+
+def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
+    """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
+    try:
+        names = uses(ast.parse(_dedented(text)).body).names
+    except SyntaxError:
+        return None
+    known = [uses(part.nodes).names for part in (unit.bad, unit.good) if part]
+    if not names <= set().union(*known):
+        return None
+    return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
+
+
+def _dedented(text: str) -> str:
+    """Return a method's text as it can be parsed alone, by giving it a class to stand in."""
+    first = next((line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")), "")
+    return text if first == first.lstrip() else "class _:\n" + textwrap.indent(text, "") + "\n"
+
+
+def _least(
+    numbers: list[int], proposed: Callable[[Collection[int]], Proposal | None]
+) -> Generator[Proposal, Trial, list[int]]:
+    """Return the fewest hunks that cure, by leaving out ever smaller groups of them."""
+    size = max(1, len(numbers) // 2)
+    best = list(numbers)
+    while size:
+        begin = 0
+        while begin < len(best):
+            fewer = best[:begin] + best[begin + size :]
+            proposal = proposed(fewer) if fewer else None
+            trial = (yield proposal) if proposal else None
+            if trial is not None and trial.effect is Effect.CURED:
+                best = fewer
+            else:
+                begin += size
+        size //= 2
+    return best

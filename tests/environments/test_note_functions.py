@@ -1,0 +1,46 @@
+"""What the hook that notes functions sees of a script."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from matrix.environments.inside.startup import FOLDER
+from matrix.environments.inside.startup.note_functions import FOLDER as NOTED
+from matrix.fix.functions_run import read_functions_run
+from tests.fix.packages import environment_folder
+
+TORCH = {
+    "torch/__init__.py": "def before(): pass\nbefore()\nfrom torch.m import *\n",
+    "torch/m.py": "import threading\ndef f(): pass\nclass C:\n    def g(self): pass\ndef at_exit(): pass\n",
+    "torch/late.py": "def h(): pass\n",
+}
+SCRIPT = """
+import atexit, os, threading, torch
+atexit.register(torch.at_exit)
+def mine(): torch.f()
+for _ in range(3): mine()
+thread = threading.Thread(target=torch.C().g); thread.start(); thread.join()
+if not os.fork():
+    import torch.late
+    torch.late.h()
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_noted(tmp_path: Path) -> None:
+    """Each function of torch is noted once, with threads and children, from the end of `import torch` on."""
+    interpreter = environment_folder(tmp_path / "venv", TORCH)
+    folder = tmp_path / "noted"
+    folder.mkdir()
+    hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: str(folder)}
+    subprocess.run([interpreter, "-c", SCRIPT], env=os.environ | hooks, check=True)
+    names = [(path, name) for path, _, name in read_functions_run(folder).functions]
+    qualified = "C.g" if sys.version_info >= (3, 11) else "g"
+    assert set(names) >= {("torch/__init__.py", "<module>"), ("torch/m.py", "f"), ("torch/m.py", qualified)}
+    assert ("torch/late.py", "h") in names
+    assert not {name for _, name in names} & {"before", "mine"}
+    assert len(list(folder.iterdir())) == 2

@@ -1,0 +1,103 @@
+"""What a unit needs, read from its text."""
+
+import pytest
+
+from matrix.fix.closure import Closure
+from tests.fix.packages import tree_change, unit
+
+EMPTY = {"torch/__init__.py": "", "torch/m.py": "class C:\n    pass\n", "torch/h.py": "X = 1\n"}
+
+
+@pytest.mark.parametrize(
+    ("good", "seed", "needs"),
+    [
+        ({"torch/m.py": "def g(): pass\ndef f(): g()\n"}, "f", {"g"}),
+        ({"torch/m.py": "import math\ndef f(): math.pi\n"}, "f", {"import math"}),
+        (
+            {"torch/m.py": "from .h import X, help\ndef f(): help(X)\n", "torch/h.py": "X = 1\ndef help(x): pass\n"},
+            "f",
+            {"import help", "import X", "help"},
+        ),
+        ({"torch/m.py": "from . import h\ndef f(): h.new()\n", "torch/h.py": "def new(): pass\n"}, "f",
+         {"import h", "new"}),
+        ({"torch/m.py": "import torch.n\ndef f(): torch.n.go()\n", "torch/n.py": "def go(): pass\n"}, "f",
+         {"import torch.n", "go"}),
+        ({"torch/m.py": "class C:\n    def f(self): self.g()\n    def g(self): pass\n"}, "C.f", {"C.g"}),
+        ({"torch/m.py": "class C:\n    flag = 1\ndef f(): C.flag\n"}, "f", {"C.flag"}),
+        ({"torch/m.py": "def f(x): return x.unheard\n", "torch/h.py": "class H:\n    def unheard(self): pass\n"}, "f",
+         {"H"}),
+        ({"torch/m.py": "from __future__ import annotations\ndef f(x: Later): pass\n"}, "f", {"import annotations"}),
+        ({"torch/m.py": "def f(): print(len([]), __file__)\n"}, "f", set()),
+    ],
+)  # fmt: skip
+def test_needs(good: dict[str, str], seed: str, needs: set[str]) -> None:
+    """A unit needs what brings its names, imports, attributes and parameters, wherever that stands."""
+    change = tree_change(EMPTY, EMPTY | good)
+    found = Closure(change).of([unit(change, "torch/m.py", seed)]).units
+    assert {each.name for each in found} == needs | {seed}
+
+
+def test_parameter() -> None:
+    """A call with a keyword needs the function that takes it since then, and no other function of that file."""
+    bad = {"torch/m.py": "def g(a): pass\ndef h(a): pass\ndef f(): g(1)\n"}
+    good = {"torch/m.py": "def g(a, key=0): pass\ndef h(a, b): pass\ndef f(): g(1, key=2)\n"}
+    change = tree_change(bad, good)
+    found = Closure(change).of([unit(change, "torch/m.py", "f")]).units
+    assert {each.name for each in found} == {"f", "g"}
+
+
+def test_what_is_there_is_not_needed() -> None:
+    """What the bad release binds already is not brought, though it changed, too."""
+    change = tree_change({"torch/m.py": "def g(): 1\ndef f(): 1\n"}, {"torch/m.py": "def g(): 2\ndef f(): g()\n"})
+    assert len(Closure(change).of([unit(change, "torch/m.py", "f")]).units) == 1
+
+
+def test_star_import() -> None:
+    """A name may come by a star from another module."""
+    bad = {"torch/m.py": "from torch.h import *\n", "torch/h.py": "X = 1\n"}
+    good = {"torch/m.py": "from torch.h import *\ndef f(): return Y\n", "torch/h.py": "X = 1\nY = 2\n"}
+    change = tree_change(bad, good)
+    assert unit(change, "torch/h.py", "Y") in Closure(change).of([unit(change, "torch/m.py", "f")]).units
+
+
+def test_inherited() -> None:
+    """A method of `self` may come from a class above, in another file."""
+    bad = {
+        "torch/m.py": "from torch.h import B\nclass C(B):\n    def f(self): 1\n",
+        "torch/h.py": "class B:\n    x = 1\n",
+    }
+    good = {
+        "torch/m.py": "from torch.h import B\nclass C(B):\n    def f(self): self.new()\n",
+        "torch/h.py": "class B:\n    x = 1\n    def new(self): pass\n",
+    }
+    change = tree_change(bad, good)
+    assert unit(change, "torch/h.py", "B.new") in Closure(change).of([unit(change, "torch/m.py", "C.f")]).units
+
+
+def test_lacking_symbols() -> None:
+    """A symbol that only the good binary has is lacking, under whatever name it is imported; others never are."""
+    good = {
+        "torch/m.py": "import torch\nfrom torch._C import fresh\ndef f(): fresh(); torch.ops.aten.mm; torch._C.old()\n"
+    }
+    change = tree_change({"torch/m.py": "import torch\n"}, good)
+    closure = Closure(change, lambda: {"torch._C.fresh"})
+    assert closure.of([unit(change, "torch/m.py", "f")]).lacking == {"torch._C.fresh"}
+
+
+def test_binaries_are_not_asked_in_vain() -> None:
+    """The binaries are asked only about what looks like a symbol of theirs."""
+    change = tree_change({"torch/m.py": ""}, {"torch/m.py": "import math\ndef f(): return math.pi\n"})
+
+    def refuse() -> set[str]:
+        raise AssertionError
+
+    assert not Closure(change, refuse).of([unit(change, "torch/m.py", "f")]).lacking
+
+
+def test_hard_needs() -> None:
+    """Attributes are likely needs only: what an unknown object has cannot be read."""
+    change = tree_change(
+        EMPTY, EMPTY | {"torch/m.py": "class C:\n    def f(self): self.g(h)\n    def g(self, x): pass\nh = 1\n"}
+    )
+    seed = unit(change, "torch/m.py", "C.f")
+    assert {each.name for each in Closure(change).of([seed], hard=True).units} == {"C.f", "h"}

@@ -1,0 +1,137 @@
+"""Whole searches, over stand-in releases that a real Python runs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from matrix.environments.configs import BUILTIN
+from matrix.errors import UsageError
+from matrix.fix.fixing import Fix, FixRequest, fix
+from matrix.fix.script_runs import ScriptRuns
+from matrix.model import Environment
+from matrix.plan.expansion import existing
+from matrix.plan.planning import PlannedCell, RunOptions
+from matrix.process.executor import LocalExecutor
+from matrix.records.store import new_run
+from matrix.suite import selection
+from tests.fix.packages import environment_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
+BAD = {
+    "torch/__init__.py": CORE + "from torch.ops import add\n",
+    "torch/ops.py": "import torch.config\ndef add(a, b):\n    if torch.config.strict:\n"
+    "        raise RuntimeError('strict')\n    return a - b\ndef other():\n    return 1\n",
+    "torch/config.py": "strict = False\nspeed = 1\n",
+}
+STACK = BAD | {"torch/ops.py": BAD["torch/ops.py"].replace("return a - b", "assert b < 0, 'lost'\n    return a - b")}
+GOOD = {
+    "torch/__init__.py": CORE + "from torch.ops import add\n",
+    "torch/ops.py": '"""Operators."""\nimport torch.config\nfrom torch.helpers import plus\ndef add(a, b):\n'
+    "    if torch.config.strict:\n        raise RuntimeError('strict')\n    return plus(a, b)\n"
+    "def other():\n    return 2\n",
+    "torch/helpers.py": "import math\ndef plus(a, b):\n    return a + b\ndef minus(a, b):\n    return a - b\n",
+    "torch/config.py": "strict = False\nspeed = 2\n",
+}
+SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    folder: Path
+    said: list[str]
+
+    def environment(self, name: str, files: Mapping[str, str]) -> Environment:
+        interpreter = environment_folder(self.folder / "envs" / name, files)
+        fields = {"torch": name, "python": "3.11", "build": "existing", "config": "default"}
+        return Environment(id=name, label=name, interpreter=interpreter, **fields)
+
+    def fix(self, bad: Environment, good: Environment, script: str = SCRIPT, most: int | None = None) -> Fix:
+        path = self.folder / "repro.py"
+        path.write_text(script)
+        assert bad.interpreter is not None
+        planned = PlannedCell(
+            request=existing(bad.interpreter, BUILTIN["default"]),
+            scenario=selection.script(str(path)),
+            variant={},
+            options=RunOptions(timeout=20),
+        )
+        request = FixRequest(bad=bad, good=good, max_trials=most, tell=self.said.append)
+        with new_run(self.folder, ()) as store:
+            return fix(request, ScriptRuns(planned=planned, executor=LocalExecutor(), home=self.folder, store=store))
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Workplace:
+    return Workplace(folder=tmp_path, said=[])
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a hash of all files of an environment but bytecode."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return hashlib.sha256(b"".join(bytes(path) + path.read_bytes() for path in files)).hexdigest()
+
+
+def test_wrong_answer(workplace: Workplace) -> None:
+    """A function that the script runs is found with the import and the helper that it needs, and nothing else."""
+    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
+    before = fingerprint(workplace.folder / "envs")
+    answer = workplace.fix(bad, good)
+    assert {unit.partition(": ")[2] for unit in answer.units} == {
+        *("add (changed)", "import plus (added)"),
+        "plus (added)",
+    }
+    assert (answer.with_patch, answer.without_patch, answer.reverted) == ((3, 3), (0, 3), "same")
+    assert answer.lines == 5
+    assert "minus" not in answer.patch
+    assert fingerprint(workplace.folder / "envs") == before
+
+
+def test_stack_first(workplace: Workplace) -> None:
+    """Where the failing stack holds the fix, the first trial finds it, and nobody needs to note what runs."""
+    answer = workplace.fix(workplace.environment("bad", STACK), workplace.environment("good", GOOD))
+    assert answer.trials_to_cure == 1
+    assert not any("noted" in words for words in workplace.said)
+
+
+def test_resumed(workplace: Workplace) -> None:
+    """What was tried is not run again: a search that ended early goes on where it was."""
+    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
+    assert workplace.fix(bad, good, most=0).notes == ("the budget was used up",)
+    whole = workplace.fix(bad, good)
+    assert workplace.fix(bad, good, most=0) == replace(whole, seconds=pytest.approx(0, abs=60))
+
+
+def test_constant(workplace: Workplace) -> None:
+    """A flag that a function reads which ran is found, though no function changed."""
+    bad = workplace.environment("bad", BAD | {"torch/config.py": "strict = True\nspeed = 1\n"})
+    good = workplace.environment("good", BAD | {"torch/config.py": "strict = False\nspeed = 3\n"})
+    answer = workplace.fix(bad, good, "import torch\ntorch.add(1, 1)\n")
+    assert answer.patch.splitlines()[3:] == ["-strict = True", "+strict = False", " speed = 1"]
+
+
+def test_not_in_python(workplace: Workplace) -> None:
+    """Where no change of Python cures, the answer says so, with what speaks for it."""
+    bad = workplace.environment("bad", BAD)
+    native = {"torch/native.pth": ""}  # what RECORD lists that is no Python
+    good = workplace.environment("good", BAD | {"torch/config.py": "strict = False\nspeed = 7\n"} | native)
+    script = "import os, torch, sys\nassert 'good' in sys.executable\n"
+    answer = workplace.fix(bad, good, script)
+    assert answer.patch == ""
+    assert answer.why_not == ("no function of torch's Python that the script runs differs between the two releases",)
+
+
+def test_nothing_to_fix(workplace: Workplace) -> None:
+    """A script that does not fail in the one, or does not pass in the other, is no question."""
+    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
+    with pytest.raises(UsageError, match="does not pass in bad"):
+        workplace.fix(good, bad)
+    with pytest.raises(UsageError, match="does not fail in good"):
+        workplace.fix(good, good)

@@ -1,0 +1,45 @@
+"""Which names code binds and uses."""
+
+import ast
+
+import pytest
+
+from matrix.fix.names import Called, bound, uses
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def f(a, b=x): return a + y", {"x", "y"}),
+        ("def f():\n    z = 1\n    return [z + i for i in w]", {"w"}),
+        ("@d\nclass A(B, metaclass=M):\n    def g(self): return h", {"d", "B", "M", "h"}),
+        ("def f():\n    import m\n    return m.x", set()),
+        ("def f(a: T) -> R:\n    v: V = a", set()),
+        ("try:\n    a()\nexcept E as e:\n    print(e)", {"a", "E", "print"}),
+        ("f = lambda a: a + b", {"b"}),
+    ],
+)
+def test_free_names(text: str, names: set[str]) -> None:
+    """What code uses and does not bind itself is free; annotations count apart."""
+    assert uses(ast.parse(text).body).names == names
+
+
+def test_uses() -> None:
+    """Attributes of names, imports and keywords are seen, wherever they stand."""
+    found = uses(ast.parse("def f(a: T):\n    from .m import g\n    return torch._C.h(a, key=1), a().n(other=2)").body)
+    assert found.annotations == {"T"}
+    assert found.chains == {"torch._C", "torch._C.h"}
+    assert found.attributes == {"_C", "h", "n"}
+    assert found.imports == {(1, "m", "g")}
+    assert found.calls == {
+        Called(function="torch._C.h", keywords=frozenset(["key"])),
+        Called(function="?.n", keywords=frozenset(["other"])),
+    }
+
+
+def test_bound() -> None:
+    """A statement binds what any of its branches binds, but not what functions bind for themselves."""
+    text = (
+        "if a:\n    import b.c as d\nelse:\n    e, f = 1, 2\ndef g():\n    h = 1\nfor i in j: pass\nclass K:\n    l = 1"
+    )
+    assert bound(ast.parse(text).body) == {"d", "e", "f", "g", "i", "K"}

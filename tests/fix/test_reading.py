@@ -1,0 +1,146 @@
+"""What is read and written around a search: traces, tracebacks, the journal, patches, the last words."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from matrix.fix.beyond_python import SearchEvidence, reasons
+from matrix.fix.functions_run import FunctionsRun, read_functions_run
+from matrix.fix.hints import asked_for
+from matrix.fix.journal import Journal, content_key
+from matrix.fix.package_trees import differing, package_tree
+from matrix.fix.parts import parts_of
+from matrix.fix.patch import lines_of, unified_diff
+from matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
+from tests.fix.packages import tree_change
+
+STDERR = """Traceback (most recent call last):
+  File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner
+    raise KeyError(1)
+KeyError: 1
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/w/script.py", line 9, in <module>
+    outer()
+  File "/e/lib/python3.11/site-packages/torch/b.py", line 5, in outer
+    raise ValueError
+ValueError
+"""
+
+
+def test_failing_frames() -> None:
+    """All tracebacks count, a cause before its effect, each from the innermost frame on."""
+    assert [(frame.path, frame.line) for frame in failing_frames(STDERR)] == [
+        *[("torch/a.py", 3), ("torch/b.py", 5)],
+        ("/w/script.py", 9),
+    ]
+
+
+def test_functions_run(tmp_path: Path) -> None:
+    """The processes' files are read in the order of their processes; a torn line is left out."""
+    (tmp_path / "9.txt").write_text("torch/a.py\t1\t<module>\ntorch/a.py\t4\tf\ntorch/b")
+    (tmp_path / "11.txt").write_text("torch/a.py\t4\tf\ntorch/b.py\t2\tC.g\n")
+    run = read_functions_run(tmp_path)
+    assert run.functions == (("torch/a.py", 1, "<module>"), ("torch/a.py", 4, "f"), ("torch/b.py", 2, "C.g"))
+    assert set(run.loaded) == set(run.active) == {"torch/a.py", "torch/b.py"}
+
+
+def test_place() -> None:
+    """A part ran if one of its functions did, wherever its comments begin; a module's own code is no function."""
+    first, second = parts_of("# above\n@d\ndef f():\n    def g(): pass\nx = 1\n")
+    run = FunctionsRun([("torch/a.py", 1, "<module>"), ("torch/a.py", 2, "f"), ("torch/a.py", 4, "f.<locals>.g")])
+    assert run.place("torch/a.py", first) == 2
+    assert run.place("torch/a.py", second) is None
+
+
+@pytest.mark.parametrize(
+    ("exception", "named"),
+    [
+        ("NameError: name 'fresh' is not defined", {"fresh"}),
+        ("AttributeError: 'C' object has no attribute 'method'", {"C.method"}),
+        ("ImportError: cannot import name 'fresh' from 'torch.m' (x.py)", {"fresh"}),
+        ("TypeError: g() got an unexpected keyword argument 'key'", {"g"}),
+        ("TypeError: C.h() missing 1 required positional argument: 'b'", {"C.h"}),
+        ("ValueError: unheard of", set()),
+    ],
+)
+def test_asked_for(exception: str, named: set[str]) -> None:
+    """The message of a failure that moved on names what it lacks."""
+    bad = "def g(): pass\nclass C:\n    def h(self): pass\n"
+    good = "def fresh(): pass\ndef g(key): pass\nclass C:\n    def h(self, b): pass\n    def method(self): pass\n"
+    change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
+    trial = Trial(effect=Effect.UNRESOLVED, exception=exception)
+    assert {unit.name for unit in asked_for(trial, change, ())} == named
+
+
+def test_asked_for_at_frames() -> None:
+    """A message that names nothing asks for the changed functions where it was raised."""
+    change = tree_change({"torch/m.py": "def f(): 1\ndef g(): 1\n"}, {"torch/m.py": "def f(): 2\ndef g(): 2\n"})
+    frames = (FailingFrame(path="torch/m.py", line=99, function="g"),)
+    trial = Trial(effect=Effect.UNRESOLVED, exception="ValueError", frames=frames)
+    assert [unit.name for unit in asked_for(trial, change, ())] == ["g"]
+
+
+def test_journal(tmp_path: Path) -> None:
+    """A trial is found again by what differed, also after a line that a kill tore."""
+    path = tmp_path / "fix" / "trials.jsonl"
+    key = content_key("script", {"torch/m.py": "x"})
+    trial = Trial(
+        effect=Effect.SAME, exception="E: e", frames=(FailingFrame(path="a", line=1, function="f"),), seconds=2
+    )
+    Journal(path).add("other", trial)
+    with path.open("a") as file:
+        file.write('{"key": "to')
+    Journal(path).add(key, trial)
+    assert Journal(path).get(key) == trial
+    assert Journal(path).get("other") == trial
+    assert content_key("script", {"torch/m.py": "y"}) != key != content_key("else", {"torch/m.py": "x"})
+
+
+def test_patch_applies(tmp_path: Path) -> None:
+    """A patch is what git applies, new files and missing line ends included."""
+    bad, good = {"torch/a.py": "x = 1\ny = 1"}, {"torch/a.py": "x = 2\ny = 1", "torch/n/b.py": "z = 1\n"}
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "a.py").write_text(bad["torch/a.py"])
+    patch = unified_diff(dict(bad), good)
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=patch.encode(), check=True)
+    assert {path: (tmp_path / path).read_text() for path in good} == good
+    assert lines_of(patch) == 3
+
+
+def test_differing(tmp_path: Path) -> None:
+    """Only what the wheels list of torch's Python files counts, and of that what differs."""
+    for release, text in (("bad", "1"), ("good", "2")):
+        site = tmp_path / release
+        (site / "torch").mkdir(parents=True)
+        (site / "torch-1.dist-info").mkdir()
+        (site / "torch" / "a.py").write_text(text)
+        (site / "torch" / "same.py").write_text("x")
+        (site / "torch-1.dist-info" / "RECORD").write_text(
+            "torch/a.py,,\ntorch/same.py,,\ntorch/lib/c.so,,\nnumpy/b.py,,\n"
+        )
+    pairs = differing(package_tree(tmp_path / "bad"), package_tree(tmp_path / "good"))
+    assert {path: (pair.bad, pair.good) for path, pair in pairs.items()} == {"torch/a.py": ("1", "2")}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words"),
+    [
+        (SearchEvidence(reached=0, tried=0), "no function of torch's Python"),
+        (SearchEvidence(reached=9, tried=9, closing="same"), "with all 9 changed units"),
+        (SearchEvidence(reached=9, tried=9, closing="unresolved"), "none of 9 changed units"),
+    ],
+)
+def test_reasons(evidence: SearchEvidence, words: str) -> None:
+    """Why the fix is not in Python alone is told from what was seen."""
+    assert next(reasons(evidence)).startswith(words)
+
+
+def test_no_reason_without_an_end() -> None:
+    """A search that was cut short says nothing."""
+    assert list(reasons(SearchEvidence(reached=9, tried=2, is_complete=False))) == []

@@ -1,0 +1,164 @@
+"""The two searches, against a release whose behaviour is a function of the units that are applied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matrix.fix.closure import Closure
+from matrix.fix.cure_search import first_cure
+from matrix.fix.minimum import smallest
+from matrix.fix.trial import Effect, Trial
+from matrix.fix.units import Proposal
+from tests.fix.packages import tree_change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from matrix.fix.tree_change import TreeChange
+
+Found = TypeVar("Found")
+COUNT = 40
+NAMES = [f"f{number:02}" for number in range(COUNT)]
+
+
+def independent() -> TreeChange:
+    """Return a change of forty functions that know nothing of each other."""
+    bad = "".join(f"def {name}():\n    return 0\n" for name in NAMES)
+    return tree_change({"torch/m.py": bad}, {"torch/m.py": bad.replace("return 0", "return 1")})
+
+
+def driven(
+    search: Generator[Proposal, Trial, Found], test: Callable[[set[str]], Trial]
+) -> tuple[Found, list[set[str]]]:
+    """Return a search's answer and what it tried."""
+    tried: list[set[str]] = []
+    try:
+        proposal = next(search)
+        while True:
+            tried.append({unit.name for unit in proposal.units})
+            proposal = search.send(test(tried[-1]))
+    except StopIteration as end:
+        answer: Found = end.value
+        return answer, tried
+
+
+def effect(names: set[str], cure: set[str], poison: set[str] = frozenset()) -> Trial:  # type: ignore[assignment]
+    if names & poison:
+        return Trial(effect=Effect.UNRESOLVED, exception="ValueError: other")
+    return Trial(effect=Effect.CURED if cure <= names else Effect.SAME)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 5, 17, 39])
+def test_windows_double(place: int) -> None:
+    """A unit that cures alone is found by windows that double, none of which is tried twice."""
+    change = independent()
+    answer, tried = driven(
+        first_cure(list(change.units(["torch/m.py"])), Closure(change)), lambda names: effect(names, {NAMES[place]})
+    )
+    assert answer is not None
+    assert NAMES[place] in {unit.name for unit in answer.units}
+    assert len(tried) == max(1, 1 + place.bit_length())
+    assert sum(map(len, tried)) == len(set().union(*tried))
+
+
+@given(cure=st.sampled_from(NAMES), poison=st.sets(st.sampled_from(NAMES), max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_poison_spoils_no_other(cure: str, poison: set[str]) -> None:
+    """Units that break the script in another way do not hide the one that cures it."""
+    change = independent()
+    poison = poison - {cure}
+    answer, _ = driven(
+        first_cure(list(change.units(["torch/m.py"])), Closure(change)), lambda names: effect(names, {cure}, poison)
+    )
+    assert answer is not None
+    assert cure in {unit.name for unit in answer.units}
+
+
+def test_no_cure() -> None:
+    """Where nothing cures, everything has been tried, and there is no answer."""
+    change = independent()
+    answer, tried = driven(
+        first_cure(list(change.units(["torch/m.py"])), Closure(change)), lambda names: effect(names, {"none"})
+    )
+    assert answer is None
+    assert set().union(*tried) == set(NAMES)
+
+
+def test_lacking_is_not_tried() -> None:
+    """What needs a symbol that the bad binary lacks is left out."""
+    bad = {"torch/m.py": "import torch\n"}
+    change = tree_change(bad, {"torch/m.py": "import torch\ndef f(): torch._C.fresh()\ndef g(): pass\n"})
+    closure = Closure(change, lambda: {"torch._C.fresh"})
+    _, tried = driven(first_cure(list(change.units(["torch/m.py"])), closure), lambda names: effect(names, {"none"}))
+    assert tried == [{"g"}]
+
+
+def test_message_names_the_next_unit() -> None:
+    """A failure that moved on asks for what its message names, and the window goes on with it."""
+    bad = {"torch/m.py": "def f(t): return 0\n", "torch/n.py": "class N:\n    x = 1\n"}
+    good = {
+        "torch/m.py": "def f(t): return getattr(t, 'go' + 'es')\n",
+        "torch/n.py": "class N:\n    x = 1\n    def goes(self): pass\n",
+    }
+    change = tree_change(bad, good)
+
+    def test(names: set[str]) -> Trial:
+        if names == {"f"}:
+            return Trial(effect=Effect.UNRESOLVED, exception="AttributeError: 'N' object has no attribute 'goes'")
+        return effect(names, {"f", "N.goes"})
+
+    answer, tried = driven(first_cure(list(change.units(["torch/m.py"])), Closure(change)), test)
+    assert answer is not None
+    assert tried == [{"f"}, {"f", "N.goes"}]
+
+
+@given(cure=st.sets(st.sampled_from(NAMES), min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_smallest(cure: set[str]) -> None:
+    """Of the units of a cure those are left that are needed, and no trial repeats one that failed."""
+    change = independent()
+    whole = Proposal(units=frozenset(change.units(["torch/m.py"])))
+    answer, tried = driven(smallest(whole, Closure(change)), lambda names: effect(names, cure))
+    assert {unit.name for unit in answer.units} == cure
+    failed = [frozenset(names) for names in tried if not cure <= names]
+    assert len(failed) == len(set(failed))
+
+
+def test_idle_units_go_first() -> None:
+    """Functions that the cured run did not reach are left out by the first trial."""
+    change = independent()
+    units = frozenset(change.units(["torch/m.py"]))
+    idle = {unit for unit in units if unit.name not in {"f03", "f04"}}
+    _, tried = driven(
+        smallest(Proposal(units=units), Closure(change), idle), lambda names: effect(names, {"f03", "f04"})
+    )
+    assert tried[0] == {"f03", "f04"}
+    assert len(tried) <= 3
+
+
+def test_hunks() -> None:
+    """Of a changed function the lines are left that are needed; what would not parse or has no name is not tried."""
+    bad = "def f(a):\n    x = 1\n    y = 1\n    z = 1\n    w = 0\n    if a:\n        x = 2\n    return x + y + z\n"
+    good = bad.replace("x = 1", "x = 5").replace("z = 1", "z = 5").replace("    if a:\n", "    new = 7\n    if a:\n")
+    good = good.replace("x = 2", "x = new")
+    change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
+    seen: list[str] = []
+
+    search = smallest(Proposal(units=frozenset(change.units(["torch/m.py"]))), Closure(change))
+    answer = None
+    try:
+        proposal = next(search)
+        while True:
+            text = change.texts(proposal)["torch/m.py"]
+            seen.append(text)
+            proposal = search.send(Trial(effect=Effect.CURED if "z = 5" in text else Effect.SAME))
+    except StopIteration as end:
+        answer = end.value
+    assert answer is not None
+    text = change.texts(answer)["torch/m.py"]
+    assert text == bad.replace("z = 1", "z = 5")
+    assert all("new = 7" in text or "x = new" not in text for text in seen)
