@@ -56,6 +56,7 @@ def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
 _COMMANDS = {
     "matrix": "Run scenarios over torch versions, builds and configurations: `nox -s matrix -- --help`.",
     "bisect": "Find the version, day, package or commit that changed a test: `nox -s bisect -- SCENARIO | SCRIPT`.",
+    "fix": "Find the smallest change of a bad release's Python that cures a test: `nox -s fix -- SCRIPT|SCENARIO`.",
     "explain": "Say why a test fails in some environments and not in others: `nox -s explain -- SCENARIO`.",
     "report": "Make the page, Markdown, JUnit and JSON of a stored run, in output/: `nox -s report -- [RUN]`.",
     "compare": "Compare two stored runs cell by cell: `nox -s compare -- OLD NEW`.",

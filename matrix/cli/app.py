@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from matrix.cli.bisect import bisect
 from matrix.cli.command import Exit, called
 from matrix.cli.explain import explain
+from matrix.cli.fix import fix
 from matrix.cli.inspect import dispatch, doctor, stacks
 from matrix.cli.matrix import matrix
 from matrix.cli.runs import compare, history, list_runs, merge, report, runs
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _COMMANDS: dict[Callable[..., None], tuple[str, str]] = {
     matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
     bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
+    fix: ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0"),
     explain: ("repro.py", "meta_mm/linear --run"),
     report: ("", "latest~1 --markdown report.md"),
     compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),

@@ -20,10 +20,8 @@ from matrix.environments.cache import EnvironmentCache
 from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.environments.index.version_specs import EVERY_RELEASE
 from matrix.errors import UsageError
-from matrix.model import Scenario, variant_suffix
 from matrix.plan.planning import RunOptions
 from matrix.records import store
-from matrix.suite import selection
 
 if TYPE_CHECKING:
     from matrix.bisect.bisection import Bisection
@@ -133,7 +131,7 @@ def bisect(  # one parameter per option
         source = Source(checkout=git, command=build_command, interpreter=interpreter, timeout=limit)
     specs = torch or [EVERY_RELEASE if axis.row.is_ordered else "latest"]
     file = command.read_search_matrix(matrix_file, specs, python, build, config_name, several=axis)
-    scenario, variant = _one_test(test)
+    scenario, variant = command.one_test(test)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     home = store.state_folder()
     request = SearchRequest(
@@ -201,29 +199,6 @@ def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
         raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
     path = lock or python
     return PackageSet(path=path, is_lock=lock is not None) if path else None
-
-
-def _one_test(test: str) -> tuple[Scenario, dict[str, str]]:
-    """Return the one scenario and variant that a user names.
-
-    If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
-    """
-    scenarios = command.scenarios_of(test)
-    if len(scenarios) > 1:
-        names = ", ".join(scenario.name for scenario in scenarios[:4])
-        raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")
-    (scenario,) = scenarios
-    variants = selection.variants_of(scenario)
-    wrong = [
-        variant
-        for variant in variants
-        if any(line.outcome.is_red and line.variant.items() <= variant.items() for line in scenario.expect)
-    ]
-    chosen = (wrong or variants)[0]
-    if len(variants) > 1:
-        others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
-        print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
-    return scenario, chosen
 
 
 def _hand_on(

@@ -22,7 +22,7 @@ from rich.console import Console
 from matrix.environments.index.version_specs import split_specs
 from matrix.errors import UsageError
 from matrix.events import Show
-from matrix.model import Cell, Model, Scenario
+from matrix.model import Cell, Model, Scenario, variant_suffix
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
 from matrix.privacy.redaction import Redactor
 from matrix.suite import selection
@@ -125,6 +125,29 @@ def scenarios_of(test: str) -> list[Scenario]:
     if path.suffix == ".py" and not path.resolve().is_relative_to(SUITE_ROOT):
         return [selection.script(test)]
     return selection.select(selection.suite(), (test,))
+
+
+def one_test(test: str) -> tuple[Scenario, dict[str, str]]:
+    """Return the one scenario and variant that a user names.
+
+    If none of several variants is named, it is the first that the header expects to go wrong, or else the first.
+    """
+    scenarios = scenarios_of(test)
+    if len(scenarios) > 1:
+        names = ", ".join(scenario.name for scenario in scenarios[:4])
+        raise UsageError(f"{test} names {len(scenarios)} tests", hint=f"name one of {names}")
+    (scenario,) = scenarios
+    variants = selection.variants_of(scenario)
+    wrong = [
+        variant
+        for variant in variants
+        if any(line.outcome.is_red and line.variant.items() <= variant.items() for line in scenario.expect)
+    ]
+    chosen = (wrong or variants)[0]
+    if len(variants) > 1:
+        others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
+        print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
+    return scenario, chosen
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

@@ -1,0 +1,123 @@
+"""What a user asks for -> the two releases that it is about, installed -> the fix between them.
+
+Where a release is not named, a bisection finds the two: the neighbours between which the newest failure went or came.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from matrix.bisect import request as bisect_request
+from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
+from matrix.bisect.strategy.evidence import AnswerKind, Change
+from matrix.errors import PreventedError, UsageError
+from matrix.events import EnvironmentStage
+from matrix.fix.fixing import Fix, FixRequest, fix
+from matrix.fix.script_runs import ScriptRuns
+from matrix.model import Environment, Model
+from matrix.plan.expansion import expand
+from matrix.plan.planning import PlannedCell
+from matrix.process.executor import LocalExecutor
+from matrix.run.pipeline import opened_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matrix.bisect.request import SearchRequest
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.events import Emit, Show
+    from matrix.model import Request
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixOrder:
+    """Which test is to be cured, where, and at what cost."""
+
+    search: SearchRequest  # the test; its `good` and `bad` are the two releases, where both are named
+    max_trials: int | None = None
+    tell: Callable[[str], None] = print  # progress of the trials, a line each
+
+
+class FixAnswer(Model):
+    """What `fix --json` writes."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    scenario: str
+    bad: str = ""  # release, "" where no two releases could be told apart
+    good: str = ""
+    bisection: Bisection | None = None  # that found them; None where both were named
+    fix: Fix | None = None
+    command: str = ""  # that repeats it
+
+
+def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
+    """Find the two releases, install them, and search for the fix.
+
+    Raises UsageError for what does not fail and pass there, PreventedError where a release cannot be had;
+    KeyboardInterrupt passes through, and the same order goes on from its journal and records.
+    """
+    search = order.search
+    answer = FixAnswer(scenario=search.scenario.name)
+    bad, good = search.bad, search.good
+    if bad is None or good is None:
+        bisection = bisect_request.search(search, cache, show)
+        answer = answer.model_copy(update={"bisection": bisection})
+        if bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
+            return answer
+        newest = bisection.boundaries[-1]
+        bad, good = (newest.from_, newest.to) if newest.change is Change.FIX else (newest.to, newest.from_)
+    planned = _planned(order, bad)
+    with ExitStack() as held:
+        with show(None) as emit:
+            pair = [_held(_request(search, version), cache, emit, held) for version in (bad, good)]
+        executor = LocalExecutor()
+        held.callback(executor.interrupt)
+        store = held.enter_context(opened_run(search.home))
+        runs = ScriptRuns(planned=planned, executor=executor, home=search.home, store=store)
+        asked = FixRequest(
+            bad=pair[0], good=pair[1], max_trials=order.max_trials, max_seconds=search.budget.seconds, tell=order.tell
+        )
+        return answer.model_copy(update={"bad": bad, "good": good, "fix": fix(asked, runs)})
+
+
+def _planned(order: FixOrder, version: str) -> PlannedCell:
+    search = order.search
+    return PlannedCell(
+        request=_request(search, version),
+        scenario=search.scenario,
+        variant=search.variant,
+        options=replace(search.run_options, fresh=True),
+    )
+
+
+def _request(search: SearchRequest, version: str) -> Request:
+    """Return the request for one release; raises UsageError where there is none."""
+    requests = expand(search.file.with_axes(torch=(version,)), cache=search.home / "cache").requests
+    if len(requests) != 1:
+        raise UsageError(f"{version} names {len(requests)} environments", hint="name a release, such as 2.11.0")
+    return requests[0]
+
+
+def _held(request: Request, cache: EnvironmentCache, emit: Emit, held: ExitStack) -> Environment:
+    """Return a release's environment, installed, which stays until `held` is closed."""
+    cancelled = threading.Event()
+
+    def stage(name: str) -> None:
+        emit(EnvironmentStage(label=request.label, stage=name))
+
+    held.callback(cache.release, request)
+    try:
+        environment = cache.acquire(request, cancelled, stage)
+    except KeyboardInterrupt:
+        cancelled.set()
+        raise
+    if not environment.is_usable:
+        raise PreventedError(f"{request.label} cannot be used: {environment.reason or environment.outcome}")
+    return environment

@@ -1,0 +1,70 @@
+"""A fix between two releases: as lines of text, and as Markdown, ready for an issue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reports.shown_text import code_span, escaped, fenced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.fix.commission import FixAnswer
+    from matrix.fix.fixing import Fix
+
+UNITS_NAMED = 8  # that a patch changes; more are counted
+
+
+def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
+    """Yield what cures the test, how sure that is, and how to use it; `patch` is the file that holds it."""
+    fix = answer.fix
+    if fix is None:
+        yield f"{answer.scenario}: no two releases could be told apart, so there is nothing to compare"
+        return
+    pair = f"{answer.scenario}, {answer.bad} (bad) and {answer.good} (good)"
+    if fix.patch:
+        yield f"{pair}: cured by {fix.lines} lines of Python"
+        yield from (f"  {line}" for line in _units(fix))
+        yield f"  with the patch {_of(fix.with_patch)} pass, without it {_of(fix.without_patch)}; {_reverted(fix)}"
+        yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
+    elif fix.why_not:
+        yield f"{pair}: not in Python alone"
+        yield from (f"  {reason}" for reason in fix.why_not)
+    else:
+        yield f"{pair}: not known, no cure was found"
+    yield from (f"  note: {note}" for note in fix.notes)
+    yield (
+        f"{fix.trials} trials, {fix.trials_to_cure} to the first cure, of {fix.candidates} candidates; "
+        f"{fix.seconds:.0f} s"
+    )
+
+
+def _units(fix: Fix) -> list[str]:
+    more = len(fix.units) - UNITS_NAMED
+    return [*fix.units[:UNITS_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _of(counts: tuple[int, int]) -> str:
+    return f"{counts[0]} of {counts[1]} runs"
+
+
+def _reverted(fix: Fix) -> str:
+    words = {
+        "same": "taken back from the good release, the failure returns",
+        "cured": "the good release passes without it, too: it is a way round, or something else there helps",
+        "unresolved": "taken back from the good release, that fails in another way",
+    }
+    return words.get(fix.reverted, "it could not be taken back from the good release")
+
+
+def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
+    """Yield the report: the answer, the patch, and how to repeat it."""
+    yield from (f"## What cures {code_span(answer.scenario)}", "")
+    yield from (f"- {escaped(line.strip())}" for line in fix_lines(answer, patch, rerun))
+    yield ""
+    if answer.fix and answer.fix.patch:
+        yield from ("### The patch", "")
+        yield from fenced(answer.fix.patch.splitlines())
+        yield ""
+    yield from ("### To repeat it", "")
+    yield from fenced([answer.command])
