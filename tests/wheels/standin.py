@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import hashlib
 import zipfile
 from pathlib import Path
@@ -105,6 +106,13 @@ def source_files(version: str, behaviour: str = "") -> dict[str, str]:
         "torch/__init__.py": _TORCH.format(behaviour=behaviour),
         "torch/version.py": _VERSION.format(version=version),
     }
+
+
+def behaviour_patch(before: str, after: str) -> str:
+    """Return the patch that changes the behaviour of a stand-in torch, as `git diff` writes it."""
+    old, new = (source_files("", behaviour)["torch/__init__.py"] for behaviour in (before, after))
+    lines = [text.splitlines(keepends=True) for text in (old, new)]
+    return "".join(difflib.unified_diff(*lines, "a/torch/__init__.py", "b/torch/__init__.py"))
 
 
 def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, requires: tuple[str, ...] = ()) -> Path:
