@@ -110,9 +110,9 @@ def source_files(version: str, behaviour: str = "") -> dict[str, str]:
 
 def behaviour_patch(before: str, after: str) -> str:
     """Return the patch that changes the behaviour of a stand-in torch, as `git diff` writes it."""
-    old, new = (source_files("", behaviour)["torch/__init__.py"] for behaviour in (before, after))
-    lines = [text.splitlines(keepends=True) for text in (old, new)]
-    return "".join(difflib.unified_diff(*lines, "a/torch/__init__.py", "b/torch/__init__.py"))
+    name = "torch/__init__.py"
+    old, new = (source_files("", behaviour)[name].splitlines(keepends=True) for behaviour in (before, after))
+    return "".join(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"))
 
 
 def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, requires: tuple[str, ...] = ()) -> Path:
