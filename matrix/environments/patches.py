@@ -179,6 +179,8 @@ def _git_apply(folder: Path, text: str, strip: int, *options: str) -> subprocess
         )
     except FileNotFoundError:
         raise PreventedError("there is no git, which applies patches", hint="install git") from None
+    except subprocess.TimeoutExpired:
+        raise PreventedError(f"`git apply` took longer than {GIT_PATIENCE:g} s") from None
     outputs = (output.decode(errors="replace") for output in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(argv, done.returncode, *outputs)
 
