@@ -31,6 +31,7 @@ from pydantic import (
 
 from matrix.privacy.redaction import restored
 
+NO_PATCH = "none"  # a release as it is, where a patch could be named
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
 # as it is stored, a path may begin with ~ and hide a user's name: whoever reads it gets one that can be opened
@@ -166,6 +167,24 @@ class Config(Model):
     summary: str = ""
 
 
+class Patch(Model):
+    """A change of torch's Python files, tried in a copy of an installation."""
+
+    name: str
+    text: str  # a unified diff
+    option: str = ""  # what names it on a command line: its file, or its name in a matrix file
+
+    @property
+    def key(self) -> str:
+        """What makes a patch the same, whatever it is called."""
+        return digest(self.text)
+
+    @property
+    def title(self) -> str:
+        """What tells it from other patches, and from what it was before it was edited: "mine@3fa2c1"."""
+        return f"{self.name}@{self.key[:6]}"
+
+
 class Request(Model):
     """One environment as asked for: a torch release from a build, or an existing interpreter."""
 
@@ -173,6 +192,7 @@ class Request(Model):
     python: str  # "3.11"; "" for an existing interpreter
     build: Build
     config: Config
+    patch: Patch | None = None  # None: as it is installed
     interpreter: Path | None = None  # an existing environment, used as it is
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
@@ -193,7 +213,7 @@ class Request(Model):
             parts += [f"lock{digest(self.lock, 6)}"] if self.lock else []
         if self.config.name != "default":
             parts.append(self.config.name)
-        return "-".join(parts)
+        return "-".join(parts) + (f"+{self.patch.name}" if self.patch is not None else "")
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -204,19 +224,29 @@ class Request(Model):
             options = ("--torch", self.torch, "--build", self.build.name)
             options += ("--python", self.python) if self.show_python else ()
         options = options if self.config.name == "default" else (*options, "--config", self.config.name)
+        options = options if self.patch is None else (*options, "--patch", self.patch.option)
         return options if self.matrix is None else ("--matrix", str(self.matrix), *options)
 
     @property
     def axes(self) -> dict[str, str]:
         """What is asked for along each axis, the easiest to change first."""
-        return {"config": self.config.name, "torch": self.torch, "python": self.python, "build": self.build.name}
+        patch = NO_PATCH if self.patch is None else self.patch.title
+        installed = {"torch": self.torch, "python": self.python, "build": self.build.name}
+        return {"config": self.config.name, "patch": patch, **installed}
+
+    @property
+    def unpatched(self) -> Request:
+        """The request for what the patch is applied to."""
+        return self.model_copy(update={"patch": None})
 
     @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
-        request = self.model_dump(mode="json", exclude={"config", "problem", "show_python", "matrix"})
+        request = self.model_dump(mode="json", exclude={"config", "problem", "show_python", "matrix", "patch"})
         if not self.lock:
             del request["lock"]
+        if self.patch is not None:
+            request["patch"] = self.patch.key
         return digest(request)
 
 
@@ -293,6 +323,7 @@ class Environment(Model):
     python: str  # full version, "3.11.7"
     build: str
     config: str
+    patch: str = NO_PATCH  # name and hash: "mine@3fa2c1"
     interpreter: StoredPath | None = None
     packages: dict[str, str] = {}
     fingerprint: Fingerprint = Fingerprint()
@@ -307,7 +338,8 @@ class Environment(Model):
     def axes(self) -> dict[str, str]:
         """What it is along each axis, as a request names it."""
         python = ".".join(self.python.split(".")[:2])
-        return {"config": self.config, "torch": self.torch, "python": python, "build": self.build}
+        installed = {"torch": self.torch, "python": python, "build": self.build}
+        return {"config": self.config, "patch": self.patch, **installed}
 
     @property
     def is_usable(self) -> bool:

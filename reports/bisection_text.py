@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
+from matrix.model import NO_PATCH
 from reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def _environment_markdown(search: Bisection, bad: Probe | None) -> Iterator[str]
     environment = shown.environment
     yield from (f"### Environment, in {escaped(shown.value)}", "")
     yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
-    yield f"- config {environment.config}"
+    yield f"- config {environment.config}" + ("" if environment.patch == NO_PATCH else f", patch {environment.patch}")
     for name, value in environment.fingerprint.model_dump().items():
         if isinstance(value, str | int | bool) and len(str(value)) <= 120:
             yield f"- {name}: {escaped(str(value))}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matrix.compare.factors import AXES, History, age
 from matrix.diagnosis.conditions import words
 from matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, Observation
-from matrix.model import Outcome
+from matrix.model import NO_PATCH, Outcome
 from reports.shown_text import cut
 
 if TYPE_CHECKING:
@@ -39,12 +39,19 @@ def explanation_lines(explanation: Explanation, command: str, again: str) -> Ite
     if not explanation.is_answered:
         option = "--script" if ".py" in explanation.test else "--scenario"
         for missing in explanation.missing:
-            axes = [
-                word for axis in ("torch", "build", "python", "config") for word in (f"--{axis}", missing.axes[axis])
-            ]
+            axes = [word for axis, value in _options(missing.axes, explanation) for word in (f"--{axis}", value)]
             yield f"  run this ({missing.why}): {command} {shlex.join([*axes, option, explanation.test])}"
         if again:
             yield f"  or let it find out: {again}"
+
+
+def _options(axes: dict[str, str], explanation: Explanation) -> Iterator[tuple[str, str]]:
+    """Yield the axes that a command line names, with their values there: a patch is named by its file."""
+    yield from ((axis, axes[axis]) for axis in ("torch", "build", "python", "config"))
+    for environment in (observation.environment for observation in explanation.observations):
+        if environment.patch == axes["patch"] != NO_PATCH:
+            yield "patch", environment.options[environment.options.index("--patch") + 1]
+            return
 
 
 def _here_lines(_answer: Answer, explanation: Explanation, does: str) -> Iterator[str]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from matrix.compare.comparison import stream
-from matrix.model import Cell, Environment, Outcome, Result
+from matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from reports import cell_text
 from reports.shown_text import cleaned, cleaned_line, cut, ends_of
 from reports.table import short
@@ -96,6 +96,7 @@ def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
         "python": environment.python,
         "build": environment.build,
         "config": environment.config,
+        "patch": None if environment.patch == NO_PATCH else environment.patch,
         "environment": environment.id,
         "git_version": str(commit) if commit else None,
         "run": result.run.id,

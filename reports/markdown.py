@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from matrix.compare.comparison import CellChange, ChangeKind, Comparison, EnvironmentChange
-from matrix.model import Cell, Environment, Outcome, Result
+from matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from reports import cell_text
 from reports.shown_text import cleaned_line, code_span, cut, ends_of, escaped, fenced, some, table_head, table_row
 from reports.stored_run_text import WORSE, alike, changes_words, labels_of, remarks_of, side_of, transition
@@ -248,6 +248,7 @@ def _output(stored: StoredRun, labels: dict[str, str]) -> Iterator[Piece]:
 def _environment(environment: Environment) -> Piece:
     commit = environment.fingerprint.git_version or "unknown commit"
     facts = f"torch {environment.torch}, {commit}, Python {environment.python}, config {environment.config}"
+    facts += "" if environment.patch == NO_PATCH else f", patch {environment.patch}"
     name = f"{code_span(environment.label)} ({code_span(environment.id)})"
     return _bullet(Interest.ENVIRONMENTS, f"{name}: {_words(facts)}")
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from matrix.diagnosis.sameness import different
-from matrix.model import Cell, Environment, Outcome, Result
+from matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from matrix.run.pipeline import with_answers
 from reports import cell_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.compare.comparison import RunSide
     from matrix.records.store import StoredRun
     from matrix.run.pipeline import PlannedMatrix
     from reports.cell_text import Called
 
-AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}  # fields, and what they are called
+_AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
 
 
@@ -63,12 +63,19 @@ def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-"
     return code(cell, is_different=(cell.name, cell.environment) in others) if cell else none
 
 
+def axes_told(environments: Iterable[Environment]) -> dict[str, str]:
+    """Return the fields that tell environments apart, and what these are called; the patch only where there is one."""
+    is_patched = any(environment.patch != NO_PATCH for environment in environments)
+    return _AXES | ({"patch": "patch"} if is_patched else {})
+
+
 def heads_of(environments: Sequence[Environment]) -> tuple[str, list[str]]:
     """Return what all environments share, and the column heads: the axes in which they differ."""
-    varying = [axis for axis in AXES if len({getattr(environment, axis) for environment in environments}) > 1]
+    axes = axes_told(environments)
+    varying = [axis for axis in axes if len({getattr(environment, axis) for environment in environments}) > 1]
     varying = varying or ["torch"]
     first = environments[:1]
-    shared = [f"{title} {getattr(first[0], axis)}" for axis, title in AXES.items() if first and axis not in varying]
+    shared = [f"{title} {getattr(first[0], axis)}" for axis, title in axes.items() if first and axis not in varying]
     heads = ["\n".join(getattr(environment, axis) for axis in varying) for environment in environments]
     return ", ".join(shared), heads
 

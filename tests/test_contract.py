@@ -116,7 +116,7 @@ def test_junit_properties() -> None:
         cell(NEW, Outcome.HANG, attempts=attempts, **facts),
         cell(NEW, Outcome.PASS, scenario="b", reason=UNOBSERVED, **facts),
     ]
-    environment = NEW.model_copy(update={"fingerprint": Fingerprint(git_version="abc")})
+    environment = NEW.model_copy(update={"fingerprint": Fingerprint(git_version="abc"), "patch": "fix@3fa2c1"})
     (suite,) = read(result([environment], cells))
     sentences = re.search(r"Properties of a suite:(.*?)Properties of a case(.*?)`classname`", contract.TEXT, re.DOTALL)
     assert sentences is not None

@@ -65,6 +65,7 @@ def bisect(  # one parameter per option
     python: command.OnePython = None,
     build: command.OneBuild = None,
     config_name: command.OneConfig = None,
+    patch: command.OnePatch = None,
     good: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be good.")] = None,
     bad: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be bad.")] = None,
     find: Annotated[
@@ -119,7 +120,7 @@ def bisect(  # one parameter per option
     in the way; 130 interrupted.
     """
     check_folders_of(json_file, report_file)
-    values: dict[str, object] = {"--torch": torch, "--python": python, "--build": build}
+    values: dict[str, object] = {"--torch": torch, "--python": python, "--build": build, "--patch": patch}
     values |= {"--axis": axis is not AxisName.VERSION, "--good": good, "--bad": bad, "--since": since, "--until": until}
     values |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
     values |= {"--git": git, "--build-command": build_command, "--interpreter": interpreter}
@@ -130,7 +131,8 @@ def bisect(  # one parameter per option
         limit = install_timeout or BUILD_TIMEOUT
         source = Source(checkout=git, command=build_command, interpreter=interpreter, timeout=limit)
     specs = torch or [EVERY_RELEASE if axis.row.is_ordered else "latest"]
-    file = command.read_search_matrix(matrix_file, specs, python, build, config_name, several=axis)
+    axes = {"python": python, "build": build, "config": config_name, "patch": patch}
+    file = command.read_search_matrix(matrix_file, specs, several=axis, **axes)
     scenario, variant = command.one_test(test)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
     home = store.state_folder()
@@ -168,7 +170,7 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     """Return the axis that options choose, by their names; raise UsageError for all that do not go together."""
     searched = next((name for name in AxisName if set(name.row.options) & set(given)), axis)
     if searched is AxisName.COMMIT:
-        others = {"--torch", "--python", "--build", "--axis"}.union(*_SIDES)
+        others = {"--torch", "--python", "--build", "--patch", "--axis"}.union(*_SIDES)
         if foreign := [option for option in given if option in others]:
             raise UsageError(f"{' and '.join(foreign)} cannot go with --git", hint="leave out one or the other")
         if "--build-command" not in given:

@@ -1,8 +1,8 @@
 """What commands share: their options and how these are read, how a command was called, what it writes, how it ends.
 
-A command that fills a matrix takes Torch, Python, Build and Config. One that searches what is known takes OnlyTorch,
-OnlyPython, OnlyBuild and OnlyConfig, which leave the other environments out. A search takes OnePython, OneBuild and
-OneConfig: it keeps all but one axis at one value.
+A command that fills a matrix takes Torch, Python, Build, Config and Patch. One that searches what is known takes
+OnlyTorch, OnlyPython, OnlyBuild, OnlyConfig and OnlyPatch, which leave the other environments out. A search takes
+OnePython, OneBuild, OneConfig and OnePatch: it keeps all but one axis at one value.
 """
 
 import os
@@ -22,7 +22,7 @@ from rich.console import Console
 from matrix.environments.index.version_specs import split_specs
 from matrix.errors import UsageError
 from matrix.events import Show
-from matrix.model import Cell, Model, Scenario, variant_suffix
+from matrix.model import NO_PATCH, Cell, Model, Scenario, variant_suffix
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
 from matrix.privacy.redaction import Redactor
 from matrix.suite import selection
@@ -64,13 +64,19 @@ Config = Annotated[
         "default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file.",
     ),
 ]
+Patch = Annotated[
+    Words,
+    _axis("--patch", "FILE[,FILE]", "A diff of torch's Python files to try, none, or of the file. Repeatable."),
+]
 OnlyTorch = Annotated[Words, _axis("--torch", _SPECS, "Only these versions.")]
 OnlyPython = Annotated[Words, _axis("--python", _PYTHONS, "Only these Pythons.")]
 OnlyBuild = Annotated[Words, _axis("--build", _NAMES, "Only these builds.")]
 OnlyConfig = Annotated[Words, _axis("--config", _NAMES, "Only these configs.")]
+OnlyPatch = Annotated[Words, _axis("--patch", "FILE[,FILE]", "Only these patches, none for without.")]
 OnePython = Annotated[Words, _axis("--python", "3.11", "Python version.")]
 OneBuild = Annotated[Words, _axis("--build", "NAME", "pypi, cpu, cu128, nightly-cpu, or of the file.")]
 OneConfig = Annotated[Words, _axis("--config", "NAME", "default, or another config.")]
+OnePatch = Annotated[Words, _axis("--patch", "FILE", "A diff of torch's Python files, applied to each value.")]
 Disk = Annotated[
     str | None, _axis("--disk", "SIZE", "Room for environments, e.g. 60GB. [default: 80 % of what is free]")
 ]
@@ -85,37 +91,30 @@ def commas(values: Words) -> tuple[str, ...]:
     return tuple(part.strip() for value in values or () for part in value.split(",") if part.strip())
 
 
-def read_matrix(
-    path: Path | None, torch: Words = None, python: Words = None, build: Words = None, config: Words = None
-) -> MatrixFile:
+def read_matrix(path: Path | None, torch: Words = None, **axes: Words) -> MatrixFile:
     """Return a matrix file, or the default one, with the axes that options name instead of its own."""
-    return read_matrix_file(path or DEFAULT_FILE).with_axes(
-        torch=split_specs(",".join(torch)) if torch else None,
-        python=commas(python) or None,
-        build=commas(build) or None,
-        config=commas(config) or None,
-        keep_rows=True,
-    )
+    specs = split_specs(",".join(torch)) if torch else None
+    named = {axis: commas(values) or None for axis, values in axes.items()}
+    return read_matrix_file(path or DEFAULT_FILE).with_axes(keep_rows=True, torch=specs, **named)
 
 
-def read_search_matrix(
-    path: Path | None, torch: list[str], python: Words, build: Words, config: Words, *, several: str = ""
-) -> MatrixFile:
-    """Return a matrix file with the axes of a search: one build, Python and config, by default the default ones.
+def read_search_matrix(path: Path | None, torch: list[str], *, several: str = "", **axes: Words) -> MatrixFile:
+    """Return a matrix file with the axes of a search: one build, Python, config and patch, by default the default ones.
 
     Only the axis `several` may have more of them. Raises UsageError.
     """
-    named = {"python": commas(python), "build": commas(build), "config": commas(config)}
+    named = {axis: commas(axes.get(axis)) for axis in ("python", "build", "config", "patch")}
     for axis, values in named.items():
         if axis != several and len(values) > 1:
-            hint = f"name one, or have them told apart with --axis {axis}"
+            hint = "name one" + ("" if axis == "patch" else f", or have them told apart with --axis {axis}")
             raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
     return read_matrix_file(path or DEFAULT_FILE).with_axes(
+        keep_rows=True,
         torch=split_specs(",".join(torch)),
         python=named["python"],
         build=named["build"] or ("auto",),
         config=named["config"] or ("default",),
-        keep_rows=True,
+        patch=named["patch"] or (NO_PATCH,),
     )
 
 

@@ -25,6 +25,7 @@ def explain(  # one parameter per option
     python: command.OnlyPython = None,
     build: command.OnlyBuild = None,
     config_names: command.OnlyConfig = None,
+    patch: command.OnlyPatch = None,
     timeout: command.Timeout = None,
     repeat: command.Repeat = 1,
     disk: command.Disk = None,
@@ -46,8 +47,8 @@ def explain(  # one parameter per option
     command.check_folders_of(json_file)
     request = explainer.ExplainRequest(
         home=home,
-        file=command.read_matrix(matrix_file, torch, python, build, config_names),
-        is_narrowed=any((torch, python, build, config_names)),
+        file=command.read_matrix(matrix_file, torch, python=python, build=build, config=config_names, patch=patch),
+        is_narrowed=any((torch, python, build, config_names, patch)),
         here=here.absolute() if here else None,
         env=env,
         may_run=run,

@@ -62,7 +62,7 @@ def fix(  # one parameter per option
 
     command.check_folders_of(json_file, report_file, patch_file if patch_file != PATCH else None)
     specs = torch or [EVERY_RELEASE]
-    file = command.read_search_matrix(matrix_file, specs, python, build, config_name)
+    file = command.read_search_matrix(matrix_file, specs, python=python, build=build, config=config_name)
     scenario, variant = command.one_test(test)
     home = store.state_folder()
     search = SearchRequest(

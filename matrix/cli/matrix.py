@@ -24,6 +24,7 @@ def matrix(  # one parameter per option
     python: command.Python = None,
     build: command.Build = None,
     config_names: command.Config = None,
+    patch: command.Patch = None,
     interpreter: Annotated[
         list[Path] | None,
         EnvironmentOption(metavar="PATH", help="Python of an existing environment, used as it is. Repeatable."),
@@ -73,7 +74,7 @@ def matrix(  # one parameter per option
     """
     home = store.state_folder()
     console = Console()
-    file = command.read_matrix(matrix_file, torch, python, build, config_names)
+    file = command.read_matrix(matrix_file, torch, python=python, build=build, config=config_names, patch=patch)
     request = MatrixRequest(
         home=home,
         file=file,

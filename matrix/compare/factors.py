@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from matrix.diagnosis.dispatch.call_path import parse_table
-from matrix.model import Environment, Model
+from matrix.model import NO_PATCH, Environment, Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Factors = dict[str, str]
 Versions = dict[str, tuple[str | None, str | None]]  # of packages: before and after, None where missing
 
-AXES = ("config", "torch", "python", "build")  # factors that a user can choose, the easiest to change first
+AXES = ("config", "patch", "torch", "python", "build")  # factors that a user can choose, the easiest to change first
 PACKAGE = "package "  # begins the name of a factor that is a package's version
 ABSENT = "not there"  # stands for the value of a factor that an environment does not have
 _IN_AXES = {"torch", "python"}  # fields of the fingerprint that an axis holds already
-_IN_LABEL = {*AXES, "git_version"}  # factors that are compared elsewhere
+_IN_LABEL = {*AXES, "git_version"} - {"patch"}  # factors that are compared elsewhere; of a patch only the name is
 
 
 def factors_of(environment: Environment) -> Factors:
@@ -103,11 +103,12 @@ class VersionChange(Model):
 
 
 class History(Model):
-    """The versions that ran under one Python, build and config, oldest first."""
+    """The versions that ran under one Python, build, config and patch, oldest first."""
 
     python: str
     build: str
     config: str
+    patch: str = NO_PATCH
     steps: tuple[HistoryStep, ...]
 
     @property
@@ -124,21 +125,22 @@ class History(Model):
     @property
     def words(self) -> str:
         """What its versions have in common."""
-        return f"config {self.config}, build {self.build}, Python {self.python}"
+        patch = "" if self.patch == NO_PATCH else f"patch {self.patch}, "
+        return f"config {self.config}, {patch}build {self.build}, Python {self.python}"
 
 
 def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ...]:
     """Return the histories of two versions or more that environments make up, each given with whether it is red."""
-    groups: dict[tuple[str, str, str], dict[str, list[tuple[Environment, bool]]]] = {}
+    groups: dict[tuple[str, ...], dict[str, list[tuple[Environment, bool]]]] = {}
+    shared = ("python", "build", "config", "patch")
     for environment, is_red in evidence:
-        python = ".".join(environment.python.split(".")[:2])
-        group = groups.setdefault((python, environment.build, environment.config), {})
+        group = groups.setdefault(tuple(environment.axes[axis] for axis in shared), {})
         group.setdefault(environment.torch, []).append((environment, is_red))
     timelines = []
-    for (python, build, config), versions in groups.items():
+    for values, versions in groups.items():
         if len(versions) > 1:
             steps = tuple(_step(torch, versions[torch]) for torch in sorted(versions, key=age))
-            timelines.append(History(python=python, build=build, config=config, steps=steps))
+            timelines.append(History(**dict(zip(shared, values, strict=True)), steps=steps))
     return tuple(timelines)
 
 

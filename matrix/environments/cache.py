@@ -16,13 +16,22 @@ from matrix.environments.commander import INSTALL_TIMEOUT, CancelledError, Comma
 from matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from matrix.environments.index.releases import unreadable_index
 from matrix.environments.index.sources import Sources, configured_sources, local_folder
-from matrix.environments.installation import InstallFolder, config_key, environment_of, install, is_unchanged
+from matrix.environments.installation import (
+    Installation,
+    InstallFolder,
+    config_key,
+    environment_of,
+    install,
+    is_unchanged,
+)
 from matrix.environments.interpreters import find_interpreter
+from matrix.environments.overlay import lay, site_packages
+from matrix.environments.patches import applied
 from matrix.environments.provider import Stage, silent
 from matrix.environments.resolution import compile_lock, keep, resolve
 from matrix.environments.whole_files import remove_tree, write_whole
 from matrix.errors import PreventedError
-from matrix.model import Build, Environment, Outcome, Request, digest
+from matrix.model import Build, Environment, Outcome, Patch, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +72,10 @@ class EnvironmentCache:
         return self._folder(request).known(request) if request.problem is None else None
 
     def is_installed(self, request: Request) -> bool:
-        """Return whether using it needs no install."""
-        return request.interpreter is not None or self._folder(request).complete.exists()
+        """Return whether using it needs no install; a patched one needs none where what it is made of is there."""
+        if request.interpreter is not None or self._folder(request).complete.exists():
+            return True
+        return request.patch is not None and self._folder(request.unpatched).complete.exists()
 
     def typical_install(self) -> float:
         """Return the median of the seconds that installs took here; a guess where there was none."""
@@ -79,7 +90,7 @@ class EnvironmentCache:
             size = sizes[folder.path.name] = sum(package.size for package in installation.packages)
             largest[installation.build] = max(size, largest.get(installation.build, 0))
         total = 0
-        for request in requests:
+        for request in {request.install_key: request for request in (each.unpatched for each in requests)}.values():
             guess = CPU_SIZE_MB if request.build.name.endswith("cpu") else UNKNOWN_SIZE_MB
             total += sizes.get(request.install_key, largest.get(request.build.name, int(guess * MEGABYTE)))
         return total
@@ -177,7 +188,7 @@ class EnvironmentCache:
                 self._disk.unmark(key)
 
     def _install(self, request: Request, commander: Commander) -> None:
-        """Install what is not whole yet, and mark the installation as in use."""
+        """Make what is not whole yet, and mark the installation as in use."""
         key, folder = request.install_key, self._folder(request)
         installation = folder.installation()
         if installation is not None and not is_unchanged(installation.watched):
@@ -190,6 +201,14 @@ class EnvironmentCache:
                 return
             folder.complete.unlink(missing_ok=True)
         remove_tree(folder.venv)  # half-made: the tool was killed, or it was evicted half-way
+        if request.patch is None:
+            self._install_lock(request, installation, commander)
+        else:
+            self._lay_patched(request, request.patch, commander)
+
+    def _install_lock(self, request: Request, installation: Installation | None, commander: Commander) -> None:
+        """Install what the lock of an earlier installation pins, or what is resolved now."""
+        key, folder = request.install_key, self._folder(request)
         interpreter = self._interpreter(request.python)
         notes = installation.notes if installation else ()
         if installation is None or not folder.lock.exists():
@@ -213,6 +232,29 @@ class EnvironmentCache:
             with self._disk.locked():
                 self._disk.discard_left_over()
             raise
+
+    def _lay_patched(self, request: Request, patch: Patch, commander: Commander) -> None:
+        """Install what the patch is for, and lay a patched overlay of it."""
+        key, base = request.install_key, request.unpatched
+        folder, original = self._folder(request), self._folder(base)
+        thread_lock = self._locks.setdefault(base.install_key, threading.Lock())
+        with thread_lock, self._disk.locked(base.install_key, commander.cancelled):
+            try:
+                self._install(base, commander)
+                commander.stage("patching")
+                patched = applied(patch, site_packages(original.venv))
+                installation = original.installation()
+                assert installation is not None
+                self._disk.mark(key)  # not before: an install would wait for its own overlay to make room
+                lay(original.venv, folder.venv, patched.files)
+                told = {"label": request.label, "notes": (*installation.notes, patched.note), "seconds": None}
+                write_whole(folder.record, installation.model_copy(update=told).to_json())
+                folder.complete.touch()
+            except BaseException:
+                self._disk.unmark(key)
+                raise
+            finally:
+                self._unmark_if_idle(base.install_key)
 
     def _folder(self, request: Request) -> InstallFolder:
         return InstallFolder(self._disk.folder / request.install_key)

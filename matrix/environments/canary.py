@@ -136,7 +136,7 @@ def _settled(
     if findings.problem is not None:
         return environment_of(request, fields | findings.verdict)
     environment = environment_of(request, fields | {"fingerprint": findings.fingerprint})
-    kept = environment.model_dump(mode="json", exclude={"label", "options"})
+    kept = environment.model_dump(mode="json", exclude={"label", "patch", "options"})
     probed = ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS)
     write_whole(folder.probed_file(request.config), probed.model_dump_json())
     return environment

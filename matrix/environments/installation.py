@@ -52,6 +52,10 @@ class Installation(BaseModel):
     requires: dict[str, tuple[str, ...]] = {}
     seconds: float | None = None  # that the install took
 
+    def to_json(self) -> str:
+        """Return what is kept: what packages require is in `requires`."""
+        return self.model_dump_json(exclude={"packages": {"__all__": {"requires"}}})
+
 
 class ProbedEnvironment(BaseModel):
     """What a config's probe found: `configs/<key>.json`."""
@@ -105,21 +109,20 @@ def config_key(config: Config) -> str:
 def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
     """Return an Environment with the names that this request gives it."""
     names = {"label": request.label, "build": request.build.name, "config": request.config.name}
-    return Environment(**fields | names | {"options": request.options})
+    return Environment(**fields | names | {"patch": request.axes["patch"], "options": request.options})
 
 
 def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:
     """Return the identity of an environment. Of torch the contents count, too: a wheel built again is another one."""
-    return digest(
-        {
-            "packages": {package.name: package.version for package in packages},
-            "torch": [package.digest for package in packages if package.name == "torch"],
-            "beside": {package.name: package.version for package in beside},
-            "build": request.build.name,
-            "python": python,
-            "config": request.config.model_dump(mode="json", exclude={"summary"}),
-        }
-    )
+    parts = {
+        "packages": {package.name: package.version for package in packages},
+        "torch": [package.digest for package in packages if package.name == "torch"],
+        "beside": {package.name: package.version for package in beside},
+        "build": request.build.name,
+        "python": python,
+        "config": request.config.model_dump(mode="json", exclude={"summary"}),
+    }
+    return digest(parts if request.patch is None else parts | {"patch": request.patch.key})
 
 
 def stamps_of(paths: Iterable[Path]) -> tuple[Stamp, ...]:
@@ -228,8 +231,7 @@ def install(
         requires={package.name: package.requires for package in packages if package.requires},
         seconds=round(time.monotonic() - started, 1),
     )
-    # what packages require is in `requires`
-    write_whole(folder.record, installation.model_dump_json(exclude={"packages": {"__all__": {"requires"}}}))
+    write_whole(folder.record, installation.to_json())
 
 
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:

@@ -36,6 +36,11 @@ def read_source(file: Path) -> str:
     return file.read_bytes().decode(*_ENCODING)
 
 
+def encoded(text: str) -> bytes:
+    """Return the bytes that `read_source` has read a text from."""
+    return text.encode(*_ENCODING)
+
+
 def lay(venv: Path, target: Path, files: Mapping[str, str | None]) -> None:
     """Make `target` a copy of the environment folder `venv` in which `files` have other texts.
 
@@ -102,7 +107,7 @@ def _change(site: Path, name: PurePosixPath, text: str | None) -> None:
         bytecode.unlink(missing_ok=True)
     if text is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        content = text.encode(*_ENCODING)
+        content = encoded(text)
         file.write_bytes(content)
         # Bytecode is taken for that of a source with the same size and second: each content has a second of its own.
         second = _FIRST_SECOND + zlib.crc32(content) % _SECONDS

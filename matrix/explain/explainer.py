@@ -213,8 +213,13 @@ class Explainer:
             if side.environment.build == axes["build"] == EXISTING:
                 is_same = all(axes[name] == side.axes[name] for name in AXES if name != "config")
                 return self.request_of(axes, side.environment.interpreter) if is_same else None
-        specs = {side.environment.torch: axes_of(side.environment)["torch"] for side in (start, end)}
-        return self.request_of(axes | {"torch": specs[axes["torch"]]}, None)
+        asked = [(side.axes, axes_of(side.environment)) for side in (start, end)]
+        specs = {
+            name: next(spec[name] for had, spec in asked if had[name] == axes[name]) for name in ("torch", "patch")
+        }
+        request = self.request_of(axes | specs, None)
+        is_edited = request is not None and request.axes["patch"] != axes["patch"]  # the patch, since it was tried
+        return None if is_edited else request
 
 
 def _nearest_request(
@@ -227,7 +232,7 @@ def _nearest_request(
         axes = request.axes
         if observed:
             return min(distance(observation.factors, observation.factors | axes) for observation in observed)
-        expectation = selection.expected(scenario, variant, **axes)
+        expectation = selection.expected(scenario, variant, axes)
         return (expectation is None or not expectation.outcome.is_red,)
 
     return min((request for request in requests if request.axes not in known), key=cost, default=None)

@@ -118,7 +118,7 @@ def run_controls(
         _, cells = run(planned, jobs)
     axes = bare.request.axes | {"torch": "0", "python": bare.version}
     for control, cell in zip(planned, cells, strict=True):
-        line = selection.expected(control.scenario, control.variant, **axes)
+        line = selection.expected(control.scenario, control.variant, axes)
         yield Control(cell=cell, own=line.outcome if line else Outcome.PASS)
 
 

@@ -90,8 +90,8 @@ def _request(name: str, file: MatrixFile, home: Path) -> Request:
     environment = environment_named(name, store.read_environments(home))
     interpreter = environment.interpreter if environment.build == EXISTING else None
     request = request_for(file, home, axes_of(environment), interpreter)
-    if request is None:
-        hint = "name the matrix file that has its build and config with --matrix"
+    if request is None or request.axes["patch"] != environment.patch:  # a patch may have been edited
+        hint = "name the matrix file that has its build, config and patch with --matrix"
         raise UsageError(f"{environment.label} cannot be asked for again", hint=hint)
     return request
 

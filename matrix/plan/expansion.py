@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.version import Version
 
-from matrix.environments import configs
+from matrix.environments import configs, patches
 from matrix.environments.index import sources, version_specs
 from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import PreventedError, UsageError, WhichtorchError
-from matrix.model import Build, Config, Environment, Request
+from matrix.model import NO_PATCH, Build, Config, Environment, Patch, Request
 from matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from matrix.plan.matrix_file import MatrixFile
+    from matrix.plan.matrix_file import Axes, MatrixFile
 
 EXISTING = "existing"  # the build of an environment that whichtorch did not make
 
@@ -56,10 +56,14 @@ def expand(
     chosen: list[Request] = []
     if product:
         axes = file.axes
-        chosen += expander.product(axes.torch, expander.pythons, axes.build, axes.config)
+        chosen += expander.product(axes, expander.pythons)
         for row in file.include:
+            one_row = {"torch": (row.torch,), "build": (row.build,), "config": (row.config,), "patch": (row.patch,)}
             pythons = (row.python,) if row.python else expander.pythons
-            chosen += expander.product((row.torch,), pythons, (row.build,), (row.config,))
+            chosen += expander.product(axes.model_copy(update=one_row), pythons)
+    if interpreters_given and file.axes.patch != (NO_PATCH,):
+        hint = "name a release with --torch, or apply the patch there yourself"
+        raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
         chosen.append(existing(interpreter, configs.config_named(name, file.configs), path))
     requests: dict[tuple[str, str], Request] = {}
@@ -94,26 +98,36 @@ class _Expander:
         self.notes: list[str] = []
         self.pythons = file.axes.python or (DEFAULT_PYTHON,)
 
-    def product(
-        self, specs: Iterable[str], pythons: Sequence[str], build_names: Iterable[str], config_names: Sequence[str]
-    ) -> list[Request]:
-        """Return torch x Python x build x config, oldest torch first."""
-        chosen_builds = [self._build(name) for name in build_names]
-        choices = [choice for spec in specs for choice in self._choices(spec, pythons, chosen_builds)]
+    def product(self, axes: Axes, pythons: Sequence[str]) -> list[Request]:
+        """Return torch x Python x build x config x patch, oldest torch first."""
+        chosen_builds = [self._build(name) for name in axes.build]
+        chosen_patches = self._patches(axes.patch)
+        choices = [choice for spec in axes.torch for choice in self._choices(spec, pythons, chosen_builds)]
         return [
             Request(
                 torch=choice.torch,
                 python=choice.python,
                 build=choice.build,
                 config=configs.config_named(name, self.file.configs),
+                patch=patch,
                 requirements=self.file.requirements,
                 problem=choice.problem,
                 show_python=bool(self.file.axes.python),
                 matrix=self.path,
             )
             for choice in sorted(choices, key=lambda choice: choice.age)
-            for name in config_names
+            for name in axes.config
+            for patch in chosen_patches
         ]
+
+    def _patches(self, specs: Sequence[str]) -> list[Patch | None]:
+        """Return what the values of the axis mean; raises UsageError for two patches of one name."""
+        chosen = [patches.patch_named(spec, self.file.patches) for spec in specs]
+        texts: dict[str, str] = {}
+        for patch in filter(None, chosen):
+            if texts.setdefault(patch.name, patch.text) != patch.text:
+                raise UsageError(f"two patches are called {patch.name!r}", hint="give one of the files another name")
+        return chosen
 
     def _choices(self, spec: str, pythons: Iterable[str], chosen_builds: Sequence[Build]) -> list[_Choice]:
         """Return what a spec means for each Python and build; raises UnknownVersionError where none of them has it."""
@@ -145,9 +159,13 @@ def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter:
     try:
         if interpreter is not None:
             return existing(interpreter, configs.config_named(axes["config"], file.configs))
-        python = () if axes["python"] == DEFAULT_PYTHON else (axes["python"],)
-        torch, build, config = ((axes[axis],) for axis in ("torch", "build", "config"))
-        narrowed = file.with_axes(torch=torch, python=python, build=build, config=config)
+        narrowed = file.with_axes(
+            torch=(axes["torch"],),
+            python=() if axes["python"] == DEFAULT_PYTHON else (axes["python"],),
+            build=(axes["build"],),
+            config=(axes["config"],),
+            patch=(axes["patch"],),
+        )
         return next(iter(expand(narrowed, cache=home / "cache").requests), None)
     except WhichtorchError:
         return None
@@ -170,4 +188,5 @@ def axes_of(environment: Environment) -> dict[str, str]:
     """Return what asks for an environment again; a wheel by its path, since other wheels may have its version."""
     options = dict(zip(environment.options, environment.options[1:], strict=False))
     spec = str(restored(Path(options.get("--torch", environment.torch))))
-    return environment.axes | ({"torch": spec} if spec.endswith(".whl") else {})
+    patch = str(restored(Path(options.get("--patch", NO_PATCH))))
+    return environment.axes | {"patch": patch} | ({"torch": spec} if spec.endswith(".whl") else {})

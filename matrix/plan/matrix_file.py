@@ -1,4 +1,4 @@
-"""A matrix file: what is multiplied, what runs, and the builds and configs that it defines.
+"""A matrix file: what is multiplied, what runs, and the builds, configs and patches that it defines.
 
 All mistakes are reported at once.
 """
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
-from matrix.environments import configs
+from matrix.environments import configs, patches
 from matrix.environments.index import sources, version_specs
 from matrix.errors import UsageError
-from matrix.model import Build, Config, Request
+from matrix.model import NO_PATCH, Build, Config, Patch, Request
 from matrix.suite.selection import in_specifier
 from matrix.suite.toml_lines import line_of
 
@@ -31,10 +31,12 @@ DEFAULT_FILE = Path(__file__).parents[1] / "default.toml"
 
 
 class _OwnTables(NamedTuple):
-    """The builds and configs of the file that names are checked against, beside the built-in ones."""
+    """The builds, configs and patches of the file that names are checked against, beside the built-in ones."""
 
     builds: Mapping[str, Build]
     configs: Mapping[str, Config]
+    patches: Mapping[str, Patch]
+    folder: Path  # that the file is in
 
 
 def _named(check: Callable[[str, _OwnTables], object]) -> AfterValidator:
@@ -44,7 +46,7 @@ def _named(check: Callable[[str, _OwnTables], object]) -> AfterValidator:
         try:
             check(name, info.context)
         except UsageError as error:
-            raise ValueError(f"{error.message}; {error.hint}") from None
+            raise ValueError(f"{error.message}; {error.hint}".rstrip("; ")) from None
         return name
 
     return AfterValidator(validate)
@@ -67,6 +69,7 @@ def _specifier(value: str) -> str:
 _TorchSpec = Annotated[str, _named(lambda spec, _own: version_specs.check_spec(spec))]
 _BuildName = Annotated[str, _named(lambda name, own: name == "auto" or sources.build_named(name, own.builds))]
 _ConfigName = Annotated[str, _named(lambda name, own: configs.config_named(name, own.configs))]
+_PatchName = Annotated[str, _named(lambda name, own: patches.patch_named(name, own.patches))]
 
 
 class _Table(BaseModel):
@@ -80,6 +83,7 @@ class Axes(_Table):
     python: tuple[Annotated[str, AfterValidator(_python_version)], ...] = ()
     build: tuple[_BuildName, ...] = Field(default=("auto",), min_length=1)
     config: tuple[_ConfigName, ...] = Field(default=("default",), min_length=1)
+    patch: tuple[_PatchName, ...] = Field(default=(NO_PATCH,), min_length=1)
 
 
 class Suite(_Table):
@@ -95,6 +99,7 @@ class Exclude(_Table):
     python: str = ""
     build: str = ""
     config: str = ""
+    patch: str = ""
 
     def matches(self, request: Request) -> bool:
         """Return whether every value named here applies to `request`."""
@@ -103,6 +108,7 @@ class Exclude(_Table):
             and self.python in {"", request.python}
             and self.build in {"", request.build.name}
             and self.config in {"", request.config.name}
+            and self.patch in {"", NO_PATCH if request.patch is None else request.patch.name}
         )
 
 
@@ -113,6 +119,7 @@ class Include(_Table):
     python: str | None = None
     build: _BuildName = "auto"
     config: _ConfigName = "default"
+    patch: _PatchName = NO_PATCH
 
 
 class BuildTable(_Table):
@@ -134,6 +141,20 @@ class ConfigTable(_Table):
     summary: str = ""
 
 
+def _patch_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
+    try:
+        patches.read_patch(info.context.folder / file)
+    except UsageError as error:
+        raise ValueError(f"{error.message}; {error.hint}".rstrip("; ")) from None
+    return info.context.folder / file
+
+
+class PatchTable(_Table):
+    """A [patch.NAME] table."""
+
+    file: Annotated[Path, AfterValidator(_patch_file)]  # in the file, its path begins where the file is
+
+
 class MatrixFile(_Table):
     """A whole matrix file."""
 
@@ -144,6 +165,7 @@ class MatrixFile(_Table):
     include: tuple[Include, ...] = ()
     build: dict[str, BuildTable] = {}
     config: dict[str, ConfigTable] = {}
+    patch: dict[str, PatchTable] = {}
 
     @cached_property
     def builds(self) -> dict[str, Build]:
@@ -155,26 +177,22 @@ class MatrixFile(_Table):
         """The configs that the file defines."""
         return {name: Config(name=name, **table.model_dump()) for name, table in self.config.items()}
 
-    def with_axes(
-        self,
-        *,
-        torch: Sequence[str] | None = None,
-        python: Sequence[str] | None = None,
-        build: Sequence[str] | None = None,
-        config: Sequence[str] | None = None,
-        keep_rows: bool = False,
-    ) -> MatrixFile:
-        """Return the file with other values on the given axes; None leaves an axis as it is.
+    @cached_property
+    def patches(self) -> dict[str, Patch]:
+        """The patches that the file names."""
+        return {name: patches.read_patch(table.file, name, option=name) for name, table in self.patch.items()}
+
+    def with_axes(self, *, keep_rows: bool = False, **given: Sequence[str] | None) -> MatrixFile:
+        """Return the file with other values on the given axes, by their names; None leaves an axis as it is.
 
         The [[include]] rows go: whoever names an axis wants just that. `keep_rows` keeps the [[exclude]] rows.
         Raises UsageError for values that mean nothing.
         """
-        given = {"torch": torch, "python": python, "build": build, "config": config}
         if all(named is None for named in given.values()):
             return self
-        values = {axis: getattr(self.axes, axis) if named is None else named for axis, named in given.items()}
+        values = dict(self.axes) | {axis: named for axis, named in given.items() if named is not None}
         try:
-            axes = Axes.model_validate(values, context=_OwnTables(self.builds, self.configs))
+            axes = Axes.model_validate(values, context=_OwnTables(self.builds, self.configs, self.patches, Path()))
         except ValidationError as error:
             raise _mistakes(error, "the options", within=("axes",)) from None
         exclude = self.exclude if keep_rows else ()
@@ -200,6 +218,8 @@ def checked(table: Mapping[str, Any], source: str, text: str = "") -> MatrixFile
     own = _OwnTables(
         builds=dict.fromkeys(table.get("build") or (), Build(name="")),
         configs=dict.fromkeys(table.get("config") or (), Config(name="")),
+        patches=dict.fromkeys(table.get("patch") or (), Patch(name="", text="")),
+        folder=Path(source).parent,
     )
     try:
         return MatrixFile.model_validate(table, context=own)
@@ -245,6 +265,7 @@ def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
         "include": Include,
         "build": BuildTable,
         "config": ConfigTable,
+        "patch": PatchTable,
     }
     model = tables[keys[0]] if len(keys) > 1 else MatrixFile
     return [field.alias or name for name, field in model.model_fields.items()]

@@ -96,7 +96,7 @@ class PlannedCell:
     def expectation(self, environment: Environment | None) -> Expectation | None:
         """Return what the scenario's header says of it; before there is an environment, by what was asked for."""
         axes = environment.axes | {"python": environment.python} if environment else self.request.axes
-        return selection.expected(self.scenario, self.variant, **axes)
+        return selection.expected(self.scenario, self.variant, axes)
 
     def expects_hang(self, environment: Environment) -> bool:
         """Return whether its header says that it hangs here."""

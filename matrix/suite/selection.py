@@ -20,7 +20,7 @@ from matrix.model import Expectation, Outcome, Scenario
 from matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _TAG = "tag:"
 _VARIANT = re.compile(r"(?P<glob>.*)\[(?P<pairs>\w+=[^\[\]]*)\]")
@@ -177,20 +177,19 @@ def variant_environ(variant: dict[str, str]) -> dict[str, str]:
     return {VARIABLE_PREFIX + name.upper(): value for name, value in variant.items()}
 
 
-def expected(
-    scenario: Scenario, variant: dict[str, str], *, torch: str, python: str, build: str, config: str
-) -> Expectation | None:
+def expected(scenario: Scenario, variant: dict[str, str], axes: Mapping[str, str]) -> Expectation | None:
     """Return the first line of the scenario's `expect` that applies, if any.
 
-    `torch` and `python` are versions. A pre-release counts as the release it leads to, so that "<2.12" leaves out the
-    nightlies of 2.12; a local part such as +cpu never matters.
+    `axes` are those of a request or an environment: torch and python are versions. A pre-release counts as the release
+    it leads to, so that "<2.12" leaves out the nightlies of 2.12; a local part such as +cpu never matters. Nor does a
+    patch: what it changes is to be seen.
     """
     for line in scenario.expect:
         if (
-            in_specifier(torch, line.torch, as_final=True)
-            and in_specifier(python, line.python, as_final=True)
-            and fnmatchcase(build, line.build or "*")
-            and fnmatchcase(config, line.config or "*")
+            in_specifier(axes["torch"], line.torch, as_final=True)
+            and in_specifier(axes["python"], line.python, as_final=True)
+            and fnmatchcase(axes["build"], line.build or "*")
+            and fnmatchcase(axes["config"], line.config or "*")
             and line.variant.items() <= variant.items()
         ):
             return line

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from matrix.compare.factors import age
 from matrix.diagnosis.sameness import different
-from matrix.model import Cell, Environment, Outcome, Result, Scenario
+from matrix.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
 from reports.shown_text import is_link, one_line, plain
-from reports.table import AXES
+from reports.table import axes_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,11 +29,6 @@ class Column:
     label: str  # unique in the grid
     title: str  # what distinguishes it from others of its version; "" where nothing does
     opens: bool  # it is the first of its version
-
-    @property
-    def axes(self) -> dict[str, str]:
-        """Its values of the axes, which filters use."""
-        return {axis: plain(getattr(self.environment, axis)) for axis in AXES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +128,14 @@ class Grid:
         return ((row, square) for row in self.rows for square in row.squares if square)
 
     @property
+    def axes(self) -> dict[str, str]:
+        """What tells its environments apart, for filters: fields and what they are called."""
+        return axes_told(column.environment for column in self.columns)
+
+    @property
     def shared(self) -> str:
         """What all environments have in common, in words."""
-        values = {title: self.values(axis) for axis, title in AXES.items()}
+        values = {title: self.values(axis) for axis, title in self.axes.items()}
         return ", ".join(f"{title} {found[0]}" for title, found in values.items() if len(found) == 1)
 
     @property
@@ -151,7 +151,7 @@ class Grid:
 
     def values(self, axis: str) -> list[str]:
         """Return the values of an axis in the order of the columns."""
-        return list(dict.fromkeys(column.axes[axis] for column in self.columns))
+        return list(dict.fromkeys(plain(getattr(column.environment, axis)) for column in self.columns))
 
     def key_of(self, square: Square) -> tuple[str, str]:
         """Return what a comparison calls a cell: its name and the label of its environment."""
@@ -212,7 +212,7 @@ def grid_of(result: Result) -> Grid:
 
 def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
     ordered = sorted(environments, key=lambda environment: age(environment.torch))  # stable: else as planned
-    axes = [axis for axis in AXES if axis != "torch"]
+    axes = [axis for axis in axes_told(environments) if axis != "torch"]
     varying = [axis for axis in axes if len({getattr(environment, axis) for environment in ordered}) > 1]
     titles = [" ".join(plain(getattr(environment, axis)) for axis in varying) for environment in ordered]
     heads = Counter((environment.torch, title) for environment, title in zip(ordered, titles, strict=True))
@@ -232,9 +232,9 @@ def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RowTurn:
-    """Two neighbouring versions in which one test is red and passes, in one build, Python and config."""
+    """Two neighbouring versions in which one test is red and passes, in one build, Python, config and patch."""
 
-    stream: str  # build, Python and config
+    stream: str  # build, Python, config, and the patch if there is one
     before: str
     after: str
     column: int  # of the later version
@@ -243,14 +243,16 @@ class _RowTurn:
 
 
 def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator[_RowTurn]:
-    streams: defaultdict[tuple[str, str, str], list[tuple[int, str, Outcome]]] = defaultdict(list)
+    streams: defaultdict[tuple[str, ...], list[tuple[int, str, Outcome]]] = defaultdict(list)
     for index, column in enumerate(columns):
         environment = column.environment
         cell = cells.get(environment.id)
         if cell and (cell.outcome.is_red or (cell.outcome is Outcome.PASS and not cell.is_doubted)):
-            minor = ".".join(environment.python.split(".")[:2])
-            stream = environment.build, minor, environment.config
-            streams[stream].append((index, plain(environment.torch), cell.outcome))
+            axes = environment.axes
+            patch = () if environment.patch == NO_PATCH else (environment.patch,)
+            streams[axes["build"], axes["python"], axes["config"], *patch].append(
+                (index, plain(environment.torch), cell.outcome)
+            )
     for stream, steps in streams.items():
         if len({torch for _, torch, _ in steps}) < len(steps):
             continue  # its environments differ in more than the version
@@ -271,8 +273,8 @@ def _turning(turns: Sequence[_RowTurn], columns: Sequence[Column]) -> str:
     for stream, texts in parts.items():
         streams.setdefault(", ".join(texts), []).append(stream)
     environments = [column.environment for column in columns]
-    builds = {(environment.build, environment.python, environment.config) for environment in environments}
-    return "; ".join(f"{text} ({'; '.join(names)})" if len(builds) > 1 else text for text, names in streams.items())
+    kinds = {(each.build, each.python, each.config, each.patch) for each in environments}
+    return "; ".join(f"{text} ({'; '.join(names)})" if len(kinds) > 1 else text for text, names in streams.items())
 
 
 def _footnote(cell: Cell, scenario: Scenario | None, footnotes: dict[tuple[str, str], Footnote]) -> int | None:

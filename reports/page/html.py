@@ -24,7 +24,6 @@ from reports.page.cuts import encoded
 from reports.page.details import details_of
 from reports.page.grid import NAME, WHAT, Grid, GridRow, Square, grid_of
 from reports.shown_text import one_line, plain
-from reports.table import AXES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -94,7 +93,7 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
     hanging = story.hanging(grid)
     advice, needing = story.advice(grid, facts, changes, called)
     menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
-    menus += [(axis, title, grid.values(axis)) for axis, title in AXES.items()]
+    menus += [(axis, title, grid.values(axis)) for axis, title in grid.axes.items()]
     index, flag_counts = _index(grid, changed_cells)
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -153,7 +152,8 @@ def _index(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> tuple[dict
     group = -1
     for column in grid.columns:
         group += column.opens
-        columns.append({"label": column.label, "group": group, **column.axes})
+        axes = {axis: plain(getattr(column.environment, axis)) for axis in grid.axes}
+        columns.append({"label": column.label, "group": group, **axes})
     index = {
         "columns": columns,
         "rows": rows,

@@ -140,6 +140,15 @@ def test_another_meaning_of_a_config_is_told() -> None:
     assert difference.facts == {"variable OMP_NUM_THREADS": ("1", "2")}
 
 
+def test_an_edited_patch_is_told() -> None:
+    """A patch of one name with another text is another environment with the same label."""
+    label = "torch-2.11.0-pypi+fix"
+    before, after = (environment(id=text, label=label, patch=f"fix@{text}") for text in ("1a2b3c", "4d5e6f"))
+    found = compare(result([before], [cell(before, FAIL)]), result([after], [cell(after, PASS)]))
+    assert [change.change for change in found.cells] == [ChangeKind.FIXED]
+    assert found.environments[0].facts == {"patch": ("fix@1a2b3c", "fix@4d5e6f")}
+
+
 def test_a_nightly_is_compared_with_that_of_the_night_before() -> None:
     """Another version every night: its stream is what is the same. Commits between the two are linked."""
     earlier = environment("2.16.0.dev20261119+cpu", fingerprint={"git_version": "a" * 40})

@@ -11,9 +11,9 @@ from matrix.environments import interpreters
 from matrix.errors import UsageError
 from matrix.model import Request
 from matrix.plan import matrix_file
-from matrix.plan.expansion import expand
+from matrix.plan.expansion import expand, request_for
 from tests.plan.test_matrix_file import write
-from tests.wheels import build_wheel
+from tests.wheels import behaviour_patch, build_wheel
 
 
 def folder_of_wheels(tmp_path: Path, *versions: str) -> str:
@@ -115,3 +115,38 @@ def test_an_environment_is_asked_for_again_with_the_file_that_says_what_it_is(tm
     assert request.options == ("--matrix", "matrix.toml", "--torch", "9.1.0", "--build", "mine")
     (bare,) = requests_of(tmp_path, text)
     assert request.install_key == bare.install_key
+
+
+def test_patches_are_multiplied(tmp_path: Path) -> None:
+    """Each release is there with each patch; rows of the file name patches, too, and the same request comes back."""
+    (tmp_path / "mine.diff").write_text(behaviour_patch("old", "new"))
+    text = folder_of_wheels(tmp_path, "9.1.0", "9.2.0") + (
+        '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\npatch = ["none", "fix"]\nconfig = ["default", "iomp"]\n'
+        '[patch.fix]\nfile = "mine.diff"\n'
+        '[[exclude]]\npatch = "none"\nconfig = "iomp"\n'
+        '[[include]]\ntorch = "9.2.0"\nbuild = "mine"\npatch = "fix"\n'
+    )
+    requests = requests_of(tmp_path, text)
+    assert [request.label for request in requests] == [
+        "torch-9.1.0-mine",
+        "torch-9.1.0-mine+fix",
+        "torch-9.1.0-mine-iomp+fix",
+        "torch-9.2.0-mine+fix",
+    ]
+    fixed = requests[1]
+    assert fixed.options[-2:] == ("--patch", "fix")
+    assert fixed.install_key not in {requests[0].install_key, requests[3].install_key}
+    assert fixed.install_key == requests[2].install_key
+    assert fixed.unpatched == requests[0]
+    file = matrix_file.read_matrix_file(tmp_path / "matrix.toml")
+    assert request_for(file, tmp_path, fixed.axes | {"patch": "fix"}, None) == fixed
+
+
+def test_two_patches_of_one_name(tmp_path: Path) -> None:
+    """Two patches that labels could not tell apart are a mistake; the same file twice is one patch."""
+    for folder, behaviour in (("a", "new"), ("b", "newer")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "fix.diff").write_text(behaviour_patch("old", behaviour))
+    file = matrix_file.checked({"axes": {"torch": ["9.1.0"]}}, "a test")
+    with pytest.raises(UsageError, match="two patches are called 'fix'"):
+        expand(file.with_axes(patch=[str(tmp_path / name / "fix.diff") for name in "ab"]), cache=tmp_path)

@@ -8,6 +8,7 @@ import pytest
 
 from matrix.errors import UsageError
 from matrix.plan import matrix_file
+from tests.wheels import behaviour_patch
 
 FIVE_MISTAKES = """\
 [axes]
@@ -94,7 +95,7 @@ def test_other_axes_leave_the_rest_of_the_file(tmp_path: Path) -> None:
     assert file.with_axes() == file
     changed = file.with_axes(torch=["latest"], python=(), build=["mine"], keep_rows=True)
     assert changed.axes == matrix_file.Axes.model_construct(
-        torch=("latest",), python=(), build=("mine",), config=("default",)
+        torch=("latest",), python=(), build=("mine",), config=("default",), patch=("none",)
     )
     assert (changed.exclude, changed.include, changed.build) == (file.exclude, (), file.build)
     assert file.with_axes(torch=["latest"]).exclude == ()
@@ -112,3 +113,46 @@ def test_mistakes_in_other_axes_are_those_of_options(tmp_path: Path) -> None:
         UsageError, match=r"^the options: axes\.torch: 'two' names no torch version; write it as 2\.11\.0"
     ):
         file.with_axes(torch=["two"])
+
+
+PATCHES = """\
+[axes]
+torch = ["2.11.0"]
+patch = ["none", "mine", "mien", "lost"]
+
+[patch.mine]
+file = "mine.diff"
+
+[patch.lost]
+file = "lost.diff"
+
+[patch.cpp]
+file = "cpp.diff"
+name = "other"
+"""
+
+
+def test_mistakes_of_patches_are_among_the_others(tmp_path: Path) -> None:
+    """A name without a table, a file that is not there, one in C++ and an unknown key are told with their lines."""
+    (tmp_path / "mine.diff").write_text(behaviour_patch("old", "new"))
+    (tmp_path / "cpp.diff").write_text(behaviour_patch("old", "new").replace("torch/__init__.py", "c10/Device.cpp"))
+    with pytest.raises(UsageError) as caught:
+        matrix_file.read_matrix_file(write(tmp_path, PATCHES))
+    first, *lines = (line.strip().removeprefix(str(tmp_path)) for line in caught.value.message.splitlines())
+    assert first.startswith("4 mistakes")
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["/matrix.toml:3", "axes.patch"],
+        ["/matrix.toml:9", "patch.lost.file"],
+        ["/matrix.toml:12", "patch.cpp.file"],
+        ["/matrix.toml:13", "patch.cpp.name"],
+    ]
+    for part, line in zip(("mien", "lost.diff", "c10/Device.cpp", "known here: file"), lines, strict=True):
+        assert part in line
+
+
+def test_a_patch_lies_beside_its_matrix_file(tmp_path: Path) -> None:
+    """The path of a patch begins where the matrix file is, and it is called as the table is."""
+    (tmp_path / "mine.diff").write_text(behaviour_patch("old", "new"))
+    text = '[axes]\ntorch = ["2.11.0"]\npatch = ["fast"]\n[patch.fast]\nfile = "mine.diff"\n'
+    (patch,) = matrix_file.read_matrix_file(write(tmp_path, text)).patches.values()
+    assert (patch.name, patch.option, patch.text) == ("fast", "fast", behaviour_patch("old", "new"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
 from matrix.records.store import StoredRun
 from reports.markdown import markdown_lines
-from reports.table import code, legend_lines, matrix_lines, red_lines, summary_lines
+from reports.table import code, heads_of, legend_lines, matrix_lines, red_lines, summary_lines
 
 COMMAND = "whichtorch matrix"
 
@@ -62,6 +62,17 @@ def test_table_has_scenarios_down_and_environments_across() -> None:
         "family/other        pass      pass",
         "",
     ]
+
+
+def test_a_patch_is_told_where_there_is_one() -> None:
+    """Columns that differ in the patch say so; where all have the same one it is said once, where none has, never."""
+    fixed = environment("2.11.0", id="fixed", patch="fix@1a2b3c")
+    assert heads_of([OLD, fixed])[1] == ["2.11.0\nnone", "2.11.0\nfix@1a2b3c"] or heads_of([OLD, fixed])[1] == [
+        "none",
+        "fix@1a2b3c",
+    ]
+    assert heads_of([fixed])[0].endswith("config default, patch fix@1a2b3c")
+    assert heads_of([OLD])[0].endswith("config default")
 
 
 def test_table_continues_below_where_the_screen_ends() -> None:

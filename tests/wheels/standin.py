@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import hashlib
 import zipfile
 from pathlib import Path
@@ -105,6 +106,13 @@ def source_files(version: str, behaviour: str = "") -> dict[str, str]:
         "torch/__init__.py": _TORCH.format(behaviour=behaviour),
         "torch/version.py": _VERSION.format(version=version),
     }
+
+
+def behaviour_patch(before: str, after: str) -> str:
+    """Return the patch that changes the behaviour of a stand-in torch, as `git diff` writes it."""
+    name = "torch/__init__.py"
+    old, new = (source_files("", behaviour)[name].splitlines(keepends=True) for behaviour in (before, after))
+    return "".join(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"))
 
 
 def build_companion(folder: Path, name: str, version: str, *, padding: int = 0, requires: tuple[str, ...] = ()) -> Path:

@@ -69,14 +69,22 @@ def base_request(request: SearchRequest) -> Request:
 
 
 def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None = None) -> Request:
-    """Return the request for exactly what a lock pins, with the Python, build and config of another request.
+    """Return the request for exactly what a lock pins, with the Python, build, config and patch of another request.
 
     A lock without torch gives a request with a problem.
     """
     torch = locked_versions("\n".join(lock)).get("torch", "")
     if not torch and problem is None:
         problem = "torch is not among the packages"
-    return Request(torch=torch, python=base.python, build=base.build, config=base.config, lock=lock, problem=problem)
+    return Request(
+        torch=torch,
+        python=base.python,
+        build=base.build,
+        config=base.config,
+        patch=base.patch,
+        lock=lock,
+        problem=problem,
+    )
 
 
 def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
+from matrix.bisect.axes.versions import common
 from matrix.bisect.ledger import Ledger
 from matrix.bisect.request import Axis, AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Purpose, SearchVerdict
@@ -162,7 +163,7 @@ class ValueComparison:
     def _common(self) -> dict[str, str]:
         """Return what all values share."""
         first = self.ledger.axis.requests[0]
-        shared = {"torch": first.torch, "build": first.build.name, "python": first.python, "config": first.config.name}
+        shared = {"torch": first.torch, **common(first)}
         return {name: value for name, value in shared.items() if name != self.ledger.axis.name}
 
 

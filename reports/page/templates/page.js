@@ -5,7 +5,7 @@ const find = (id) => document.getElementById(id);
 const grid = find("grid"), panel = find("cell"), body = grid.tBodies[0];
 const index = JSON.parse(find("index").textContent);
 const FLAGS = { unexpected: 1, changed: 2, flaky: 4, doubted: 8, boundary: 16 };
-const AXES = ["torch", "build", "python", "config"];
+const AXES = ["torch", "build", "python", "config", "patch"];
 const RED = index.red;
 
 const what = index.what.map((text) => text.toLowerCase());
@@ -244,7 +244,7 @@ function fill(row, column) {
   parts.push(make("div", { class: "top" }, make("h2", { tabindex: -1, id: "cell-name" }, row.name), close));
   const head = make("p", {}, make("span", { class: "badge solid mark " + letter }, RED.includes(letter) ? outcome.toUpperCase() : outcome), " ",
     make("strong", isUnexpected ? { class: "no" } : {}, expected), soft(judged ? ` · ${row.flaky?.[column.place] || judged + " of " + judged} attempt${judged === 1 ? "" : "s"} · ${cell.attempts.at(-1)[1]} s` : cell.left ? "" : " · not run"));
-  parts.push(make("section", {}, head, make("p", {}, column.label, soft(` · torch ${column.torch}, build ${column.build}, Python ${column.python}, config ${column.config}`)),
+  parts.push(make("section", {}, head, make("p", {}, column.label, soft(` · torch ${column.torch}, build ${column.build}, Python ${column.python}, config ${column.config}${column.patch ? ", patch " + column.patch : ""}`)),
     row.summary === undefined ? null : make("p", { class: "soft" }, index.what[row.summary]),
     cell.left ? make("p", {}, "This page had no room for more of it.") : null,
     facts.turning ? make("p", {}, "This test " + facts.turning + ".") : null,
