@@ -23,7 +23,6 @@ from matrix.fix.journal import Journal
 from matrix.fix.minimum import smallest
 from matrix.fix.package_trees import FilePair, differing, package_tree
 from matrix.fix.patch import lines_of, unified_diff
-from matrix.fix.script_runs import ScriptRuns
 from matrix.fix.tree_change import TreeChange
 from matrix.fix.trial import Effect, failing_frames
 from matrix.fix.trials import BudgetSpent, Trials
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from matrix.fix.package_trees import PackageTree
+    from matrix.fix.script_runs import ScriptRuns
     from matrix.fix.trial import FailingFrame
     from matrix.fix.units import Unit
 
