@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from matrix.bisect.sightings import Failure
 from matrix.environments.overlay import site_packages
 from matrix.errors import UsageError
 from matrix.fix.beyond_python import SearchEvidence, reasons
@@ -22,7 +23,6 @@ from matrix.fix.journal import Journal
 from matrix.fix.minimum import smallest
 from matrix.fix.package_trees import FilePair, differing, package_tree
 from matrix.fix.patch import lines_of, unified_diff
-from matrix.fix.script_runs import Failure, ScriptRuns
 from matrix.fix.tree_change import TreeChange
 from matrix.fix.trial import Effect, failing_frames
 from matrix.fix.trials import BudgetSpent, Trials
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from matrix.fix.package_trees import PackageTree
+    from matrix.fix.script_runs import ScriptRuns
     from matrix.fix.trial import FailingFrame
     from matrix.fix.units import Unit
 
@@ -130,7 +131,7 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     change = TreeChange(pairs, paths)
     lacking = cache(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
     return _Scene(
-        failure=Failure.of(bad_record),
+        failure=_failure(bad_record),
         limit=limit,
         pairs=pairs,
         paths=paths,
@@ -163,6 +164,12 @@ def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
         raise UsageError(f"it does not pass in {environment.label}: {outcome}", hint="name another good release")
     if not passes and not outcome.is_red and outcome is not Outcome.SLOW:
         raise UsageError(f"it does not fail in {environment.label}: {outcome}", hint="name another bad release")
+
+
+def _failure(record: Record) -> Failure:
+    attempt = record.attempt
+    outcome = Outcome.HANG if attempt.outcome is Outcome.SLOW else attempt.outcome  # ends in the good release by then
+    return Failure(outcome=outcome, signature=record.signature, message=attempt.message)
 
 
 def _tree(environment: Environment) -> PackageTree:

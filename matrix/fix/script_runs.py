@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.sameness import is_same_failure
 from matrix.environments.inside.startup.note_functions import FOLDER
 from matrix.environments.overlay import lay
 from matrix.environments.whole_files import remove_tree
 from matrix.errors import PreventedError
 from matrix.fix.functions_run import FunctionsRun, read_functions_run
 from matrix.fix.trial import Effect, Trial, failing_frames
-from matrix.model import Environment, Outcome, Record, Role, digest
+from matrix.model import Environment, Outcome, Record, digest
 from matrix.process.supervision import Task
 from matrix.run.attempt import AttemptOrder, run_attempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from matrix.bisect.sightings import Failure
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
     from matrix.records.store import RunStore
@@ -85,7 +85,8 @@ class ScriptRuns:
     def trial(self, environment: Environment, files: Mapping[str, str | None], failure: Failure, limit: float) -> Trial:
         """Run the script with files changed, and tell what that does to a failure."""
         with self.changed(environment, files) as overlay:
-            return failure.judged(record := self.run(overlay, limit), self.stderr(record))
+            record = self.run(overlay, limit)
+            return judged(record, self.stderr(record), failure)
 
     def symbols(self, environment: Environment) -> frozenset[str]:
         """Return the dotted names of what an environment's binary offers; raises PreventedError."""
@@ -121,33 +122,18 @@ class ScriptRuns:
         return record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """The failure that is asked about."""
-
-    outcome: Outcome
-    signature: str | None
-    message: str = ""
-
-    @classmethod
-    def of(cls, record: Record) -> Failure:
-        """Return the failure that a record shows."""
-        return cls(outcome=record.attempt.outcome, signature=record.signature, message=record.attempt.message)
-
-    def judged(self, record: Record, stderr: str) -> Trial:
-        """Return what a run says of it; raises PreventedError where it says nothing."""
-        attempt = record.attempt
-        if attempt.outcome.is_prevented or attempt.role is not Role.JUDGE:
-            raise PreventedError(f"a run could not be judged: {attempt.note or attempt.outcome}")
-        if attempt.outcome is Outcome.PASS:
-            return Trial(effect=Effect.CURED, seconds=attempt.seconds)
-        exception = f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}"
-        effect = Effect.SAME if self._is_same(record) else Effect.UNRESOLVED
-        return Trial(effect=effect, exception=exception, frames=failing_frames(stderr), seconds=attempt.seconds)
-
-    def _is_same(self, record: Record) -> bool:
-        outcome = record.attempt.outcome
-        if self.outcome is Outcome.HANG and outcome is Outcome.SLOW:
-            return True  # it does not end in the time that a cure would take
-        said, says = self.message, record.attempt.message
-        return outcome is self.outcome and is_same_failure(self.signature, record.signature, said, says)
+def judged(record: Record, stderr: str, failure: Failure) -> Trial:
+    """Return what a run with a change says of a failure; raises PreventedError where it says nothing."""
+    attempt = record.attempt
+    if attempt.outcome.is_prevented:
+        raise PreventedError(f"a run could not be judged: {attempt.note or attempt.outcome}")
+    if attempt.outcome is Outcome.PASS:
+        return Trial(effect=Effect.CURED, seconds=attempt.seconds)
+    # what does not end in the time that a cure would take still hangs
+    is_same = failure.is_seen_in(record) or (failure.outcome is Outcome.HANG and attempt.outcome is Outcome.SLOW)
+    return Trial(
+        effect=Effect.SAME if is_same else Effect.UNRESOLVED,
+        exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
+        frames=failing_frames(stderr),
+        seconds=attempt.seconds,
+    )
