@@ -55,9 +55,9 @@ def _constants(change: TreeChange, loaded: Iterable[str], words: Collection[str]
             yield unit
 
 
-def at_import(change: TreeChange, bad: FunctionsRun, good: FunctionsRun) -> Iterator[Unit]:
+def at_import(change: TreeChange, loaded: Iterable[str]) -> Iterator[Unit]:
     """Yield what else changed that runs when the loaded modules are imported: statements, classes, decorated ones."""
-    for unit in change.units(bad.loaded | good.loaded):
+    for unit in change.units(loaded):
         is_import = unit.name.startswith("import ")
         if unit.kind is not Kind.REMOVED and not is_import and any(map(_acts, unit.nodes)) and not unit.cosmetic:
             yield unit

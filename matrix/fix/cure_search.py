@@ -21,44 +21,57 @@ if TYPE_CHECKING:
     Search = Generator[Proposal, Trial, "Proposal | None"]
 
 STEPS = 4  # times that a message may ask for more units, before the window is split
+DEPTH = 16  # times that a window of candidates is split: until single ones are left
+LAST_DEPTH = 2  # of the last window: it holds what hardly ever matters
 
 
-def first_cure(seeds: Iterable[Unit], closure: Closure) -> Search:
-    """Try windows of 1, 1, 2, 4, 8, … seeds, each with what they need; return the first proposal that cures.
+class CureSearch:
+    """One search; call `run` once, and read afterwards what was of no effect."""
 
-    Windows are disjoint, because one unit that breaks the script would spoil all that contain it. A window that
-    fails in another way is given what its message asks for, else it is split.
-    """
-    possible = (seed for seed in seeds if not closure.of([seed]).lacking)
-    harmless: set[Unit] = set()  # tried, alone or with others, and of no effect
-    begin = 0
-    while window := list(islice(possible, max(1, begin))):
-        begin += len(window)
-        cure = yield from _tried([seed for seed in window if seed not in harmless], closure, harmless)
-        if cure is not None:
-            return cure
-    return None
+    def __init__(self, closure: Closure) -> None:
+        self.closure = closure
+        self.harmless: set[Unit] = set()  # tried, alone or with others, and the script failed as before
 
+    def run(self, seeds: Iterable[Unit], last: Iterable[Unit] = ()) -> Search:
+        """Try windows of 1, 1, 2, 4, 8, … seeds, each with what they need; return the first proposal that cures.
 
-def _tried(window: Sequence[Unit], closure: Closure, harmless: set[Unit]) -> Search:
-    units = closure.of(window).units
-    if units <= harmless:
-        return None
-    for _ in range(STEPS):
-        trial = yield Proposal(units=units)
-        if trial.effect is Effect.CURED:
-            return Proposal(units=units)
-        if trial.effect is Effect.SAME:
-            harmless |= units
-            return None
-        more = closure.of([*units, *asked_for(trial, closure.change, units)])
-        if more.units == units or more.lacking:
-            break
-        units = more.units
-    if len(window) > 1:
-        middle = len(window) // 2
-        for half in (window[:middle], window[middle:]):
-            cure = yield from _tried(half, closure, harmless)
+        Windows are disjoint, because a unit that breaks the script would spoil all that contain it. A window that
+        fails in another way is given what its message asks for, else it is split. At the end, all that was of no
+        effect alone is tried together, and then with `last`: what is not worth windows of its own.
+        """
+        possible = (seed for seed in seeds if not self.closure.of([seed]).lacking)
+        begin = 0
+        while window := list(islice(possible, max(1, begin))):
+            begin += len(window)
+            cure = yield from self._tried([seed for seed in window if seed not in self.harmless], DEPTH)
             if cure is not None:
                 return cure
-    return None
+        if begin > 1 and self.harmless:
+            together = Proposal(units=frozenset(self.harmless))
+            if (yield together).effect is Effect.CURED:
+                return together
+        rest = [seed for seed in last if seed not in self.harmless and not self.closure.of([seed]).lacking]
+        return (yield from self._tried(rest, LAST_DEPTH))
+
+    def _tried(self, window: Sequence[Unit], depth: int) -> Search:
+        units = self.closure.of(window).units
+        if units <= self.harmless:
+            return None
+        for _ in range(STEPS):
+            trial = yield Proposal(units=units)
+            if trial.effect is Effect.CURED:
+                return Proposal(units=units)
+            if trial.effect is Effect.SAME:
+                self.harmless |= units
+                return None
+            more = self.closure.of([*units, *asked_for(trial, self.closure.change, units)])
+            if more.units == units or more.lacking:
+                break
+            units = more.units
+        if len(window) > 1 and depth:
+            middle = len(window) // 2
+            for half in (window[:middle], window[middle:]):
+                cure = yield from self._tried(half, depth - 1)
+                if cure is not None:
+                    return cure
+        return None

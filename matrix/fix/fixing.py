@@ -18,7 +18,7 @@ from matrix.errors import UsageError
 from matrix.fix.beyond_python import SearchEvidence, reasons
 from matrix.fix.candidates import at_import, by_runs, on_stack
 from matrix.fix.closure import Closure
-from matrix.fix.cure_search import first_cure
+from matrix.fix.cure_search import CureSearch
 from matrix.fix.journal import Journal
 from matrix.fix.minimum import smallest
 from matrix.fix.package_trees import FilePair, differing, package_tree
@@ -87,6 +87,7 @@ class _Scene:
     closure: Closure
     frames: tuple[FailingFrame, ...]
     seeds: dict[Unit, None] = field(default_factory=dict)  # as they are asked for
+    loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
 
 
 def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
@@ -99,10 +100,10 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     scene = _scene(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")
     trials = _trials(request, runs, scene, started)
+    search, to_cure = CureSearch(scene.closure), 0
     notes: tuple[str, ...] = ()
-    to_cure = 0
     try:
-        cure = trials.drive(first_cure(_seeds(request, runs, scene), scene.closure))
+        cure = trials.drive(search.run(_seeds(request, runs, scene), _last(scene)))
         to_cure = trials.made
         if cure is not None:
             trials.drive(smallest(cure, scene.closure, _idle(cure, request, runs, scene)))
@@ -110,7 +111,7 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
         notes = ("the budget was used up",)
     answer = Fix(trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
     if trials.cure is None:
-        answer = replace(answer, why_not=tuple(reasons(_evidence(scene, trials, is_complete=not notes))))
+        answer = replace(answer, why_not=tuple(reasons(_evidence(scene, search, trials, is_complete=not notes))))
     else:
         answer = _confirmed(answer, trials.cure, request, runs, scene)
     return replace(answer, seconds=round(time.monotonic() - started, 1))
@@ -149,13 +150,18 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
         request.tell("what it runs is noted in both")
         bad, good = (runs.noted(environment, scene.limit) for environment in (request.bad, request.good))
         words = bad.words(_tree(request.bad).text) | good.words(_tree(request.good).text)
+        scene.loaded.update(bad.loaded | good.loaded)
         yield from by_runs(scene.change, bad, good, words)
-        yield from at_import(scene.change, bad, good)
 
     for unit in tiers():
         if unit not in scene.seeds:
             scene.seeds[unit] = None
             yield unit
+
+
+def _last(scene: _Scene) -> Iterator[Unit]:
+    """Yield what else changed that the script loads."""
+    yield from at_import(scene.change, scene.loaded)
 
 
 def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
@@ -203,11 +209,11 @@ def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) 
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 
 
-def _evidence(scene: _Scene, trials: Trials, *, is_complete: bool) -> SearchEvidence:
+def _evidence(scene: _Scene, search: CureSearch, trials: Trials, *, is_complete: bool) -> SearchEvidence:
     lacking = {symbol for seed in scene.seeds for symbol in scene.closure.of([seed]).lacking}
     return SearchEvidence(
         reached=len(scene.seeds),
-        tried=len(scene.seeds),
+        tried=len(search.harmless),
         closing=str(trials.last.effect) if trials.last else "",
         lacking=tuple(sorted(lacking)),
         is_native=scene.failure.outcome is Outcome.CRASH,

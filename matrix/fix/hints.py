@@ -22,7 +22,7 @@ _MISSING = re.compile(
     r"|No module named '(?P<module>[\w.]+)'"
 )
 _ARGUMENT = re.compile(r"(?P<function>\w+)\(\) (?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|missing)")
-_QUOTED = re.compile(r"['\"`](?P<word>\w+)['\"`]")
+_WORD = re.compile(r"[A-Za-z_]\w+")
 INNER_FRAMES = 3  # of the traceback, whose functions may have to change as well
 MOST = 12  # units that one message may ask for: a word that means more means nothing
 
@@ -50,8 +50,8 @@ def _named(message: str, change: TreeChange) -> Iterator[Unit]:
         keyword = match["keyword"]
         yield from (unit for unit in namesakes if not keyword or keyword in new_parameters(unit))
         yield from change.introducers(keyword) if keyword else ()
-    for match in _QUOTED.finditer(message):
-        yield from change.introducers(match["word"])
+    for word in dict.fromkeys(_WORD.findall(message)):  # however it is put: the bad release knows no such word
+        yield from change.introducers(word)
 
 
 def _at_frames(trial: Trial, change: TreeChange) -> Iterator[Unit]:

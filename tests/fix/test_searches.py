@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrix.fix.closure import Closure
-from matrix.fix.cure_search import first_cure
+from matrix.fix.cure_search import CureSearch
 from matrix.fix.minimum import smallest
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Proposal
@@ -57,7 +57,7 @@ def test_windows_double(place: int) -> None:
     """A unit that cures alone is found by windows that double, none of which is tried twice."""
     change = independent()
     answer, tried = driven(
-        first_cure(list(change.units(["torch/m.py"])), Closure(change)), lambda names: effect(names, {NAMES[place]})
+        CureSearch(Closure(change)).run(change.units(["torch/m.py"])), lambda names: effect(names, {NAMES[place]})
     )
     assert answer is not None
     assert NAMES[place] in {unit.name for unit in answer.units}
@@ -72,7 +72,7 @@ def test_poison_spoils_no_other(cure: str, poison: set[str]) -> None:
     change = independent()
     poison = poison - {cure}
     answer, _ = driven(
-        first_cure(list(change.units(["torch/m.py"])), Closure(change)), lambda names: effect(names, {cure}, poison)
+        CureSearch(Closure(change)).run(change.units(["torch/m.py"])), lambda names: effect(names, {cure}, poison)
     )
     assert answer is not None
     assert cure in {unit.name for unit in answer.units}
@@ -82,10 +82,31 @@ def test_no_cure() -> None:
     """Where nothing cures, everything has been tried, and there is no answer."""
     change = independent()
     answer, tried = driven(
-        first_cure(list(change.units(["torch/m.py"])), Closure(change)), lambda names: effect(names, {"none"})
+        CureSearch(Closure(change)).run(change.units(["torch/m.py"])), lambda names: effect(names, {"none"})
     )
     assert answer is None
     assert set().union(*tried) == set(NAMES)
+
+
+@given(cure=st.sets(st.sampled_from(NAMES), min_size=2, max_size=3))
+@settings(max_examples=30, deadline=None)
+def test_units_that_need_each_other(cure: set[str]) -> None:
+    """Units that cure only together are found, though nothing in their text names the others."""
+    change = independent()
+    search = CureSearch(Closure(change)).run(change.units(["torch/m.py"]))
+    answer, _ = driven(search, lambda names: effect(names, cure))
+    assert answer is not None
+    assert cure <= {unit.name for unit in answer.units}
+
+
+def test_last_window() -> None:
+    """What is not worth windows of its own is tried at once, after all else."""
+    change = independent()
+    units = list(change.units(["torch/m.py"]))
+    search = CureSearch(Closure(change)).run(units[:2], units)
+    answer, tried = driven(search, lambda names: effect(names, {"f39"}))
+    assert answer is not None
+    assert [len(names) for names in tried] == [1, 1, 2, 38]
 
 
 def test_lacking_is_not_tried() -> None:
@@ -93,7 +114,7 @@ def test_lacking_is_not_tried() -> None:
     bad = {"torch/m.py": "import torch\n"}
     change = tree_change(bad, {"torch/m.py": "import torch\ndef f(): torch._C.fresh()\ndef g(): pass\n"})
     closure = Closure(change, lambda: {"torch._C.fresh"})
-    _, tried = driven(first_cure(list(change.units(["torch/m.py"])), closure), lambda names: effect(names, {"none"}))
+    _, tried = driven(CureSearch(closure).run(change.units(["torch/m.py"])), lambda names: effect(names, {"none"}))
     assert tried == [{"g"}]
 
 
@@ -111,7 +132,7 @@ def test_message_names_the_next_unit() -> None:
             return Trial(effect=Effect.UNRESOLVED, exception="AttributeError: 'N' object has no attribute 'goes'")
         return effect(names, {"f", "N.goes"})
 
-    answer, tried = driven(first_cure(list(change.units(["torch/m.py"])), Closure(change)), test)
+    answer, tried = driven(CureSearch(Closure(change)).run(change.units(["torch/m.py"])), test)
     assert answer is not None
     assert tried == [{"f"}, {"f", "N.goes"}]
 
