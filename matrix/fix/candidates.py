@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import bound
@@ -35,8 +36,9 @@ def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun, words: Co
     """Return the units that a bad and a good run of the script reach, the most telling first.
 
     These are functions that are new and ran in the good run, constants that functions use which ran, and functions
-    that changed and ran. In each group come first what ran in one of the runs only, and what began to run last.
-    `words` are those of all functions that ran, in files that differ or not.
+    that changed and ran. The three take turns, as nobody knows which kind of fix it is; of functions come first what
+    ran in one of the runs only, and what began to run last. `words` are those of all functions that ran, in files
+    that differ or not.
     """
     units = [unit for unit in change.units(bad.active | good.active) if unit.kind is not Kind.REMOVED]
     when = {unit: (bad.place(unit.path, unit.bad), good.place(unit.path, unit.good)) for unit in units}
@@ -44,7 +46,9 @@ def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun, words: Co
     ran.sort(key=lambda unit: (None not in when[unit], -_latest(when[unit], bad, good)))
     new = [unit for unit in ran if unit.kind is Kind.ADDED]
     changed = [unit for unit in ran if unit.kind is not Kind.ADDED]
-    return list(dict.fromkeys([*new, *_constants(change, bad.loaded | good.loaded, words), *changed]))
+    flags = _constants(change, bad.loaded | good.loaded, words)
+    in_turns = (unit for units in zip_longest(new, flags, changed) for unit in units if unit is not None)
+    return list(dict.fromkeys(in_turns))
 
 
 def _constants(change: TreeChange, loaded: Iterable[str], words: Collection[str]) -> Iterator[Unit]:

@@ -57,8 +57,8 @@ class FunctionsRun:
         if part is None:
             return None
         lines = self._lines.get(path, [])
-        last = part.first + part.whole.count("\n")
-        inside = lines[bisect_left(lines, (part.first, -1)) : bisect_left(lines, (last + 1, -1))]
+        end = part.first + part.whole.count("\n") + (not part.whole.endswith("\n"))
+        inside = lines[bisect_left(lines, (part.first, -1)) : bisect_left(lines, (end, -1))]
         return max((place for _, place in inside), default=None)
 
 

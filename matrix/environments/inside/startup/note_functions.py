@@ -13,7 +13,6 @@ script takes about twice as long.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -42,14 +41,14 @@ class Noting:
         self.torch = torch
         site_packages = os.path.dirname(os.path.dirname(os.path.abspath(str(torch.__file__))))
         self.root = site_packages + os.sep
-        self.inside: tuple[str, ...] = tuple(self.root + package + os.sep for package in PACKAGES)
+        self.inside = tuple(self.root + package + os.sep for package in PACKAGES)
         self.seen: dict[int, Any] = {}  # by id; holds each code object, so that no id is used twice
+        self.main_thread = threading.main_thread()
         self.file = -1
         self.pid = 0
 
     def start(self) -> None:
-        """Note the modules that are there, and begin to listen; what runs at exit is none of the script's doing."""
-        atexit.register(self.stop)
+        """Note the modules that are there, and begin to listen."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if name.partition(".")[0] in PACKAGES and isinstance(file, str) and file.startswith(self.root):
@@ -60,10 +59,6 @@ class Noting:
             self.unseen_by_dynamo(self.profile)
             threading.setprofile(self.profile)
             sys.setprofile(self.profile)
-
-    def stop(self) -> None:
-        """Note nothing any more."""
-        self.inside = ()
 
     def monitor(self) -> None:
         """Hear of each function's first start."""
@@ -97,9 +92,9 @@ class Noting:
             self.note(frame.f_code)
 
     def note(self, code: CodeType) -> None:
-        """Note a function that has not been seen."""
+        """Note a function that has not been seen; what runs at exit is none of the script's doing."""
         self.seen[id(code)] = code
-        if code.co_filename.startswith(self.inside):
+        if self.main_thread.is_alive() and code.co_filename.startswith(self.inside):
             self.write(code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name))
 
     def write(self, file: str, line: int, name: str) -> None:

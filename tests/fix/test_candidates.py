@@ -1,0 +1,45 @@
+"""The order in which changed units are tried."""
+
+from __future__ import annotations
+
+from matrix.fix.candidates import at_import, by_runs, on_stack
+from matrix.fix.functions_run import FunctionsRun
+from matrix.fix.trial import FailingFrame
+from tests.fix.packages import tree_change
+
+BAD = {
+    "torch/m.py": "FLAG = 1\nIDLE = 1\ndef f():\n    return 1\ndef g():\n    return 1\ndef never():\n    return 1\n",
+    "torch/h.py": "def user():\n    return FLAG\n",
+    "torch/other.py": "OTHER = 1\n",
+}
+GOOD = BAD | {
+    "torch/m.py": "FLAG = 2\nIDLE = 2\ndef f():\n    # better\n    return 2\ndef g():\n    return 2\n"
+    "def never():\n    return 2\ndef new():\n    pass\n@f\ndef hooked():\n    pass\nf()\n",
+    "torch/other.py": "OTHER = 2\n",
+}
+
+
+def test_on_stack() -> None:
+    """Changed functions of the failing frames come first, the innermost first of all."""
+    frames = [FailingFrame(path=path, line=line, function="") for path, line in (("torch/m.py", 6), ("torch/m.py", 4))]
+    frames.append(FailingFrame(path="script.py", line=1, function=""))
+    assert [unit.name for unit in on_stack(tree_change(BAD, GOOD), frames)] == ["g", "f"]
+
+
+def test_by_runs() -> None:
+    """New functions, flags that are read and changed functions take turns; what nobody ran or reads is left out."""
+    bad = FunctionsRun(
+        [("torch/h.py", 1, "user"), ("torch/m.py", 1, "<module>"), ("torch/m.py", 3, "f"), ("torch/m.py", 5, "g")]
+    )
+    good = FunctionsRun(
+        [("torch/h.py", 1, "user"), ("torch/m.py", 3, "f"), ("torch/m.py", 10, "new"), ("torch/m.py", 6, "g")]
+    )
+    words = bad.words(BAD.get) | good.words(GOOD.get)
+    units = by_runs(tree_change(BAD, GOOD), bad, good, words)
+    assert [unit.name for unit in units] == ["new", "FLAG", "g", "f"]
+
+
+def test_at_import() -> None:
+    """What acts when a loaded module is imported counts, and no plain function or constant."""
+    units = at_import(tree_change(BAD, GOOD), ["torch/m.py"])
+    assert [unit.name for unit in units] == ["hooked", "f()"]
