@@ -43,7 +43,6 @@ class Noting:
         self.root = site_packages + os.sep
         self.inside = tuple(self.root + package + os.sep for package in PACKAGES)
         self.seen: dict[int, Any] = {}  # by id; holds each code object, so that no id is used twice
-        self.main_thread = threading.main_thread()
         self.file = -1
         self.pid = 0
 
@@ -94,7 +93,7 @@ class Noting:
     def note(self, code: CodeType) -> None:
         """Note a function that has not been seen; what runs at exit is none of the script's doing."""
         self.seen[id(code)] = code
-        if self.main_thread.is_alive() and code.co_filename.startswith(self.inside):
+        if threading.main_thread().is_alive() and code.co_filename.startswith(self.inside):
             self.write(code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name))
 
     def write(self, file: str, line: int, name: str) -> None:
