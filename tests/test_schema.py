@@ -14,6 +14,7 @@ from matrix.bisect.strategy.evidence import AnswerKind, Find
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Histories
 from matrix.explain.explainer import Explanations
+from matrix.fix.commission import FixAnswer
 from matrix.inspect.process_report import ProcessReport
 from matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
 from reports.stored_run_text import Runs
@@ -23,6 +24,7 @@ MODELS: dict[str, type[Model]] = {
     "result": Result,
     "bisect": Bisection,
     "compare": Comparison,
+    "fix": FixAnswer,
     "explain": Explanations,
     "history": Histories,
     "runs": Runs,
