@@ -132,14 +132,15 @@ class EnvironmentCache:
 
     def release(self, request: Request) -> None:
         """Let an environment be evicted again; does nothing for one that was not usable."""
-        key, config = request.install_key, config_key(request.config)
+        holds = _holds(request)
         with self._guard:
-            if not self._held[key, config]:
+            if not self._held[holds[0]]:
                 return
-            self._held[key, config] -= 1
-        with suppress(OSError):
-            self._folder(request).used.touch()
-        self._unmark_if_idle(key)
+            self._held.subtract(holds)
+        for key, _ in holds:
+            with suppress(OSError):
+                InstallFolder(self._disk.folder / key).used.touch()
+            self._unmark_if_idle(key)
 
     def locked(
         self,
@@ -176,8 +177,11 @@ class EnvironmentCache:
                 environment = probed_installation(request, self._folder(request), self._disk, commander)
                 if environment.is_usable:
                     self._folder(request).used.touch()
+                    holds = _holds(request)
                     with self._guard:
-                        self._held[key, config_key(request.config)] += 1
+                        self._held.update(holds)
+                    for held, _ in holds:
+                        self._disk.mark(held)
             finally:
                 self._unmark_if_idle(key)
             return environment
@@ -258,6 +262,15 @@ class EnvironmentCache:
 
     def _folder(self, request: Request) -> InstallFolder:
         return InstallFolder(self._disk.folder / request.install_key)
+
+
+def _holds(request: Request) -> list[tuple[str, str]]:
+    """Return which installations a request keeps from being evicted, its own first, each with who keeps it.
+
+    A patched one keeps what it was made of: evicting that would free nothing, and the next patch would need it again.
+    """
+    keys = dict.fromkeys((request.install_key, request.unpatched.install_key))
+    return [(key, f"{request.install_key} {config_key(request.config)}") for key in keys]
 
 
 def _unbuildable(request: Request, reason: str, log: Path | None = None) -> Environment:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from matrix.environments import cache as cache_module
+from matrix.environments.commander import InstallError
 from matrix.environments.disk import Disk
 from matrix.environments.overlay import site_packages
 from matrix.model import Outcome, Patch, Request
@@ -139,11 +140,13 @@ def test_the_patched_outlives_what_it_is_made_of(old: Path, tmp_path: Path, make
     """When the plain release is evicted, the patched one stays whole; neither needs to be resolved or probed again."""
     home, cache = tmp_path / "home", make_cache()
     environment = cache.acquire(FIXED)
+    with pytest.raises(InstallError):  # evicting it now would free nothing
+        Disk(home).discard(PLAIN.install_key)
+    cache.release(FIXED)
     Disk(home).discard(PLAIN.install_key)
     assert not (folder_of(home, PLAIN) / "venv").exists()
     argv = [str(environment.interpreter), "-c", "import torch; print(torch.behaviour)"]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "new\n"
-    cache.release(FIXED)
     Disk(home).discard(FIXED.install_key)
     again = make_cache()
     assert again.known(FIXED) == environment
