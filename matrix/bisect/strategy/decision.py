@@ -215,15 +215,16 @@ def _narrow(view: View, step: Transition) -> NextProbe | Bracket:
 
 
 def _untested_ends(view: View, find: Find) -> list[str]:
-    """Return a reason for each untestable bound: changes between it and the tested positions would not show."""
+    """Return a reason for each bound that is no evidence: changes between it and the tested ones would not show."""
     if find is Find.ALL:
         return []
     low, high = view.search.bounds
     first, last = view.labelled[0], view.labelled[-1]
     ends = ((low, first, "before"), (high, last, "after"))
+    lacks = ("could not be tested", "fails in another way")
     return [
-        f"{view.name(end)} could not be tested, and what is {side} {view.name(outermost)} was not: "
-        "other changes there would not show; --find all looks for them"
+        f"{view.name(end)} {lacks[view.label(end) is SearchVerdict.DIFFERENT]}, and what is {side} "
+        f"{view.name(outermost)} was not tried: other changes there would not show; --find all looks for them"
         for end, outermost, side in ends
         if not view.is_labelled(end) and abs(end - outermost) > 1
     ]
