@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 PASS_MARGIN = 4.0  # times the good run's seconds that a trial gets
 SHORTEST_LIMIT = 30.0  # seconds
+NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted; a hang stays one
 CONFIRMATIONS = 3  # runs with the patch, and without it
 
 
@@ -97,6 +98,7 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     where a run says nothing.
     """
     started = time.monotonic()
+    runs.sweep()
     scene = _scene(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")
     trials = _trials(request, runs, scene, started)
@@ -148,7 +150,9 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
     def tiers() -> Iterator[Unit]:
         yield from on_stack(scene.change, scene.frames)
         request.tell("what it runs is noted in both")
-        bad, good = (runs.noted(environment, scene.limit) for environment in (request.bad, request.good))
+        longer = NOTED_SLOWDOWN * scene.limit
+        bad = runs.noted(request.bad, scene.limit if scene.failure.outcome is Outcome.HANG else longer)
+        good = runs.noted(request.good, longer)
         words = bad.words(_tree(request.bad).text) | good.words(_tree(request.good).text)
         scene.loaded.update(bad.loaded | good.loaded)
         yield from by_runs(scene.change, bad, good, words)
@@ -204,7 +208,7 @@ def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) 
     if len(cure.units) < 3:
         return set()
     with runs.changed(request.bad, scene.change.texts(cure)) as overlay:
-        cured_run = runs.noted(overlay, scene.limit)
+        cured_run = runs.noted(overlay, NOTED_SLOWDOWN * scene.limit)
     ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 

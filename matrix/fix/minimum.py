@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import difflib
 import textwrap
+from functools import partial
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import uses
@@ -17,14 +18,28 @@ from matrix.fix.units import Kind, Proposal, Unit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Sequence
 
-    from matrix.fix.closure import Closure
+    from matrix.fix.closure import Closed, Closure
 
     Minimising = Generator[Proposal, Trial, Proposal]
 
 
 def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> Minimising:
-    """Return the smallest proposal within a cure. `idle` are its units that the cured run did not reach."""
-    units = yield from _fewest_units(cure.units, closure, idle)
+    """Return the smallest proposal within a cure. `idle` are its units that the cured run did not reach.
+
+    First each unit keeps all that it may need, so that hardly any trial breaks; of the few that are then left, each
+    is tried without what it only may need.
+    """
+    units = cure.units
+    failed: set[frozenset[Unit]] = set()
+    if idle:
+        used = closure.of(units - frozenset(idle), units, hard=True).units
+        trial = yield Proposal(units=used)
+        if trial.effect is Effect.CURED:
+            units = used
+        else:
+            failed.add(used)
+    for hard in (False, True):
+        units = yield from _fewest_units(units, partial(closure.of, hard=hard), failed)
     proposal = Proposal(units=units)
     for unit in sorted(units, key=lambda unit: (unit.path, unit.name)):
         proposal = yield from _fewest_hunks(proposal, unit)
@@ -32,19 +47,17 @@ def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> M
 
 
 def _fewest_units(
-    units: frozenset[Unit], closure: Closure, idle: Collection[Unit]
+    units: frozenset[Unit], closed: Callable[..., Closed], failed: set[frozenset[Unit]]
 ) -> Generator[Proposal, Trial, frozenset[Unit]]:
-    """Return a set of which no unit can be left out, with the units that the others cannot be read without."""
-    failed: set[frozenset[Unit]] = set()
+    """Return a set of which no unit can be left out; `closed` adds the units that others are not tried without."""
     order = {unit: place for place, unit in enumerate(sorted(units, key=lambda unit: (unit.path, unit.name)))}
     best, parts = units, 2
-    first = [units - frozenset(idle)] if idle else []
     while True:
         listed = sorted(best, key=order.__getitem__)
         chunks = _chunks(listed, parts)
         complements = [best - chunk for chunk in chunks] if parts > 2 else []
-        for wanted in (*first, *chunks, *complements):
-            smaller = closure.of(wanted, best, hard=True).units
+        for wanted in (*chunks, *complements):
+            smaller = closed(wanted, best).units
             if not smaller or smaller == best or smaller in failed:
                 continue
             trial = yield Proposal(units=smaller)
@@ -56,7 +69,6 @@ def _fewest_units(
             if parts >= len(best):
                 return best
             parts = min(len(best), 2 * parts)
-        first = []
 
 
 def _chunks(units: Sequence[Unit], parts: int) -> list[frozenset[Unit]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from matrix.environments.inside.startup.note_functions import FOLDER
 from matrix.environments.overlay import lay
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 
 SYMBOLS = Path(__file__).parents[1] / "environments" / "inside" / "symbol_dump.py"
 SYMBOLS_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
-NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted
 _NOTING = "note_functions"  # the start-up hook
+_OVERLAYS = "overlays"  # folder of those that are in use, named after the process that uses them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ class ScriptRuns:
             variables = config.env | {FOLDER: name}
             noting = config.model_copy(update={"hooks": (*config.hooks, _NOTING), "env": variables})
             request = self.planned.request.model_copy(update={"config": noting})
-            order = AttemptOrder(limit=NOTED_SLOWDOWN * limit)
+            order = AttemptOrder(limit=limit)
             self._record(replace(self.planned, request=request), environment, order)
             return read_functions_run(Path(name))
 
@@ -69,7 +72,7 @@ class ScriptRuns:
         """Lay an overlay of an environment, and remove it afterwards."""
         assert environment.interpreter is not None
         venv, name = environment.interpreter.parent.parent, digest([environment.id, sorted(files.items())])
-        overlay = self.folder / "overlays" / name
+        overlay = self.folder / _OVERLAYS / f"{os.getpid()}-{name}"
         lay(venv, overlay, files)
         interpreter = overlay / environment.interpreter.relative_to(venv)
         changes = {"id": f"{environment.id}+{name}", "label": f"{environment.label}+{name[:6]}"}
@@ -77,6 +80,13 @@ class ScriptRuns:
             yield environment.model_copy(update=changes | {"interpreter": interpreter})
         finally:
             remove_tree(overlay)
+
+    def sweep(self) -> None:
+        """Remove the overlays that killed tools have left behind."""
+        for overlay in (self.folder / _OVERLAYS).glob("*"):
+            owner = overlay.name.removeprefix(".").partition("-")[0]
+            if not (owner.isdigit() and psutil.pid_exists(int(owner))):
+                remove_tree(overlay)
 
     def stderr(self, record: Record) -> str:
         """Return what a run wrote to stderr."""

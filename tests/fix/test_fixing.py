@@ -142,3 +142,11 @@ def test_nothing_to_fix(workplace: Workplace) -> None:
         workplace.fix(good, bad)
     with pytest.raises(UsageError, match="does not fail in good"):
         workplace.fix(good, good)
+
+
+def test_left_overlays(workplace: Workplace) -> None:
+    """What a killed tool left behind is removed by the next search."""
+    left = workplace.folder / "fix" / "overlays" / "99999999-abc"
+    left.mkdir(parents=True)
+    workplace.fix(workplace.environment("bad", STACK), workplace.environment("good", GOOD))
+    assert list(left.parent.iterdir()) == []
