@@ -60,7 +60,7 @@ def _constants(change: TreeChange, loaded: Iterable[str], words: Collection[str]
 
 
 def at_import(change: TreeChange, loaded: Iterable[str]) -> Iterator[Unit]:
-    """Yield what else changed that runs when the loaded modules are imported: statements, classes, decorated ones."""
+    """Yield what else changed that runs when the loaded modules are imported: all but imports and plain functions."""
     for unit in change.units(loaded):
         is_import = unit.name.startswith("import ")
         if unit.kind is not Kind.REMOVED and not is_import and any(map(_acts, unit.nodes)) and not unit.cosmetic:
@@ -78,5 +78,4 @@ def _is_constant(unit: Unit) -> bool:
 
 
 def _acts(node: ast.stmt) -> bool:
-    plain = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.decorator_list
-    return not plain and not isinstance(node, _CONSTANT)
+    return not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or bool(node.decorator_list)

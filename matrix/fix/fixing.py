@@ -19,6 +19,7 @@ from matrix.fix.beyond_python import SearchEvidence, reasons
 from matrix.fix.candidates import at_import, by_runs, on_stack
 from matrix.fix.closure import Closure
 from matrix.fix.cure_search import CureSearch
+from matrix.fix.functions_run import words_of
 from matrix.fix.journal import Journal
 from matrix.fix.minimum import smallest
 from matrix.fix.package_trees import FilePair, differing, package_tree
@@ -154,6 +155,7 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
         bad = runs.noted(request.bad, scene.limit if scene.failure.outcome is Outcome.HANG else longer)
         good = runs.noted(request.good, longer)
         words = bad.words(_tree(request.bad).text) | good.words(_tree(request.good).text)
+        words |= words_of(runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace"))
         scene.loaded.update(bad.loaded | good.loaded)
         yield from by_runs(scene.change, bad, good, words)
 

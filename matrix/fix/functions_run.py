@@ -49,7 +49,7 @@ class FunctionsRun:
         for path, begins in self._lines.items():
             lines = (text_of(path) or "").split("\n")
             for line, _ in begins:
-                words.update(_WORD.findall("\n".join(_block(lines, line))))
+                words |= words_of("\n".join(_block(lines, line)))
         return words
 
     def place(self, path: str, part: Part | None) -> int | None:
@@ -60,6 +60,11 @@ class FunctionsRun:
         end = part.first + part.whole.count("\n") + (not part.whole.endswith("\n"))
         inside = lines[bisect_left(lines, (part.first, -1)) : bisect_left(lines, (end, -1))]
         return max((place for _, place in inside), default=None)
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a source."""
+    return set(_WORD.findall(text))
 
 
 def read_functions_run(folder: Path) -> FunctionsRun:

@@ -40,6 +40,6 @@ def test_by_runs() -> None:
 
 
 def test_at_import() -> None:
-    """What acts when a loaded module is imported counts, and no plain function or constant."""
+    """What acts when a loaded module is imported counts, constants among it, and no plain function."""
     units = at_import(tree_change(BAD, GOOD), ["torch/m.py"])
-    assert [unit.name for unit in units] == ["hooked", "f()"]
+    assert [unit.name for unit in units] == ["FLAG", "IDLE", "hooked", "f()"]
