@@ -19,6 +19,8 @@ from matrix.environments.whole_files import remove_tree
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.wheels import Index, build_companion, build_wheel, serve
 
+pytestmark = pytest.mark.shell
+
 NAMES = {"o": "old", "n": "new", "b": "other", "x": "fails to import"}
 FAILS_IN_TWO_WAYS = """NOTE
 import torch
@@ -206,13 +208,18 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     """Wrong, swapped, missing and single bounds lead to the boundary, and what was done about them is said."""
     releases(wheels, "oobnn")
     user.script("repro.py", FAILS_IN_TWO_WAYS)
-    answer = bisect(user)
+    newest = bisect(user)
+    assert boundaries(newest) == [("9.2.0", "9.3.0", "fix")]
+    assert "also: another failure, fail in 9.0.0: AssertionError in <module> (repro.py): as it was" in newest["said"]
+    assert next(stretch["values"] for stretch in newest["timeline"]) == ["9.0.0"]
+    answer = bisect(user, "--failure", "assertionerror")
     assert boundaries(answer) == [("9.1.0", "9.3.0", "fix")]
     assert answer["boundaries"][0]["different_between"] == ["9.2.0"]
     assert "fails in another way: 9.2.0" in answer["said"]
+    assert "no failure that was seen has the words 'nonsense'" in bisect(user, "--failure", "nonsense")["reasons"]
     assert boundaries(bisect(user, "--any-failure")) == [("9.2.0", "9.3.0", "fix")]
     swapped = bisect(user, "--good", "9.0", "--bad", "9.4")
-    assert boundaries(swapped) == boundaries(answer)
+    assert boundaries(swapped) == boundaries(newest)
     assert "no regression was found; the bounds show a fix instead" in swapped["reasons"]
     assert "not good: 9.0.0: fail, 3 of 3 runs: AssertionError in <module> (repro.py)" in swapped["reasons"]
     missing = bisect(user, "--bad", "9.0.0", "--good", "9.0.5")  # and wrong

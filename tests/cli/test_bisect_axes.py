@@ -19,6 +19,8 @@ from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
 
+pytestmark = pytest.mark.shell
+
 
 def history(folder: Path, commits: int, fixed: int, builds: dict[int, str]) -> Repository:
     """Return a history in which one commit fixes torch, and some cannot be built."""

@@ -11,6 +11,8 @@ import pytest
 from tests.cli.shell import User
 from tests.wheels import Index, build_companion, build_wheel
 
+pytestmark = pytest.mark.shell
+
 # what breaks it is numpy 2.3, or cublas 13 together with torch 9.2
 SCRIPT = """\
 NOTE

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cli.shell import FAILS_IN_OLD, User
+
+pytestmark = pytest.mark.shell
 
 FAILS_BY_CONFIG = "NOTE\nimport os, torch\nassert os.environ.get('OMP_NUM_THREADS') == '1', 'too many'\n"
 

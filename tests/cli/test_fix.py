@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 
 import jsonschema
+import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, User
 from tests.test_schema import generated
+
+pytestmark = pytest.mark.shell
 
 # what no file of Python says: the metadata of the installation
 OF_THE_WHEEL = """\

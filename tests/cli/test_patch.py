@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from tests.cli.shell import FAILS_IN_OLD, User
 from tests.wheels import behaviour_patch
+
+pytestmark = pytest.mark.shell
 
 CUDA = """\
 --- a/torch/__init__.py

@@ -13,6 +13,8 @@ import pytest
 from tests.cli.shell import User
 from tests.wheels import build_wheel, source_files
 
+pytestmark = pytest.mark.shell
+
 PLANTED = {
     "user": "carolplanted",
     "host": "planted-node-17",

@@ -12,6 +12,8 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, User
 from tests.test_schema import generated
 
+pytestmark = pytest.mark.shell
+
 HANGS = """
 import threading, torch
 lock = threading.Lock()
