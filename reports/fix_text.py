@@ -34,7 +34,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield f"{pair}: not known, no cure was found"
     yield from (f"  note: {note}" for note in fix.notes)
     yield (
-        f"{fix.trials} trials, {fix.trials_to_cure} to the first cure, of {fix.candidates} candidates; "
+        f"{fix.trials} trial{'' if fix.trials == 1 else 's'}, {fix.trials_to_cure} to the first cure; "
         f"{fix.seconds:.0f} s"
     )
 
