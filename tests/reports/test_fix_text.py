@@ -1,0 +1,73 @@
+"""What a search for a fix says at its end: cured, not in Python, not known, and nothing to compare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from matrix.fix.commission import FixAnswer
+from matrix.fix.fixing import Fix
+from reports.fix_text import fix_lines, fix_markdown
+
+DIFF = "--- a/torch/m.py\n+++ b/torch/m.py\n@@ -1 +1 @@\n-FLAG = 1\n+FLAG = 2\n"
+CURED = Fix(
+    patch=DIFF,
+    units=tuple(f"torch/m.py: f{number} (changed)" for number in range(10)),
+    trials=3,
+    trials_to_cure=1,
+    with_patch=(3, 3),
+    without_patch=(0, 3),
+    reverted="same",
+)
+
+
+def told(fix: Fix | None) -> list[str]:
+    answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=fix, command="nox -s fix -- repro.py")
+    return list(fix_lines(answer, "output/fix.diff", "nox -s matrix"))
+
+
+def test_a_cure_names_its_lines_units_and_proof() -> None:
+    """The answer counts lines and runs, names what changes, and says where the patch is and how to try it."""
+    lines = told(CURED)
+    assert lines[0] == "repro.py, 2.11.0 (bad) and 2.12.0 (good): cured by 2 lines of Python"
+    assert lines[9] == "  and 2 more"
+    assert lines[10] == (
+        "  with the patch 3 of 3 runs pass, without it 0 of 3 runs; "
+        "taken back from the good release, the failure returns"
+    )
+    assert lines[11] == "  the patch is in output/fix.diff; to try it elsewhere: nox -s matrix"
+
+
+@pytest.mark.parametrize(
+    ("reverted", "words"),
+    [
+        ("cured", "the good release passes without it, too"),
+        ("unresolved", "that fails in another way"),
+        ("", "it could not be taken back"),
+    ],
+)
+def test_what_taking_it_back_did_is_told(reverted: str, words: str) -> None:
+    """A patch that is a way round, rather than the fix, is told as such."""
+    assert any(words in line for line in told(replace(CURED, reverted=reverted)))
+
+
+@pytest.mark.parametrize(
+    ("fix", "words"),
+    [
+        (Fix(why_not=("it fails in native code",)), "not in Python alone\n  it fails in native code"),
+        (Fix(notes=("the budget was used up",)), "not known, no cure was found\n  note: the budget was used up"),
+        (None, "no two releases could be told apart"),
+    ],
+)
+def test_an_answer_without_a_patch(fix: Fix | None, words: str) -> None:
+    """Evidence, a spent budget and a missing pair of releases are three different answers."""
+    assert words in "\n".join(told(fix))
+
+
+def test_the_report_holds_the_patch_and_the_command() -> None:
+    """Markdown for an issue has the answer, the whole patch, and how to repeat it."""
+    answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=CURED, command="nox -s fix -- repro.py")
+    text = "\n".join(fix_markdown(answer, "output/fix.diff", "nox -s matrix"))
+    assert DIFF.strip() in text
+    assert "nox -s fix -- repro.py" in text
