@@ -87,7 +87,7 @@ def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
     assert not Headway.model_validate(ending.evidence["headway"]).gets_on
     assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
     ending = woken.wait()
-    assert (ending.stopped_by, 5 < ending.seconds < 60) == ("timeout", True)
+    assert (ending.stopped_by, 4 < ending.seconds < 60) == ("timeout", True)
     assert Headway.model_validate(ending.evidence["headway"]).wakes_in is None
 
 
