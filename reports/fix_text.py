@@ -33,10 +33,8 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     else:
         yield f"{pair}: not known, no cure was found"
     yield from (f"  note: {note}" for note in fix.notes)
-    yield (
-        f"{fix.trials} trial{'' if fix.trials == 1 else 's'}, {fix.trials_to_cure} to the first cure; "
-        f"{fix.seconds:.0f} s"
-    )
+    cost = f"{fix.trials} trial{'' if fix.trials == 1 else 's'}, {fix.seconds:.0f} s"
+    yield f"{cost}; {fix.trials_to_cure} to the first cure" if fix.patch else cost
 
 
 def _units(fix: Fix) -> list[str]:
