@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from matrix.bisect.request import Budget, SearchRequest
-from matrix.bisect.strategy.evidence import SearchOptions
 from matrix.cli import command
 from matrix.cli.command import Exit, OutputOption, RunningOption, called
 from matrix.environments.cache import EnvironmentCache
@@ -72,7 +71,6 @@ def fix(  # one parameter per option
         variant=variant,
         good=good,
         bad=bad,
-        goal=SearchOptions(),
         failure=failure,
         run_options=RunOptions(timeout=timeout),
         budget=Budget(seconds=command.seconds(max_time)),

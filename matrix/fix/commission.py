@@ -5,9 +5,8 @@ Where a release is not named, a bisection finds the two: the neighbours between 
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -73,10 +72,13 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
             return answer
         newest = bisection.boundaries[-1]
         bad, good = (newest.from_, newest.to) if newest.change is Change.FIX else (newest.to, newest.from_)
-    planned = _planned(order, bad)
+    requests = [_request(search, version) for version in (bad, good)]
+    planned = PlannedCell(
+        request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
+    )
     with ExitStack() as held:
         with show(None) as emit:
-            pair = [_held(_request(search, version), cache, emit, held) for version in (bad, good)]
+            pair = [_held(request, cache, emit, held) for request in requests]
         executor = LocalExecutor()
         held.callback(executor.interrupt)
         store = held.enter_context(opened_run(search.home))
@@ -85,16 +87,6 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
             bad=pair[0], good=pair[1], max_trials=order.max_trials, max_seconds=search.budget.seconds, tell=order.tell
         )
         return answer.model_copy(update={"bad": bad, "good": good, "fix": fix(asked, runs)})
-
-
-def _planned(order: FixOrder, version: str) -> PlannedCell:
-    search = order.search
-    return PlannedCell(
-        request=_request(search, version),
-        scenario=search.scenario,
-        variant=search.variant,
-        options=replace(search.run_options, fresh=True),
-    )
 
 
 def _request(search: SearchRequest, version: str) -> Request:
@@ -107,17 +99,12 @@ def _request(search: SearchRequest, version: str) -> Request:
 
 def _held(request: Request, cache: EnvironmentCache, emit: Emit, held: ExitStack) -> Environment:
     """Return a release's environment, installed, which stays until `held` is closed."""
-    cancelled = threading.Event()
 
     def stage(name: str) -> None:
         emit(EnvironmentStage(label=request.label, stage=name))
 
     held.callback(cache.release, request)
-    try:
-        environment = cache.acquire(request, cancelled, stage)
-    except KeyboardInterrupt:
-        cancelled.set()
-        raise
+    environment = cache.acquire(request, stage=stage)
     if not environment.is_usable:
         raise PreventedError(f"{request.label} cannot be used: {environment.reason or environment.outcome}")
     return environment

@@ -83,6 +83,8 @@ class _Scene:
 
     failure: Failure
     limit: float  # seconds of a trial
+    bad_tree: PackageTree
+    good_tree: PackageTree
     pairs: dict[str, FilePair]
     paths: frozenset[str]
     change: TreeChange
@@ -137,6 +139,8 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     return _Scene(
         failure=_failure(bad_record),
         limit=limit,
+        bad_tree=bad_tree,
+        good_tree=good_tree,
         pairs=pairs,
         paths=paths,
         change=change,
@@ -154,7 +158,7 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
         longer = NOTED_SLOWDOWN * scene.limit
         bad = runs.noted(request.bad, scene.limit if scene.failure.outcome is Outcome.HANG else longer)
         good = runs.noted(request.good, longer)
-        words = bad.words(_tree(request.bad).text) | good.words(_tree(request.good).text)
+        words = bad.words(scene.bad_tree.text) | good.words(scene.good_tree.text)
         words |= words_of(runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace"))
         scene.loaded.update(bad.loaded | good.loaded)
         yield from by_runs(scene.change, bad, good, words)

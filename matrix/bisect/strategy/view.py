@@ -74,8 +74,12 @@ class View:
 
     def runs_of(self, positions: Iterable[int]) -> int:
         """Return how many runs were good or bad at some positions, those of one environment once."""
-        groups = {next((twins for twins in self.search.twins if position in twins), position) for position in positions}
-        return sum(self.at(min(group) if isinstance(group, frozenset) else group).decisive for group in groups)
+        firsts = {min(self._twins(position)) for position in positions}
+        return sum(self.at(position).decisive for position in firsts)
+
+    def _twins(self, position: int) -> frozenset[int]:
+        """Return the positions that are the same environment as one, itself among them."""
+        return next((twins for twins in self.search.twins if position in twins), frozenset({position}))
 
     def missing(self, position: int, wanted: int) -> int:
         """Return how many runs that are good or bad a position lacks; none where another says nothing."""
