@@ -24,8 +24,9 @@ from matrix.fix.journal import Journal
 from matrix.fix.minimum import smallest
 from matrix.fix.package_trees import FilePair, differing, package_tree
 from matrix.fix.patch import lines_of, unified_diff
+from matrix.fix.script_runs import CureTest
 from matrix.fix.tree_change import TreeChange
-from matrix.fix.trial import Effect, failing_frames
+from matrix.fix.trial import Effect
 from matrix.fix.trials import BudgetSpent, Trials
 from matrix.fix.units import Kind, Proposal
 from matrix.model import Environment, Outcome, Record, digest
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 PASS_MARGIN = 4.0  # times the good run's seconds that a trial gets
 SHORTEST_LIMIT = 30.0  # seconds
+HANG_MARGIN = 2.5  # the same where it hangs, and each trial that is no cure takes the whole limit
+SHORTEST_HANG = 10.0  # seconds
 NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted; a hang stays one
 CONFIRMATIONS = 3  # runs with the patch, and without it
 
@@ -81,8 +84,7 @@ class Fix:
 class _Scene:
     """What is known before the first trial."""
 
-    failure: Failure
-    limit: float  # seconds of a trial
+    test: CureTest
     bad_tree: PackageTree
     good_tree: PackageTree
     pairs: dict[str, FilePair]
@@ -130,22 +132,23 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
     bad_record = runs.run(request.bad, limit)
     _expect(bad_record, request.bad, passes=False)
-    frames = failing_frames(runs.stderr(bad_record))
+    failure = _failure(bad_record)
+    if failure.outcome is Outcome.HANG:
+        limit = min(limit, max(SHORTEST_HANG, HANG_MARGIN * good_record.attempt.seconds))
     bad_tree, good_tree = _tree(request.bad), _tree(request.good)
     pairs = differing(bad_tree, good_tree)
     paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
     change = TreeChange(pairs, paths)
     lacking = cache(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
     return _Scene(
-        failure=_failure(bad_record),
-        limit=limit,
+        test=CureTest(failure=failure, limit=limit, cpu_seconds=good_record.attempt.cpu_seconds),
         bad_tree=bad_tree,
         good_tree=good_tree,
         pairs=pairs,
         paths=paths,
         change=change,
         closure=Closure(change, lacking),
-        frames=frames,
+        frames=runs.frames(bad_record),
     )
 
 
@@ -155,8 +158,8 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
     def tiers() -> Iterator[Unit]:
         yield from on_stack(scene.change, scene.frames)
         request.tell("what it runs is noted in both")
-        longer = NOTED_SLOWDOWN * scene.limit
-        bad = runs.noted(request.bad, scene.limit if scene.failure.outcome is Outcome.HANG else longer)
+        longer = NOTED_SLOWDOWN * scene.test.limit
+        bad = runs.noted(request.bad, scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer)
         good = runs.noted(request.good, longer)
         words = bad.words(scene.bad_tree.text) | good.words(scene.good_tree.text)
         words |= words_of(runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace"))
@@ -194,7 +197,7 @@ def _tree(environment: Environment) -> PackageTree:
 
 
 def _trials(request: FixRequest, runs: ScriptRuns, scene: _Scene, started: float) -> Trials:
-    planned, failure = runs.planned, scene.failure
+    planned, failure = runs.planned, scene.test.failure
     question = digest(
         [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
     )
@@ -202,7 +205,7 @@ def _trials(request: FixRequest, runs: ScriptRuns, scene: _Scene, started: float
         change=scene.change,
         journal=Journal(runs.folder / f"trials-{question}.jsonl"),
         question=question,
-        test=lambda files: runs.trial(request.bad, files, failure, scene.limit),
+        test=lambda files: runs.trial(request.bad, files, scene.test),
         tell=request.tell,
         most=request.max_trials,
         until=started + request.max_seconds if request.max_seconds is not None else None,
@@ -214,7 +217,7 @@ def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) 
     if len(cure.units) < 3:
         return set()
     with runs.changed(request.bad, scene.change.texts(cure)) as overlay:
-        cured_run = runs.noted(overlay, NOTED_SLOWDOWN * scene.limit)
+        cured_run = runs.noted(overlay, NOTED_SLOWDOWN * scene.test.limit)
     ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 
@@ -226,7 +229,7 @@ def _evidence(scene: _Scene, search: CureSearch, trials: Trials, *, is_complete:
         tried=len(search.harmless),
         closing=str(trials.last.effect) if trials.last else "",
         lacking=tuple(sorted(lacking)),
-        is_native=scene.failure.outcome is Outcome.CRASH,
+        is_native=scene.test.failure.outcome is Outcome.CRASH,
         is_complete=is_complete,
     )
 
@@ -235,8 +238,8 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
     """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
     files = scene.change.texts(cure)
     with runs.changed(request.bad, files) as overlay:
-        patched = [runs.run(overlay, scene.limit) for _ in range(CONFIRMATIONS)]
-    plain = [runs.run(request.bad, scene.limit) for _ in range(CONFIRMATIONS)]
+        patched = [runs.run(overlay, scene.test.limit) for _ in range(CONFIRMATIONS)]
+    plain = [runs.run(request.bad, scene.test.limit) for _ in range(CONFIRMATIONS)]
     return replace(
         answer,
         patch=unified_diff({path: scene.pairs[path].bad for path in files}, files),
@@ -261,7 +264,7 @@ def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, sce
     effect = ""
     for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
         files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
-        effect = str(runs.trial(request.good, files, scene.failure, scene.limit).effect)
+        effect = str(runs.trial(request.good, files, scene.test).effect)
         if effect == Effect.SAME:
             break
     return effect

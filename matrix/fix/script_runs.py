@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from matrix.diagnosis.hang.stack_folder import read_folder
+from matrix.diagnosis.stacks import Language
 from matrix.environments.inside.startup.note_functions import FOLDER
 from matrix.environments.overlay import lay
 from matrix.environments.whole_files import remove_tree
 from matrix.errors import PreventedError
 from matrix.fix.functions_run import FunctionsRun, read_functions_run
-from matrix.fix.trial import Effect, Trial, failing_frames
+from matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
 from matrix.model import Environment, Outcome, Record, digest
 from matrix.process.supervision import Task
 from matrix.run.attempt import AttemptOrder, run_attempt
@@ -27,14 +29,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from matrix.bisect.sightings import Failure
+    from matrix.model import Attempt
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
     from matrix.records.store import RunStore
 
 SYMBOLS = Path(__file__).parents[1] / "environments" / "inside" / "symbol_dump.py"
 SYMBOLS_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
+STARVED = 2.0  # times the processor time of a pass that a trial may need: another release takes longer
+MORE_TIME = 4  # times the limit, for a trial that was starved
 _NOTING = "note_functions"  # the start-up hook
 _OVERLAYS = "overlays"  # folder of those that are in use, named after the process that uses them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CureTest:
+    """What a trial is to show: that a failure is gone, in the time that a cure would take."""
+
+    failure: Failure
+    limit: float  # seconds
+    cpu_seconds: float = 0.0  # on all cores, of a run that passes
+
+    def was_starved(self, attempt: Attempt) -> bool:
+        """Return whether a trial was stopped that had no more of the machine than a run that passes needs."""
+        return attempt.outcome is Outcome.SLOW and attempt.cpu_seconds < STARVED * self.cpu_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +106,22 @@ class ScriptRuns:
             if not (owner.isdigit() and psutil.pid_exists(int(owner))):
                 remove_tree(overlay)
 
-    def stderr(self, record: Record) -> str:
-        """Return what a run wrote to stderr."""
-        return (self.home / record.attempt.stderr).read_text(encoding="utf-8", errors="replace")
+    def frames(self, record: Record) -> tuple[FailingFrame, ...]:
+        """Return where a run failed: the frames of its tracebacks, and of the stacks where it was stopped."""
+        attempt = record.attempt
+        raised = failing_frames((self.home / attempt.stderr).read_text(encoding="utf-8", errors="replace"))
+        return (*raised, *(_stuck_frames(self.home / attempt.stacks) if attempt.stacks else ()))
 
-    def trial(self, environment: Environment, files: Mapping[str, str | None], failure: Failure, limit: float) -> Trial:
-        """Run the script with files changed, and tell what that does to a failure."""
+    def trial(self, environment: Environment, files: Mapping[str, str | None], test: CureTest) -> Trial:
+        """Run the script with files changed, and tell what that does to a failure.
+
+        What a busy machine kept from ending gets more time once: a cure must not be taken for the hang.
+        """
         with self.changed(environment, files) as overlay:
-            record = self.run(overlay, limit)
-            return judged(record, self.stderr(record), failure)
+            record = self.run(overlay, test.limit)
+            if test.was_starved(record.attempt):
+                record = self.run(overlay, MORE_TIME * test.limit)
+            return judged(record, self.frames(record), test.failure)
 
     def symbols(self, environment: Environment) -> frozenset[str]:
         """Return the dotted names of what an environment's binary offers; raises PreventedError."""
@@ -132,7 +157,17 @@ class ScriptRuns:
         return record
 
 
-def judged(record: Record, stderr: str, failure: Failure) -> Trial:
+def _stuck_frames(folder: Path) -> Iterator[FailingFrame]:
+    """Yield the Python frames of a stopped run's processes, those of threads that were on a core first."""
+    threads = [thread for process in read_folder(folder) for thread in process.threads]
+    for thread in sorted(threads, key=lambda thread: not thread.active):
+        for frame in thread.frames:
+            if frame.language is Language.PYTHON and frame.file and frame.line is not None:
+                path = frame.file.rpartition("/site-packages/")[2]
+                yield FailingFrame(path=path, line=frame.line, function=frame.function)
+
+
+def judged(record: Record, frames: tuple[FailingFrame, ...], failure: Failure) -> Trial:
     """Return what a run with a change says of a failure; raises PreventedError where it says nothing."""
     attempt = record.attempt
     if attempt.outcome.is_prevented:
@@ -144,6 +179,6 @@ def judged(record: Record, stderr: str, failure: Failure) -> Trial:
     return Trial(
         effect=Effect.SAME if is_same else Effect.UNRESOLVED,
         exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
-        frames=failing_frames(stderr),
+        frames=frames,
         seconds=attempt.seconds,
     )
