@@ -117,7 +117,7 @@ class _Reader:
         chains |= {self.imports[name] for name in self.uses.names if name in self.imports}
         for chain in chains:
             parts = chain.split(".")
-            if parts[:2] not in _NATIVE or all(map(self.change.is_known, parts)):
+            if parts[:2] not in _NATIVE:
                 continue
             prefixes = (".".join(parts[:end]) for end in range(3, len(parts) + 1))
             yield from (prefix for prefix in prefixes if prefix in self.lacking())

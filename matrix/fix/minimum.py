@@ -1,26 +1,28 @@
-"""A cure -> the smallest one in it: delta debugging over its units, then over the hunks of the units that are left.
+"""A cure -> the smallest one in it: delta debugging over its units, then over hunks and pieces of those that are left.
 
 Generators, as the search for the first cure is. Free filters come first: what no checker would pass is not run.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
-import textwrap
 from functools import partial
 from typing import TYPE_CHECKING
 
-from matrix.fix.names import uses
+from matrix.fix.functions_run import words_of
+from matrix.fix.names import bound, uses
+from matrix.fix.pieces import parsed, without_pieces
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Kind, Proposal, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
     from matrix.fix.closure import Closed, Closure
 
     Minimising = Generator[Proposal, Trial, Proposal]
+
+PIECE_TRIALS = 12  # runs that leaving out pieces may take: more would only polish
 
 
 def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> Minimising:
@@ -41,16 +43,22 @@ def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> M
     for hard in (False, True):
         units = yield from _fewest_units(units, partial(closure.of, hard=hard), failed)
     proposal = Proposal(units=units)
-    for unit in sorted(units, key=lambda unit: (unit.path, unit.name)):
+    for unit in _listed(units):
         proposal = yield from _fewest_hunks(proposal, unit)
-    return proposal
+    proposal = yield from _without_unused(proposal)
+    proposal = yield from _fewest_pieces(proposal)
+    return (yield from _without_unused(proposal))
+
+
+def _listed(units: Collection[Unit]) -> list[Unit]:
+    return sorted(units, key=lambda unit: (unit.path, unit.name))
 
 
 def _fewest_units(
     units: frozenset[Unit], closed: Callable[..., Closed], failed: set[frozenset[Unit]]
 ) -> Generator[Proposal, Trial, frozenset[Unit]]:
     """Return a set of which no unit can be left out; `closed` adds the units that others are not tried without."""
-    order = {unit: place for place, unit in enumerate(sorted(units, key=lambda unit: (unit.path, unit.name)))}
+    order = {unit: place for place, unit in enumerate(_listed(units))}
     best, parts = units, 2
     while True:
         listed = sorted(best, key=order.__getitem__)
@@ -96,22 +104,75 @@ def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
     return _draft(proposal, unit, text_with(best)) or proposal if best != kept else proposal
 
 
+def _without_unused(proposal: Proposal) -> Minimising:
+    """Return the proposal without the new units that none of the others mentions any more."""
+    unused = [unit for unit in _listed(proposal.units) if unit.kind is Kind.ADDED and unit not in _used(proposal)]
+    for some in dict.fromkeys([tuple(unused), *((unit,) for unit in unused)]):
+        fewer = proposal.units.difference(some)
+        if not fewer or len(fewer) == len(proposal.units):
+            continue
+        drafts = {unit: text for unit, text in proposal.drafts.items() if unit in fewer}
+        smaller = Proposal(units=fewer, drafts=drafts)
+        if (yield smaller).effect is Effect.CURED:
+            proposal = smaller
+            if len(some) > 1:
+                break
+    return proposal
+
+
+def _used(proposal: Proposal) -> set[Unit]:
+    """Return the units that change what is there, and the new ones that these mention, and so on."""
+    words = {unit: words_of(_text(proposal, unit)) for unit in proposal.units}
+    used = {unit for unit in proposal.units if unit.kind is not Kind.ADDED}
+    waiting = list(used)
+    while waiting:
+        mentioned = words[waiting.pop()]
+        more = {unit for unit in words if unit not in used and mentioned & {unit.own_name, *bound(unit.nodes)}}
+        used |= more
+        waiting += more
+    return used
+
+
+def _fewest_pieces(proposal: Proposal) -> Minimising:
+    """Return the proposal without the statements and branches of its new text that it cures without."""
+    tried, left = set[tuple[Unit, str]](), PIECE_TRIALS
+    while left:
+        for unit in _listed(proposal.units):
+            bad, text = unit.bad.whole if unit.bad else "", _text(proposal, unit)
+            fewer = (each for each in _shorter(bad, text) if (unit, each) not in tried)
+            smaller = next(filter(None, (_draft(proposal, unit, each) for each in fewer)), None)
+            if smaller is not None:
+                break
+        else:
+            break
+        tried.add((unit, smaller.drafts[unit]))
+        left -= 1
+        if (yield smaller).effect is Effect.CURED:
+            proposal = smaller
+    return proposal
+
+
+def _shorter(bad: str, text: str) -> Iterator[str]:
+    try:
+        yield from without_pieces(bad, text)
+    except SyntaxError:  # the head of a class
+        return
+
+
+def _text(proposal: Proposal, unit: Unit) -> str:
+    return proposal.drafts.get(unit, unit.good.whole if unit.good else "")
+
+
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
     try:
-        names = uses(ast.parse(_dedented(text)).body).names
+        names = uses(parsed(text).body).names
     except SyntaxError:
         return None
     known = [uses(part.nodes).names for part in (unit.bad, unit.good) if part]
     if not names <= set().union(*known):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
-
-
-def _dedented(text: str) -> str:
-    """Return a method's text as it can be parsed alone, by giving it a class to stand in."""
-    first = next((line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")), "")
-    return text if first == first.lstrip() else "class _:\n" + textwrap.indent(text, "") + "\n"
 
 
 def _least(

@@ -74,16 +74,23 @@ class ScriptRuns:
         return self._record(self.planned, environment, AttemptOrder(limit=limit))
 
     def noted(self, environment: Environment, limit: float) -> FunctionsRun:
-        """Run the script once and return which functions of torch it ran; how it ended is no evidence."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix="functions-") as name:
-            config = self.planned.request.config
-            variables = config.env | {FOLDER: name}
-            noting = config.model_copy(update={"hooks": (*config.hooks, _NOTING), "env": variables})
-            request = self.planned.request.model_copy(update={"config": noting})
-            order = AttemptOrder(limit=limit)
-            self._record(replace(self.planned, request=request), environment, order)
-            return read_functions_run(Path(name))
+        """Run the script once and return which functions of torch it ran; how it ended is no evidence.
+
+        What was noted once is kept, for the same search goes on from it.
+        """
+        kept = self.folder / f"functions-{digest([self.planned.key(environment)])}"
+        if not kept.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self.folder, prefix="noting-") as name:
+                notes = Path(name) / "notes"
+                notes.mkdir()
+                config = self.planned.request.config
+                variables = config.env | {FOLDER: str(notes)}
+                noting = config.model_copy(update={"hooks": (*config.hooks, _NOTING), "env": variables})
+                request = self.planned.request.model_copy(update={"config": noting})
+                self._record(replace(self.planned, request=request), environment, AttemptOrder(limit=limit))
+                notes.replace(kept)
+        return read_functions_run(kept)
 
     @contextmanager
     def changed(self, environment: Environment, files: Mapping[str, str | None]) -> Iterator[Environment]:
