@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from reports.shown_text import code_span, escaped, fenced
+from reports.shown_text import code_span, escaped, fenced, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.fix.commission import FixAnswer
     from matrix.fix.fixing import Fix
+    from matrix.fix.origins import Origin
 
 UNITS_NAMED = 8  # that a patch changes; more are counted
+ORIGINS_NAMED = 8  # likewise, of the commits
+SUBJECT = 100  # characters of a commit's subject
+_PULL_REQUEST = re.compile(r"`\(#(\d+)\):`")  # as `escaped` leaves it
+_LINK = r"([#\1](https://github.com/pytorch/pytorch/pull/\1)):"
 
 
 def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
@@ -25,6 +31,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     if fix.patch:
         yield f"{pair}: cured by {fix.lines} lines of Python"
         yield from (f"  {line}" for line in _units(fix))
+        yield from (f"  {line}" for line in _origin_lines(fix))
         yield f"  with the patch {_of(fix.with_patch)} pass, without it {_of(fix.without_patch)}; {_reverted(fix)}"
         yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
     elif fix.why_not:
@@ -40,6 +47,19 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
 def _units(fix: Fix) -> list[str]:
     more = len(fix.units) - UNITS_NAMED
     return [*fix.units[:UNITS_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _origin_lines(fix: Fix) -> Iterator[str]:
+    yield from (_origin_line(origin, fix) for origin in fix.origins[:ORIGINS_NAMED])
+    if more := fix.origins[ORIGINS_NAMED:]:
+        yield f"and {len(more)} more commits: {sum(origin.lines for origin in more)} of {fix.lines} lines"
+
+
+def _origin_line(origin: Origin, fix: Fix) -> str:
+    verb = "takes back" if origin.taken_back else "brought by"
+    number = f" (#{origin.pull_request})" if origin.pull_request else ""
+    subject = one_line(origin.subject.removesuffix(number), SUBJECT)
+    return f"{verb} {origin.commit[:7]} {subject}{number}: {origin.lines} of {fix.lines} lines"
 
 
 def _of(counts: tuple[int, int]) -> str:
@@ -58,7 +78,7 @@ def _reverted(fix: Fix) -> str:
 def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     """Yield the report: the answer, the patch, and how to repeat it."""
     yield from (f"## What cures {code_span(answer.scenario)}", "")
-    yield from (f"- {escaped(line.strip())}" for line in fix_lines(answer, patch, rerun))
+    yield from (f"- {_PULL_REQUEST.sub(_LINK, escaped(line.strip()))}" for line in fix_lines(answer, patch, rerun))
     yield ""
     if answer.fix and answer.fix.patch:
         yield from ("### The patch", "")

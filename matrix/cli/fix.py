@@ -41,6 +41,10 @@ def fix(  # one parameter per option
         str | None, RunningOption(metavar="TIME", help="Stop the trials after 90s, 30m, 2h, ...")
     ] = None,
     max_trials: Annotated[int | None, RunningOption(metavar="N", min=1, help="Make at most so many trials.")] = None,
+    git: Annotated[
+        Path | None,
+        OutputOption("--git", metavar="CHECKOUT", help="Name the commits of the patch, by a git checkout of PyTorch."),
+    ] = None,
     patch_file: Annotated[Path, OutputOption("--output", metavar="FILE", help="Write the patch here.")] = PATCH,
     json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
     report_file: Annotated[
@@ -79,7 +83,8 @@ def fix(  # one parameter per option
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
     with command.going_on_later():
-        answer = fix_of(FixOrder(search=search, max_trials=max_trials, tell=say), cache, command.progress_on(console))
+        order = FixOrder(search=search, max_trials=max_trials, checkout=git, tell=say)
+        answer = fix_of(order, cache, command.progress_on(console))
     answer = answer.model_copy(update={"command": f"{called('fix')} {shlex.join(sys.argv[2:])}"})
     rerun = f"{called('matrix')} --torch {answer.bad} --patch {patch_file} {_option(test)}"
     if answer.fix and answer.fix.patch:

@@ -6,17 +6,19 @@ Where a release is not named, a bisection finds the two: the neighbours between 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from matrix.bisect import request as bisect_request
+from matrix.bisect.axes.git import Checkout
 from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from matrix.bisect.strategy.evidence import AnswerKind, Change
 from matrix.errors import PreventedError, UsageError
 from matrix.events import EnvironmentStage
 from matrix.fix.fixing import Fix, FixRequest, fix
+from matrix.fix.origins import Origins, ReleaseSpan
 from matrix.fix.script_runs import ScriptRuns
 from matrix.model import Environment, Model
 from matrix.plan.expansion import expand
@@ -26,6 +28,7 @@ from matrix.run.pipeline import opened_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from matrix.bisect.request import SearchRequest
     from matrix.environments.cache import EnvironmentCache
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from matrix.model import Request
 
 SCHEMA = 1
+UNTAGGED = "which commits brought the patch is not known: one of the two is no release, so that it has no tag in git"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class FixOrder:
 
     search: SearchRequest  # the test; its `good` and `bad` are the two releases, where both are named
     max_trials: int | None = None
+    checkout: Path | None = None  # of PyTorch: the commits are named that the patch goes back to
     tell: Callable[[str], None] = print  # progress of the trials, a line each
 
 
@@ -59,10 +64,11 @@ class FixAnswer(Model):
 def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
     """Find the two releases, install them, and search for the fix.
 
-    Raises UsageError for what does not fail and pass there, PreventedError where a release cannot be had;
-    KeyboardInterrupt passes through, and the same order goes on from its journal and records.
+    Raises UsageError for what does not fail and pass there, or for a checkout without the two, PreventedError where
+    a release cannot be had; KeyboardInterrupt passes through, and the same order goes on from its journal and records.
     """
     search = order.search
+    checkout = Checkout.at(order.checkout) if order.checkout else None
     answer = FixAnswer(scenario=search.scenario.name)
     bad, good = search.bad, search.good
     if bad is None or good is None:
@@ -73,6 +79,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
         newest = bisection.boundaries[-1]
         bad, good = (newest.from_, newest.to) if newest.change is Change.FIX else (newest.to, newest.from_)
     requests = [_request(search, version) for version in (bad, good)]
+    span = ReleaseSpan.between(checkout, requests[0].torch, requests[1].torch) if checkout else None
     planned = PlannedCell(
         request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
     )
@@ -86,7 +93,12 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
         asked = FixRequest(
             bad=pair[0], good=pair[1], max_trials=order.max_trials, max_seconds=search.budget.seconds, tell=order.tell
         )
-        return answer.model_copy(update={"bad": bad, "good": good, "fix": fix(asked, runs)})
+        found = fix(asked, runs)
+    if checkout and found.patch:
+        order.tell(f"the patch's commits are looked up in {checkout.folder}")
+        origins = span.origins(found.patch) if span else Origins(notes=(UNTAGGED,))
+        found = replace(found, origins=origins.commits, notes=(*found.notes, *origins.notes))
+    return answer.model_copy(update={"bad": bad, "good": good, "fix": found})
 
 
 def _request(search: SearchRequest, version: str) -> Request:

@@ -22,6 +22,7 @@ from matrix.fix.cure_search import CureSearch
 from matrix.fix.functions_run import words_of
 from matrix.fix.journal import Journal
 from matrix.fix.minimum import smallest
+from matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
 from matrix.fix.package_trees import FilePair, differing, package_tree
 from matrix.fix.patch import lines_of, unified_diff
 from matrix.fix.script_runs import CureTest
@@ -72,6 +73,7 @@ class Fix:
     with_patch: tuple[int, int] = (0, 0)  # passes, runs
     without_patch: tuple[int, int] = (0, 0)
     reverted: str = ""  # effect of taking the units back from the good release: "same" brings the failure back
+    origins: tuple[Origin, ...] = ()  # commits that the patch goes back to, where a checkout was named
     notes: tuple[str, ...] = ()
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, User
+from tests.repository import Repository
 from tests.test_schema import generated
 
 pytestmark = pytest.mark.shell
@@ -35,6 +37,35 @@ def test_a_script_is_cured_by_a_patch(user: User) -> None:
     assert "+behaviour = 'new'" in (user.folder / "fix.md").read_text()
     tried = user.run("matrix", "--torch", "9.1.0", "--patch", "output/fix.diff", "--script", script)
     assert tried.returncode == 0, tried.stdout + tried.stderr
+
+
+def test_commits_of_the_patch_are_named(user: User, tmp_path: Path) -> None:
+    """With a checkout that has both releases' tags, the answer names the commit that brought the patch."""
+    checkout = Repository.at(tmp_path / "pytorch", with_python=False)
+    for tag, behaviour in (("v9.1.0", "old"), ("v9.2.0", "new")):
+        fix = checkout.commit(behaviour)
+        checkout.git("tag", tag)
+    script = user.script("repro.py", FAILS_IN_OLD)
+    ended = user.run("fix", script, "--git", str(checkout.folder), "--json", "fix.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"  brought by {fix[:7]} change 1: 2 of 2 lines" in ended.stdout
+    answer = json.loads((user.folder / "fix.json").read_text())
+    jsonschema.validate(answer, json.loads(generated("fix")))
+    assert [origin["commit"] for origin in answer["fix"]["origins"]] == [fix]
+
+
+def test_a_wrong_checkout_is_told_before_anything_runs(user: User, tmp_path: Path) -> None:
+    """A folder without a history, and a checkout without the tags, end the command before the script is run."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    ended = user.run("fix", script, "--git", str(tmp_path))
+    assert (ended.returncode, user.runs(script)) == (2, 0)
+    assert "is no git checkout" in ended.stderr
+    checkout = Repository.at(tmp_path / "pytorch", with_python=False)
+    checkout.commit("old")
+    ended = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--git", str(checkout.folder))
+    assert (ended.returncode, user.runs(script)) == (2, 0)
+    assert "has no tag v9.1.0" in ended.stderr
+    assert "git fetch --tags" in ended.stderr
 
 
 def test_what_is_not_in_python_is_said_to_be(user: User) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from matrix.fix.commission import FixAnswer
 from matrix.fix.fixing import Fix
+from matrix.fix.origins import Origin
 from reports.fix_text import fix_lines, fix_markdown
 
 DIFF = "--- a/torch/m.py\n+++ b/torch/m.py\n@@ -1 +1 @@\n-FLAG = 1\n+FLAG = 2\n"
@@ -19,6 +20,17 @@ CURED = Fix(
     with_patch=(3, 3),
     without_patch=(0, 3),
     reverted="same",
+)
+
+
+ORIGIN = Origin(
+    commit="3f2a91c" + 33 * "0",
+    subject="Fix add of meta tensors (#177524)",
+    date="2026-03-02",
+    pull_request=177524,
+    taken_back=False,
+    lines=2,
+    paths=("torch/m.py",),
 )
 
 
@@ -63,6 +75,35 @@ def test_what_taking_it_back_did_is_told(reverted: str, words: str) -> None:
 def test_an_answer_without_a_patch(fix: Fix | None, words: str) -> None:
     """Evidence, a spent budget and a missing pair of releases are three different answers."""
     assert words in "\n".join(told(fix))
+
+
+def test_commits_are_named_by_subject_and_number() -> None:
+    """Each commit says how many of the lines are its own; a number that the subject lacks is added, a missing not."""
+    others = (
+        replace(ORIGIN, subject="Fix add", lines=1),
+        replace(ORIGIN, subject="Break add", pull_request=None, taken_back=True, lines=1),
+    )
+    lines = told(replace(CURED, origins=(ORIGIN, *others)))
+    assert [line for line in lines if "3f2a91c" in line] == [
+        "  brought by 3f2a91c Fix add of meta tensors (#177524): 2 of 2 lines",
+        "  brought by 3f2a91c Fix add (#177524): 1 of 2 lines",
+        "  takes back 3f2a91c Break add: 1 of 2 lines",
+    ]
+
+
+def test_many_commits_are_counted() -> None:
+    """Of a patch that goes back to many commits, those with the most lines are named, and the others counted."""
+    lines = told(replace(CURED, origins=(ORIGIN,) * 11))
+    assert sum("3f2a91c" in line for line in lines) == 8
+    assert "  and 3 more commits: 6 of 2 lines" in lines
+
+
+def test_the_report_links_pull_requests() -> None:
+    """Markdown has the number of a commit's pull request as a link to it."""
+    fix = replace(CURED, origins=(ORIGIN,))
+    text = "\n".join(fix_markdown(FixAnswer(scenario="repro.py", fix=fix), "output/fix.diff", "nox -s matrix"))
+    link = "[#177524](https://github.com/pytorch/pytorch/pull/177524)"
+    assert f"- brought by 3f2a91c Fix add of meta tensors ({link}): 2 of 2 lines" in text
 
 
 def test_the_report_holds_the_patch_and_the_command() -> None:

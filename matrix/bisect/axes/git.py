@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import threading
@@ -25,6 +26,15 @@ BAD_MERGE_BASE = 3  # exit code of `git bisect`: the change was undone on the li
 _GITHUB = re.compile(r"github\.com[:/](?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
 _LINE = "--format=%H%x09%P%x09%s"
 _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set where a hook called the tool
+_PLAIN = (
+    "-c",
+    "core.quotePath=false",
+    "-c",
+    "log.showSignature=false",
+    "-c",
+    "blame.ignoreRevsFile=",
+)  # not the user's
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}  # git before 2.44 knows the second one only
 
 
 class GitError(PreventedError):
@@ -69,14 +79,13 @@ class Checkout:
 
     def git(self, *arguments: str) -> str:
         """Return what a git command prints; raises GitError with its explanation where it fails."""
-        env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
         # it writes to files, because a hook's grandchild may hold a pipe open
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
                 started = subprocess.Popen(
                     ["git", *arguments],
                     cwd=self.folder,
-                    env=env | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"},
+                    env=_environ(),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,
@@ -90,6 +99,35 @@ class Checkout:
             words = " ".join((explained or printed).split())
             raise GitError(" ".join(arguments[:2]), self.folder, code, words[:400])
         return printed
+
+    def read(self, *arguments: str, seconds: float) -> str:
+        """Return exactly what a git command prints that changes nothing; raises GitError.
+
+        Ctrl-C ends it, and so does the end of `seconds`. It fetches nothing, not even what a partial clone lacks.
+        """
+        try:
+            with subprocess.Popen(
+                ["git", *_PLAIN, *arguments],
+                cwd=self.folder,
+                env=_environ() | _OFFLINE | {"TZ": "UTC"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            ) as started:
+                try:
+                    printed, explained = started.communicate(timeout=max(0.0, seconds))
+                finally:
+                    if started.poll() is None:  # after Ctrl-C subprocess.run would leave it to be waited for
+                        started.kill()
+                        started.wait()
+        except OSError as error:
+            raise PreventedError(f"git cannot be run: {error.strerror}", hint="install it") from None
+        except subprocess.TimeoutExpired:
+            raise GitError(arguments[0], self.folder, -signal.SIGKILL, "it took too long") from None
+        if started.returncode:
+            words = " ".join(explained.decode(errors="replace").split())
+            raise GitError(arguments[0], self.folder, started.returncode, words[:400])
+        return printed.decode(errors="surrogateescape")
 
     # history
 
@@ -229,6 +267,12 @@ def _give_back(checkout: Checkout, marker: Path) -> None:
         checkout.discard()
         checkout.git("bisect", "reset")
     marker.unlink(missing_ok=True)
+
+
+def _environ() -> dict[str, str]:
+    """Return the variables that a git command gets: nobody is asked for anything."""
+    env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+    return env | {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
 
 
 def _exit_code(started: subprocess.Popen[bytes]) -> int:
