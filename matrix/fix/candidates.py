@@ -32,13 +32,15 @@ def _at(change: TreeChange, frame: FailingFrame) -> Iterator[Unit]:
             yield unit
 
 
-def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun, words: Collection[str]) -> list[Unit]:
+def by_runs(
+    change: TreeChange, bad: FunctionsRun, good: FunctionsRun, words: Collection[str], loaded: Collection[str]
+) -> list[Unit]:
     """Return the units that a bad and a good run of the script reach, the most telling first.
 
     These are functions that are new and ran in the good run, constants that functions use which ran, and functions
     that changed and ran. The three take turns, as nobody knows which kind of fix it is; of functions come first what
     ran in one of the runs only, and what began to run last. `words` are those of all functions that ran, in files
-    that differ or not.
+    that differ or not; `loaded` are the files with constants.
     """
     units = [unit for unit in change.units(bad.active | good.active) if unit.kind is not Kind.REMOVED]
     when = {unit: (bad.place(unit.path, unit.bad), good.place(unit.path, unit.good)) for unit in units}
@@ -46,7 +48,7 @@ def by_runs(change: TreeChange, bad: FunctionsRun, good: FunctionsRun, words: Co
     ran.sort(key=lambda unit: (None not in when[unit], -_latest(when[unit], bad, good)))
     new = [unit for unit in ran if unit.kind is Kind.ADDED]
     changed = [unit for unit in ran if unit.kind is not Kind.ADDED]
-    flags = _constants(change, bad.loaded | good.loaded, words)
+    flags = _constants(change, loaded, words)
     in_turns = (unit for units in zip_longest(new, flags, changed) for unit in units if unit is not None)
     return list(dict.fromkeys(in_turns))
 

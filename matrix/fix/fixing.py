@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from matrix.bisect.sightings import Failure
@@ -87,8 +87,7 @@ class _Scene:
     """What is known before the first trial."""
 
     test: CureTest
-    bad_tree: PackageTree
-    good_tree: PackageTree
+    trees: tuple[PackageTree, PackageTree]  # of the bad and of the good release
     pairs: dict[str, FilePair]
     paths: frozenset[str]
     change: TreeChange
@@ -144,8 +143,7 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     lacking = cache(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
     return _Scene(
         test=CureTest(failure=failure, limit=limit, cpu_seconds=good_record.attempt.cpu_seconds),
-        bad_tree=bad_tree,
-        good_tree=good_tree,
+        trees=(bad_tree, good_tree),
         pairs=pairs,
         paths=paths,
         change=change,
@@ -156,17 +154,21 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
 
 def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Unit]:
     """Yield the candidates, each once; what only later ones need is found out when these are asked for."""
+    script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
 
     def tiers() -> Iterator[Unit]:
         yield from on_stack(scene.change, scene.frames)
         request.tell("what it runs is noted in both")
         longer = NOTED_SLOWDOWN * scene.test.limit
-        bad = runs.noted(request.bad, scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer)
-        good = runs.noted(request.good, longer)
-        words = bad.words(scene.bad_tree.text) | good.words(scene.good_tree.text)
-        words |= words_of(runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace"))
+        patience = scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer
+        bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), lambda: runs.noted(request.good, longer))
         scene.loaded.update(bad.loaded | good.loaded)
-        yield from by_runs(scene.change, bad, good, words)
+        active = bad.active | good.active
+        usual = runs.at_once(*(partial(runs.everyday, each, active) for each in (request.bad, request.good)))
+        own = bad.besides(usual[0]), good.besides(usual[1])
+        for some in (own, (bad, good)):
+            words = set[str]().union(*(run.words(tree.text) for run, tree in zip(some, scene.trees, strict=True)))
+            yield from by_runs(scene.change, *some, words | words_of(script), scene.loaded)
 
     for unit in tiers():
         if unit not in scene.seeds:

@@ -24,6 +24,11 @@ class FunctionsRun:
     def __init__(self, functions: Sequence[tuple[str, int, str]]) -> None:
         self.functions = tuple(dict.fromkeys(functions))
 
+    def besides(self, everyday: FunctionsRun) -> FunctionsRun:
+        """Return what of this ran in none of another run, by names: the lines of other releases differ."""
+        others = {(path, name) for path, _, name in everyday.functions}
+        return FunctionsRun([each for each in self.functions if (each[0], each[2]) not in others])
+
     @cached_property
     def loaded(self) -> frozenset[str]:
         """The files that were loaded."""

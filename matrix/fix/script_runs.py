@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from matrix.process.supervision import Task
 from matrix.run.attempt import AttemptOrder, run_attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from matrix.bisect.sightings import Failure
     from matrix.model import Attempt
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     from matrix.process.executor import Executor
     from matrix.records.store import RunStore
 
-SYMBOLS = Path(__file__).parents[1] / "environments" / "inside" / "symbol_dump.py"
-SYMBOLS_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
+_INSIDE = Path(__file__).parents[1] / "environments" / "inside"
+SYMBOLS = _INSIDE / "symbol_dump.py"
+EVERYDAY = _INSIDE / "everyday.py"
+COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
+INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
 STARVED = 2.0  # times the processor time of a pass that a trial may need: another release takes longer
 MORE_TIME = 4  # times the limit, for a trial that was starved
 _NOTING = "note_functions"  # the start-up hook
@@ -80,16 +84,9 @@ class ScriptRuns:
         """
         kept = self.folder / f"functions-{digest([self.planned.key(environment)])}"
         if not kept.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self.folder, prefix="noting-") as name:
-                notes = Path(name) / "notes"
-                notes.mkdir()
-                config = self.planned.request.config
-                variables = config.env | {FOLDER: str(notes)}
-                noting = config.model_copy(update={"hooks": (*config.hooks, _NOTING), "env": variables})
-                request = self.planned.request.model_copy(update={"config": noting})
-                self._record(replace(self.planned, request=request), environment, AttemptOrder(limit=limit))
-                notes.replace(kept)
+            with self._workshop() as folder:
+                self._record(self._noting(folder / "notes"), environment, AttemptOrder(limit=limit))
+                (folder / "notes").replace(kept)
         return read_functions_run(kept)
 
     @contextmanager
@@ -130,32 +127,73 @@ class ScriptRuns:
                 record = self.run(overlay, MORE_TIME * test.limit)
             return judged(record, self.frames(record), test.failure)
 
+    def everyday(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
+        """Return the functions of torch that any script may run there.
+
+        Of the compilers those count of which files are `active` in the script's own run.
+        """
+        steps = [step for step, folder in COMPILERS.items() if any(path.startswith(folder) for path in active)]
+        kept = self.folder / f"everyday-{environment.id}-{'-'.join(steps) or 'plain'}"
+        if not kept.exists():
+            with self._workshop() as folder:
+                self._inside(self._noting(folder / "notes"), environment, EVERYDAY, steps)
+                (folder / "notes").replace(kept)
+        return read_functions_run(kept)
+
     def symbols(self, environment: Environment) -> frozenset[str]:
         """Return the dotted names of what an environment's binary offers; raises PreventedError."""
         kept = self.folder / f"symbols-{environment.id}.json"
         if not kept.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self.folder, prefix="symbols-") as name:
-                self._dump_symbols(environment, Path(name), kept)
+            with self._workshop() as folder:
+                answer = folder / "answer.json"
+                said = self._inside(self.planned, environment, SYMBOLS, [str(answer)])
+                if not answer.exists():
+                    last = (said.strip().splitlines() or ["no answer"])[-1]
+                    raise PreventedError(f"{environment.label} did not tell its symbols: {last}")
+                answer.replace(kept)
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
 
-    def _dump_symbols(self, environment: Environment, folder: Path, kept: Path) -> None:
-        script, answer, log = folder / "symbols.py", folder / "answer.json", folder / "output.txt"
-        shutil.copyfile(SYMBOLS, script)  # alone in its folder, so that none of the tool's modules can be imported
-        task = Task(
-            argv=(str(environment.interpreter), str(script), str(answer)),
-            cwd=str(folder),
-            env=self.planned.environ(environment, self.home),
-            stdout=str(log),
-            stderr=str(log),
-            timeout=SYMBOLS_TIMEOUT,
-        )
-        if self.executor.run(task) is None:
-            raise KeyboardInterrupt
-        if not answer.exists():
-            last = (log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no answer"])[-1]
-            raise PreventedError(f"{environment.label} did not tell its symbols: {last}")
-        answer.replace(kept)
+    def at_once(self, *calls: Callable[[], FunctionsRun]) -> list[FunctionsRun]:
+        """Make several calls side by side: what they note is no matter of time."""
+        with ThreadPoolExecutor(len(calls)) as pool:
+            waiting = [pool.submit(call) for call in calls]
+            try:
+                return [each.result() for each in waiting]
+            except KeyboardInterrupt:
+                self.executor.interrupt()
+                raise
+
+    @contextmanager
+    def _workshop(self) -> Iterator[Path]:
+        """Give a folder that is gone afterwards, on the file system of what is kept."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix="at-work-") as name:
+            yield Path(name)
+
+    def _noting(self, notes: Path) -> PlannedCell:
+        """Return the cell with a hook that notes the functions which run, in a folder."""
+        notes.mkdir()
+        config = self.planned.request.config
+        noting = config.model_copy(update={"hooks": (*config.hooks, _NOTING), "env": config.env | {FOLDER: str(notes)}})
+        return replace(self.planned, request=self.planned.request.model_copy(update={"config": noting}))
+
+    def _inside(self, planned: PlannedCell, environment: Environment, source: Path, arguments: Sequence[str]) -> str:
+        """Run a script of the tool's own in an environment, and return what it said."""
+        with self._workshop() as folder:
+            script, log = folder / source.name, folder / "output.txt"
+            shutil.copyfile(source, script)  # alone in its folder, so that none of the tool's modules can be imported
+            task = Task(
+                argv=(str(environment.interpreter), str(script), *arguments),
+                cwd=str(folder),
+                env=planned.environ(environment, self.home)
+                | {name: str(folder) for name in ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")},
+                stdout=str(log),
+                stderr=str(log),
+                timeout=INSIDE_TIMEOUT,
+            )
+            if self.executor.run(task) is None:
+                raise KeyboardInterrupt
+            return log.read_text(encoding="utf-8", errors="replace")
 
     def _record(self, planned: PlannedCell, environment: Environment, order: AttemptOrder) -> Record:
         record = run_attempt(planned, environment, order, self.executor, self.home, self.store)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.fix.package_trees import FilePair
 
 _UNMEANT = {"annotation", "returns", "type_comment", "kind", "type_params"}  # fields that no run looks at, as a rule
+_TYPE_MAKERS = {"TypeVar", "ParamSpec", "NewType"}
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -57,7 +58,9 @@ class Unit:
     def cosmetic(self) -> bool:
         """True for comments, docstrings, annotations or formatting only: as a rule, no run can tell the difference."""
         parts = [part for part in (self.bad, self.good) if part]
-        if all(not part.nodes or part.name in {"docstring", "if TYPE_CHECKING"} for part in parts):
+        if all(
+            not part.nodes or part.name in {"docstring", "if TYPE_CHECKING"} or _is_for_checkers(part) for part in parts
+        ):
             return True
         return self.bad is not None and self.good is not None and means_the_same(self.bad.nodes, self.good.nodes)
 
@@ -249,6 +252,17 @@ def _field(node: object, name: str) -> object:
     if name == "body" and isinstance(value, list) and isinstance(node, _DOCUMENTED) and _is_docstring(value[:1]):
         return value[1:]
     return value
+
+
+def _is_for_checkers(part: Part) -> bool:
+    """Return whether a part makes what only annotations use."""
+    values = [getattr(node, "value", None) for node in part.nodes]
+    return bool(values) and all(isinstance(value, ast.Call) and _callee(value) in _TYPE_MAKERS for value in values)
+
+
+def _callee(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def _is_docstring(nodes: Sequence[ast.AST]) -> bool:

@@ -35,7 +35,7 @@ def test_by_runs() -> None:
         [("torch/h.py", 1, "user"), ("torch/m.py", 3, "f"), ("torch/m.py", 10, "new"), ("torch/m.py", 6, "g")]
     )
     words = bad.words(BAD.get) | good.words(GOOD.get)
-    units = by_runs(tree_change(BAD, GOOD), bad, good, words)
+    units = by_runs(tree_change(BAD, GOOD), bad, good, words, bad.loaded | good.loaded)
     assert [unit.name for unit in units] == ["new", "FLAG", "g", "f"]
 
 
