@@ -43,7 +43,7 @@ INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a
 STARVED = 2.0  # times the processor time of a pass that a trial may need: another release takes longer
 MORE_TIME = 4  # times the limit, for a trial that was starved
 _NOTING = "note_functions"  # the start-up hook
-_OVERLAYS = "overlays"  # folder of those that are in use, named after the process that uses them
+_IN_USE = "in-use"  # folder of overlays and the like, each named after the process that uses it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class ScriptRuns:
         """Lay an overlay of an environment, and remove it afterwards."""
         assert environment.interpreter is not None
         venv, name = environment.interpreter.parent.parent, digest([environment.id, sorted(files.items())])
-        overlay = self.folder / _OVERLAYS / f"{os.getpid()}-{name}"
+        overlay = self.folder / _IN_USE / f"{os.getpid()}-{name}"
         lay(venv, overlay, files)
         interpreter = overlay / environment.interpreter.relative_to(venv)
         changes = {"id": f"{environment.id}+{name}", "label": f"{environment.label}+{name[:6]}"}
@@ -104,11 +104,11 @@ class ScriptRuns:
             remove_tree(overlay)
 
     def sweep(self) -> None:
-        """Remove the overlays that killed tools have left behind."""
-        for overlay in (self.folder / _OVERLAYS).glob("*"):
-            owner = overlay.name.removeprefix(".").partition("-")[0]
+        """Remove what killed tools have left behind."""
+        for folder in (self.folder / _IN_USE).glob("*"):
+            owner = folder.name.removeprefix(".").partition("-")[0]
             if not (owner.isdigit() and psutil.pid_exists(int(owner))):
-                remove_tree(overlay)
+                remove_tree(folder)
 
     def frames(self, record: Record) -> tuple[FailingFrame, ...]:
         """Return where a run failed: the frames of its tracebacks, and of the stacks where it was stopped."""
@@ -166,8 +166,8 @@ class ScriptRuns:
     @contextmanager
     def _workshop(self) -> Iterator[Path]:
         """Give a folder that is gone afterwards, on the file system of what is kept."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix="at-work-") as name:
+        (self.folder / _IN_USE).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder / _IN_USE, prefix=f"{os.getpid()}-") as name:
             yield Path(name)
 
     def _noting(self, notes: Path) -> PlannedCell:

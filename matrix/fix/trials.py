@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from matrix.fix.journal import Journal, content_key
@@ -38,6 +38,7 @@ class Trials:
     seconds: float = 0
     cure: Proposal | None = None  # the last one: a search proposes nothing greater once it has a cure
     last: Trial | None = None
+    _asked: dict[str, Trial] = field(default_factory=dict)  # by key: another proposal may make the same files
 
     def drive(self, search: Generator[Proposal, Trial, Found]) -> Found:
         """Run a search to its end and return its answer. Raises BudgetSpent."""
@@ -54,6 +55,8 @@ class Trials:
         if problem := _unreadable(files):
             return Trial(effect=Effect.UNRESOLVED, exception=problem)
         key = content_key(self.question, files)
+        if key in self._asked:
+            return self._asked[key]
         trial = self.journal.get(key)
         if trial is None:
             is_late = self.until is not None and time.monotonic() > self.until
@@ -61,6 +64,7 @@ class Trials:
                 raise BudgetSpent
             trial = self.test(files)
             self.journal.add(key, trial)
+        self._asked[key] = trial
         self.made += 1
         self.seconds += trial.seconds
         self.last = trial

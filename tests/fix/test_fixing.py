@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+import json
+import random
+import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from matrix.bisect.sightings import Failure
 from matrix.environments.configs import BUILTIN
 from matrix.errors import UsageError
 from matrix.fix.fixing import Fix, FixRequest, fix
-from matrix.fix.script_runs import ScriptRuns
-from matrix.model import Environment
+from matrix.fix.script_runs import CureTest, ScriptRuns
+from matrix.model import Attempt, Environment, Outcome, Role, StoppedBy
 from matrix.plan.expansion import existing
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.process.executor import LocalExecutor
@@ -22,7 +26,10 @@ from matrix.suite import selection
 from tests.fix.packages import environment_folder
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
+
+    from matrix.process.supervision import Ending, Task
 
 CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
 BAD = {
@@ -47,6 +54,8 @@ SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"
 class Workplace:
     folder: Path
     said: list[str]
+    executor: LocalExecutor = field(default_factory=LocalExecutor)
+    timeout: int = 20  # seconds
 
     def environment(self, name: str, files: Mapping[str, str]) -> Environment:
         interpreter = environment_folder(self.folder / "envs" / name, files)
@@ -68,11 +77,11 @@ class Workplace:
             request=existing(bad.interpreter, BUILTIN["default"]),
             scenario=selection.script(str(path)),
             variant={},
-            options=RunOptions(timeout=20),
+            options=RunOptions(timeout=self.timeout),
         )
         request = FixRequest(bad=bad, good=good, max_trials=most, tell=self.said.append)
         with new_run(self.folder, ()) as store:
-            return fix(request, ScriptRuns(planned=planned, executor=LocalExecutor(), home=self.folder, store=store))
+            return fix(request, ScriptRuns(planned=planned, executor=self.executor, home=self.folder, store=store))
 
 
 @pytest.fixture
@@ -116,6 +125,68 @@ def test_resumed(workplace: Workplace) -> None:
     assert replace(again, seconds=0) == replace(whole, seconds=0)
 
 
+class FaultyExecutor(LocalExecutor):
+    """Is interrupted at its `left`-th task, counted from now on, and counts all that it ran."""
+
+    left = 0
+    ran = 0
+
+    def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
+        self.left -= 1
+        self.ran += 1
+        return super().run(task, cancelled) if self.left else None
+
+
+def test_interrupted_at_ten_moments(workplace: Workplace) -> None:
+    """A search that is interrupted again and again gives the answer of one that was not, and repeats no trial."""
+    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
+    undisturbed = workplace.fix(bad, good)
+    shutil.rmtree(workplace.folder / "fix")
+    executor, moments = FaultyExecutor(), random.Random(12)
+    disturbed = replace(workplace, executor=executor, said=[])
+    interrupts = 0
+    for _ in range(10):
+        executor.left = moments.randint(1, 9)
+        try:
+            disturbed.fix(bad, good)
+        except KeyboardInterrupt:
+            interrupts += 1
+    executor.left = 0
+    answer = disturbed.fix(bad, good)
+    assert interrupts >= 3
+    assert replace(answer, seconds=0) == replace(undisturbed, seconds=0)
+    journals = list((workplace.folder / "fix").glob("trials-*.jsonl"))
+    keys = [json.loads(line)["key"] for journal in journals for line in journal.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == undisturbed.trials
+    assert list((workplace.folder / "fix" / "in-use").iterdir()) == []
+
+
+ENDLESS = {
+    "torch/__init__.py": CORE + "from torch.ops import add\n",
+    "torch/ops.py": "def add(a, b):\n    while a != b:\n        step(a)\n    return a\ndef step(a):\n    return a\n",
+}
+ENDING = ENDLESS | {"torch/ops.py": ENDLESS["torch/ops.py"].replace("while a != b", "if a != b")}
+
+
+@pytest.mark.shell
+def test_hang(workplace: Workplace) -> None:
+    """What spins for ever is cured by the function that its stacks name, without a run that notes what runs."""
+    bad, good = workplace.environment("bad", ENDLESS), workplace.environment("good", ENDING)
+    answer = replace(workplace, timeout=3).fix(bad, good, "import torch\ntorch.add(1, 2)\n")
+    assert answer.units == ("torch/ops.py: add (changed)",)
+    assert (answer.trials_to_cure, answer.with_patch, answer.without_patch) == (1, (3, 3), (0, 3))
+
+
+def test_starved() -> None:
+    """A trial that was stopped is made again where it had less of the machine than a pass may need."""
+    failure = Failure(outcome=Outcome.HANG, signature=None, message="")
+    test = CureTest(failure=failure, limit=10, cpu_seconds=3)
+    slow = Attempt(role=Role.JUDGE, outcome=Outcome.SLOW, seconds=10, stopped_by=StoppedBy.TIMEOUT, cpu_seconds=2)
+    assert test.was_starved(slow)
+    assert not test.was_starved(slow.model_copy(update={"cpu_seconds": 9}))
+    assert not test.was_starved(slow.model_copy(update={"outcome": Outcome.HANG}))
+
+
 def test_constant(workplace: Workplace) -> None:
     """A flag that a function reads which ran is found, though no function changed."""
     bad = workplace.environment("bad", BAD | {"torch/config.py": "strict = True\nspeed = 1\n"})
@@ -144,9 +215,9 @@ def test_nothing_to_fix(workplace: Workplace) -> None:
         workplace.fix(good, good)
 
 
-def test_left_overlays(workplace: Workplace) -> None:
+def test_left_folders(workplace: Workplace) -> None:
     """What a killed tool left behind is removed by the next search."""
-    left = workplace.folder / "fix" / "overlays" / "99999999-abc"
+    left = workplace.folder / "fix" / "in-use" / "99999999-abc"
     left.mkdir(parents=True)
     workplace.fix(workplace.environment("bad", STACK), workplace.environment("good", GOOD))
     assert list(left.parent.iterdir()) == []
