@@ -24,7 +24,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     pair = f"{answer.scenario}, {answer.bad} (bad) and {answer.good} (good)"
     if fix.patch:
         yield f"{pair}: cured by {fix.lines} lines of Python"
-        yield from (f"  {line}" for line in _units(fix))
+        yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
         yield f"  with the patch {_of(fix.with_patch)} pass, without it {_of(fix.without_patch)}; {_reverted(fix)}"
         yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
     elif fix.why_not:

@@ -21,6 +21,7 @@ from matrix.fix.closure import Closure
 from matrix.fix.cure_search import CureSearch
 from matrix.fix.functions_run import words_of
 from matrix.fix.journal import Journal
+from matrix.fix.manner import AppliedUnit, brings_functions, manner_of
 from matrix.fix.minimum import smallest
 from matrix.fix.package_trees import FilePair, differing, package_tree
 from matrix.fix.patch import lines_of, unified_diff
@@ -33,6 +34,7 @@ from matrix.model import Environment, Outcome, Record, digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from matrix.fix.functions_run import FunctionsRun
     from matrix.fix.package_trees import PackageTree
     from matrix.fix.script_runs import ScriptRuns
     from matrix.fix.trial import FailingFrame
@@ -68,6 +70,7 @@ class Fix:
     candidates: int = 0
     with_patch: tuple[int, int] = (0, 0)  # passes, runs
     without_patch: tuple[int, int] = (0, 0)
+    manner: tuple[str, ...] = ()  # how it cures, where it switches something off or goes around the failure
     reverted: str = ""  # effect of taking the units back from the good release: "same" brings the failure back
     notes: tuple[str, ...] = ()
 
@@ -90,6 +93,7 @@ class _Scene:
     change: TreeChange
     closure: Closure
     frames: tuple[FailingFrame, ...]
+    good_run: Callable[[], FunctionsRun]  # made once, when it is asked for
     seeds: dict[Unit, None] = field(default_factory=dict)  # as they are asked for
     loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
 
@@ -146,6 +150,7 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
         change=change,
         closure=Closure(change, lacking),
         frames=frames,
+        good_run=cache(lambda: runs.noted(request.good, NOTED_SLOWDOWN * limit)),
     )
 
 
@@ -157,7 +162,7 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
         request.tell("what it runs is noted in both")
         longer = NOTED_SLOWDOWN * scene.limit
         bad = runs.noted(request.bad, scene.limit if scene.failure.outcome is Outcome.HANG else longer)
-        good = runs.noted(request.good, longer)
+        good = scene.good_run()
         words = bad.words(scene.bad_tree.text) | good.words(scene.good_tree.text)
         words |= words_of(runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace"))
         scene.loaded.update(bad.loaded | good.loaded)
@@ -243,8 +248,15 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
         units=tuple(map(str, sorted(cure.units, key=lambda unit: (unit.path, unit.name)))),
         with_patch=_passes(patched),
         without_patch=_passes(plain),
+        manner=_manner(cure, scene),
         reverted=_reverted(cure.units, request, runs, scene),
     )
+
+
+def _manner(cure: Proposal, scene: _Scene) -> tuple[str, ...]:
+    ordered = sorted(cure.units, key=lambda unit: (unit.path, unit.name))
+    applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
+    return manner_of(applied, scene.good_run() if any(map(brings_functions, ordered)) else None)
 
 
 def _passes(records: Sequence[Record]) -> tuple[int, int]:

@@ -21,8 +21,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 class FunctionsRun:
     """The functions of one run: file from site-packages on, first line, name."""
 
-    def __init__(self, functions: Sequence[tuple[str, int, str]]) -> None:
+    def __init__(self, functions: Sequence[tuple[str, int, str]], *, passed: bool = False) -> None:
         self.functions = tuple(dict.fromkeys(functions))
+        self.passed = passed  # so that what it would have run later is not missing
 
     @cached_property
     def loaded(self) -> frozenset[str]:
@@ -67,7 +68,7 @@ def words_of(text: str) -> set[str]:
     return set(_WORD.findall(text))
 
 
-def read_functions_run(folder: Path) -> FunctionsRun:
+def read_functions_run(folder: Path, *, passed: bool = False) -> FunctionsRun:
     """Return what the processes of a run wrote into a folder, the first process first; torn lines are left out."""
     found: list[tuple[str, int, str]] = []
     for file in sorted(folder.glob("*.txt"), key=lambda file: int(file.stem)):
@@ -75,7 +76,7 @@ def read_functions_run(folder: Path) -> FunctionsRun:
             match text.split("\t"):
                 case [path, line, name] if line.isdigit():
                     found.append((path, int(line), name))
-    return FunctionsRun(found)
+    return FunctionsRun(found, passed=passed)
 
 
 def _block(lines: Sequence[str], first: int) -> Iterator[str]:

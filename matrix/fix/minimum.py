@@ -5,13 +5,12 @@ Generators, as the search for the first cure is. Free filters come first: what n
 
 from __future__ import annotations
 
-import ast
 import difflib
-import textwrap
 from functools import partial
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import uses
+from matrix.fix.parts import statements_of
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Kind, Proposal, Unit
 
@@ -99,19 +98,13 @@ def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
     try:
-        names = uses(ast.parse(_dedented(text)).body).names
+        names = uses(statements_of(text)).names
     except SyntaxError:
         return None
     known = [uses(part.nodes).names for part in (unit.bad, unit.good) if part]
     if not names <= set().union(*known):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
-
-
-def _dedented(text: str) -> str:
-    """Return a method's text as it can be parsed alone, by giving it a class to stand in."""
-    first = next((line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")), "")
-    return text if first == first.lstrip() else "class _:\n" + textwrap.indent(text, "") + "\n"
 
 
 def _least(

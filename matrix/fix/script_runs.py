@@ -56,7 +56,7 @@ class ScriptRuns:
         return self._record(self.planned, environment, AttemptOrder(limit=limit))
 
     def noted(self, environment: Environment, limit: float) -> FunctionsRun:
-        """Run the script once and return which functions of torch it ran; how it ended is no evidence."""
+        """Run the script once and return which functions of torch it ran; how it ended is no evidence of a failure."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix="functions-") as name:
             config = self.planned.request.config
@@ -64,8 +64,8 @@ class ScriptRuns:
             noting = config.model_copy(update={"hooks": (*config.hooks, _NOTING), "env": variables})
             request = self.planned.request.model_copy(update={"config": noting})
             order = AttemptOrder(limit=limit)
-            self._record(replace(self.planned, request=request), environment, order)
-            return read_functions_run(Path(name))
+            record = self._record(replace(self.planned, request=request), environment, order)
+            return read_functions_run(Path(name), passed=record.attempt.outcome is Outcome.PASS)
 
     @contextmanager
     def changed(self, environment: Environment, files: Mapping[str, str | None]) -> Iterator[Environment]:
