@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.environments.configs import BUILTIN
 from matrix.errors import UsageError
-from matrix.fix.fixing import Fix, FixRequest, fix
-from matrix.fix.script_runs import ScriptRuns
-from matrix.model import Environment
-from matrix.plan.expansion import existing
-from matrix.plan.planning import PlannedCell, RunOptions
-from matrix.process.executor import LocalExecutor
-from matrix.records.store import new_run
-from matrix.suite import selection
-from tests.fix.packages import environment_folder
+from tests.fix.workplace import CORE, Workplace
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
 BAD = {
     "torch/__init__.py": CORE + "from torch.ops import add\n",
     "torch/ops.py": "import torch.config\ndef add(a, b):\n    if torch.config.strict:\n"
@@ -40,44 +26,6 @@ GOOD = {
     "torch/helpers.py": "import math\ndef plus(a, b):\n    return a + b\ndef minus(a, b):\n    return a - b\n",
     "torch/config.py": "strict = False\nspeed = 2\n",
 }
-SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"
-
-
-@dataclass(frozen=True)
-class Workplace:
-    folder: Path
-    said: list[str]
-
-    def environment(self, name: str, files: Mapping[str, str]) -> Environment:
-        interpreter = environment_folder(self.folder / "envs" / name, files)
-        return Environment(
-            id=name,
-            label=name,
-            torch=name,
-            python="3.11",
-            build="existing",
-            config="default",
-            interpreter=interpreter,
-        )
-
-    def fix(self, bad: Environment, good: Environment, script: str = SCRIPT, most: int | None = None) -> Fix:
-        path = self.folder / "repro.py"
-        path.write_text(script)
-        assert bad.interpreter is not None
-        planned = PlannedCell(
-            request=existing(bad.interpreter, BUILTIN["default"]),
-            scenario=selection.script(str(path)),
-            variant={},
-            options=RunOptions(timeout=20),
-        )
-        request = FixRequest(bad=bad, good=good, max_trials=most, tell=self.said.append)
-        with new_run(self.folder, ()) as store:
-            return fix(request, ScriptRuns(planned=planned, executor=LocalExecutor(), home=self.folder, store=store))
-
-
-@pytest.fixture
-def workplace(tmp_path: Path) -> Workplace:
-    return Workplace(folder=tmp_path, said=[])
 
 
 def fingerprint(folder: Path) -> str:
@@ -122,6 +70,7 @@ def test_constant(workplace: Workplace) -> None:
     good = workplace.environment("good", BAD | {"torch/config.py": "strict = False\nspeed = 3\n"})
     answer = workplace.fix(bad, good, "import torch\ntorch.add(1, 1)\n")
     assert answer.patch.splitlines()[3:] == ["-strict = True", "+strict = False", " speed = 1"]
+    assert answer.manner == ("it changes a setting: `strict = True` becomes `False`",)
 
 
 def test_not_in_python(workplace: Workplace) -> None:
