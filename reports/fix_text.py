@@ -89,10 +89,18 @@ def _reverted(fix: Fix) -> str:
     return words.get(fix.reverted, "it could not be taken back from the good release")
 
 
+def _marked(line: str) -> str:
+    """Return a line as Markdown: code that stands between backticks in it stays code as a whole."""
+    parts = line.split("`")
+    if len(parts) % 2 == 0:
+        return escaped(line)
+    return "".join(code_span(part) if place % 2 else escaped(part) for place, part in enumerate(parts))
+
+
 def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     """Yield the report: the answer, the patch, and how to repeat it."""
     yield from (f"## What cures {code_span(answer.scenario)}", "")
-    yield from (f"- {escaped(line.strip())}" for line in fix_lines(answer, patch, rerun))
+    yield from (f"- {_marked(line.strip())}" for line in fix_lines(answer, patch, rerun))
     yield ""
     if answer.fix and answer.fix.patch:
         yield from ("### The patch", "")

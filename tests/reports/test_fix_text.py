@@ -115,5 +115,8 @@ def test_what_breaks_comes_first() -> None:
 
 
 def test_the_manner_of_a_cure_is_told() -> None:
-    """How it cures stands below what it changes."""
-    assert told(replace(CURED, manner=("it removes code",)))[10] == "  it removes code"
+    """How it cures stands below what it changes; in Markdown, the code in it is code."""
+    fix = replace(CURED, manner=("it changes a setting: `x = 1` becomes `2`",))
+    assert told(fix)[10] == "  it changes a setting: `x = 1` becomes `2`"
+    answer = FixAnswer(scenario="repro.py", bad="2.11.0", good="2.12.0", fix=fix)
+    assert "- it changes a setting: `x = 1` becomes `2`" in fix_markdown(answer, "output/fix.diff", "nox -s matrix")
