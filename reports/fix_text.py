@@ -94,7 +94,13 @@ def _marked(line: str) -> str:
     parts = line.split("`")
     if len(parts) % 2 == 0:
         return escaped(line)
-    return "".join(code_span(part) if place % 2 else escaped(part) for place, part in enumerate(parts))
+    shown = (code_span(part) if place % 2 else escaped(part).join(_blanks(part)) for place, part in enumerate(parts))
+    return "".join(shown)
+
+
+def _blanks(text: str) -> tuple[str, str]:
+    """Return the blanks around a text, which `escaped` drops."""
+    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
 
 
 def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
