@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from reports.shown_text import code_span, escaped, fenced, one_line
+from matrix.fix.suite_check import SuiteEffect
+from reports.shown_text import code_span, escaped, fenced, one_line, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from matrix.fix.commission import FixAnswer
     from matrix.fix.fixing import Fix
     from matrix.fix.origins import Origin
+    from matrix.fix.suite_check import SuiteCell, SuiteCheck
 
 UNITS_NAMED = 8  # that a patch changes; more are counted
 ORIGINS_NAMED = 8  # likewise, of the commits
 SUBJECT = 100  # characters of a commit's subject
 _PULL_REQUEST = re.compile(r"`\(#(\d+)\):`")  # as `escaped` leaves it
 _LINK = r"([#\1](https://github.com/pytorch/pytorch/pull/\1)):"
+CELLS_NAMED = 8  # of the suite, that differ in one way; more are counted
 
 
 def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
@@ -27,13 +30,17 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     if fix is None:
         yield f"{answer.scenario}: no two releases could be told apart, so there is nothing to compare"
         return
+    if answer.suite and answer.suite.is_worse:
+        yield _broken(answer.suite)
     pair = f"{answer.scenario}, {answer.bad} (bad) and {answer.good} (good)"
     if fix.patch:
         yield f"{pair}: cured by {fix.lines} lines of Python"
-        yield from (f"  {line}" for line in _units(fix))
+        yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
         yield from (f"  {line}" for line in _origin_lines(fix))
         yield f"  with the patch {_of(fix.with_patch)} pass, without it {_of(fix.without_patch)}; {_reverted(fix)}"
         yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
+        if answer.suite:
+            yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"
     elif fix.why_not:
         yield f"{pair}: not in Python alone"
         yield from (f"  {reason}" for reason in fix.why_not)
@@ -42,6 +49,33 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     yield from (f"  note: {note}" for note in fix.notes)
     cost = f"{fix.trials} trial{'' if fix.trials == 1 else 's'}, {fix.seconds:.0f} s"
     yield f"{cost}; {fix.trials_to_cure} to the first cure" if fix.patch else cost
+
+
+def _broken(suite: SuiteCheck) -> str:
+    cells = [
+        f"{cell.name} ({cell.without.outcome.word} -> {cell.patched.outcome.word})"
+        for cell in suite.of(SuiteEffect.BROKEN)
+    ]
+    return f"the patch breaks {len(cells)} of {suite.cells} cells of the suite: {some(cells, CELLS_NAMED)}"
+
+
+def _suite(suite: SuiteCheck, release: str) -> str:
+    """Return what the patch does to the suite, in one line."""
+    parts = [f"{suite.counts[SuiteEffect.SAME]} of {suite.cells} cells as without the patch"]
+    for effect in (SuiteEffect.CURED, SuiteEffect.BROKEN, SuiteEffect.DIFFERENT, SuiteEffect.NOT_COMPARABLE):
+        cells = suite.of(effect)
+        if cells or effect in {SuiteEffect.CURED, SuiteEffect.BROKEN}:
+            parts.append(f"{effect}: {_named(cells) if cells else 'none'}")
+    return f"the suite on {release}: {'; '.join(parts)}"
+
+
+def _named(cells: Sequence[SuiteCell]) -> str:
+    """Return the names of cells, and why they are not comparable: once, where it is the same for all."""
+    reasons = {cell.why for cell in cells}
+    if len(reasons) > 1:
+        return some([f"{cell.name} ({cell.why})" for cell in cells], CELLS_NAMED)
+    (reason,) = reasons
+    return some([cell.name for cell in cells], CELLS_NAMED) + (f" ({reason})" if reason else "")
 
 
 def _units(fix: Fix) -> list[str]:
@@ -75,10 +109,24 @@ def _reverted(fix: Fix) -> str:
     return words.get(fix.reverted, "it could not be taken back from the good release")
 
 
+def _marked(line: str) -> str:
+    """Return a line as Markdown: code that stands between backticks in it stays code as a whole."""
+    parts = line.split("`")
+    if len(parts) % 2 == 0:
+        parts = [line]
+    shown = (code_span(part) if place % 2 else escaped(part).join(_blanks(part)) for place, part in enumerate(parts))
+    return _PULL_REQUEST.sub(_LINK, "".join(shown))
+
+
+def _blanks(text: str) -> tuple[str, str]:
+    """Return the blanks around a text, which `escaped` drops."""
+    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+
+
 def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     """Yield the report: the answer, the patch, and how to repeat it."""
     yield from (f"## What cures {code_span(answer.scenario)}", "")
-    yield from (f"- {_PULL_REQUEST.sub(_LINK, escaped(line.strip()))}" for line in fix_lines(answer, patch, rerun))
+    yield from (f"- {_marked(line.strip())}" for line in fix_lines(answer, patch, rerun))
     yield ""
     if answer.fix and answer.fix.patch:
         yield from ("### The patch", "")

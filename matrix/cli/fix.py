@@ -4,7 +4,7 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from matrix.environments.cache import EnvironmentCache
 from matrix.environments.index.version_specs import EVERY_RELEASE
 from matrix.plan.planning import RunOptions
 from matrix.records import store
+
+if TYPE_CHECKING:
+    from matrix.fix.commission import FixAnswer
 
 PATCH = Path("output") / "fix.diff"
 _Release = partial(typer.Option, rich_help_panel="The two releases", metavar="VERSION")
@@ -45,6 +48,9 @@ def fix(  # one parameter per option
         Path | None,
         OutputOption("--git", metavar="CHECKOUT", help="Name the commits of the patch, by a git checkout of PyTorch."),
     ] = None,
+    check_suite: Annotated[
+        bool, RunningOption("--check-suite", help="Run the suite with the patch and without it, and compare.")
+    ] = False,
     patch_file: Annotated[Path, OutputOption("--output", metavar="FILE", help="Write the patch here.")] = PATCH,
     json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
     report_file: Annotated[
@@ -56,11 +62,11 @@ def fix(  # one parameter per option
     Without --bad and --good, a bisection finds the two. Parts of the good release are tried in the bad one, in
     overlays that leave both installations as they are, until one cures the test; then all that is not needed is left
     out. The patch is run three times with and without. Where no change of Python cures it, the evidence is told. The
-    same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 4 not known; 2 wrong
-    usage; 3 a release cannot be had; 130 interrupted.
+    same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 1 cured, but the patch
+    breaks the suite that --check-suite runs; 4 not known; 2 wrong usage; 3 a release cannot be had; 130 interrupted.
     """
     # imported here, because other commands start without them
-    from matrix.fix.commission import FixOrder, fix_of
+    from matrix.fix.commission import FixOrder, fix_of, with_suite
     from reports.fix_text import fix_lines, fix_markdown
 
     command.check_folders_of(json_file, report_file, patch_file if patch_file != PATCH else None)
@@ -85,18 +91,29 @@ def fix(  # one parameter per option
     with command.going_on_later():
         order = FixOrder(search=search, max_trials=max_trials, checkout=git, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
+        is_cured = _keep_patch(answer, patch_file)
+        if check_suite and is_cured:
+            say(f"cured, the patch is in {patch_file}; the suite runs on {answer.bad} without it and with it")
+            answer = with_suite(answer, search, patch_file, cache, command.progress_on(console))
     answer = answer.model_copy(update={"command": f"{called('fix')} {shlex.join(sys.argv[2:])}"})
     rerun = f"{called('matrix')} --torch {answer.bad} --patch {patch_file} {_option(test)}"
-    if answer.fix and answer.fix.patch:
-        patch_file.parent.mkdir(parents=True, exist_ok=True)
-        patch_file.write_text(answer.fix.patch, encoding="utf-8", errors="surrogateescape")
     print(*fix_lines(answer, str(patch_file), rerun), sep="\n")
     if json_file:
         command.write_json(json_file, answer)
     if report_file:
         command.write_lines(report_file, fix_markdown(answer, str(patch_file), rerun))
-    is_known = answer.fix is not None and bool(answer.fix.patch or answer.fix.why_not)
-    raise typer.Exit(Exit.GOOD if is_known else Exit.UNANSWERED)
+    is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))
+    code = Exit.GOOD if is_known else Exit.UNANSWERED
+    raise typer.Exit(Exit.RED if answer.suite and answer.suite.is_worse else code)
+
+
+def _keep_patch(answer: "FixAnswer", patch_file: Path) -> bool:
+    """Write the patch, before anything else takes its time; return whether there is one."""
+    if not (answer.fix and answer.fix.patch):
+        return False
+    patch_file.parent.mkdir(parents=True, exist_ok=True)
+    patch_file.write_text(answer.fix.patch, encoding="utf-8", errors="surrogateescape")
+    return True
 
 
 def _option(test: str) -> str:

@@ -134,8 +134,11 @@ def _by_environment(result: Result) -> defaultdict[str, dict[str, Cell]]:
 
 
 def _side(environment: Environment | None, cell: Cell | None) -> RunSide | None:
-    if environment is None or cell is None:
-        return None
+    return None if environment is None or cell is None else run_side(environment, cell)
+
+
+def run_side(environment: Environment, cell: Cell) -> RunSide:
+    """Return a cell as one side of a comparison."""
     return RunSide(
         environment=environment.label,
         outcome=cell.outcome,

@@ -15,16 +15,19 @@ from matrix.bisect import request as bisect_request
 from matrix.bisect.axes.git import Checkout
 from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from matrix.bisect.strategy.evidence import AnswerKind, Change
+from matrix.environments.patches import read_patch
 from matrix.errors import PreventedError, UsageError
 from matrix.events import EnvironmentStage
 from matrix.fix.fixing import Fix, FixRequest, fix
 from matrix.fix.origins import Origins, ReleaseSpan
 from matrix.fix.script_runs import ScriptRuns
+from matrix.fix.suite_check import SuiteCheck, check_suite
 from matrix.model import Environment, Model
 from matrix.plan.expansion import expand
 from matrix.plan.planning import PlannedCell
 from matrix.process.executor import LocalExecutor
 from matrix.run.pipeline import opened_run
+from matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +61,7 @@ class FixAnswer(Model):
     good: str = ""
     bisection: Bisection | None = None  # that found them; None where both were named
     fix: Fix | None = None
+    suite: SuiteCheck | None = None  # with the patch and without it; None where nobody asked, or nothing is cured
     command: str = ""  # that repeats it
 
 
@@ -99,6 +103,16 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
         origins = span.origins(found.patch) if span else Origins(notes=(UNTAGGED,))
         found = replace(found, origins=origins.commits, notes=(*found.notes, *origins.notes))
     return answer.model_copy(update={"bad": bad, "good": good, "fix": found})
+
+
+def with_suite(answer: FixAnswer, search: SearchRequest, patch: Path, cache: EnvironmentCache, show: Show) -> FixAnswer:
+    """Return a cure's answer with what its patch, in a file, does to the suite that a matrix file selects.
+
+    Each scenario has its own timeout, as `matrix` runs it. Raises as `fix_of`.
+    """
+    suite = selection.select(selection.suite(), search.file.suite.scenarios)
+    checked = check_suite(_request(search, answer.bad), read_patch(patch), suite, cache, show)
+    return answer.model_copy(update={"suite": checked})
 
 
 def _request(search: SearchRequest, version: str) -> Request:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STEPS = 4  # times that a message may ask for more units, before the window is split
 DEPTH = 16  # times that a window of candidates is split: until single ones are left
-LAST_DEPTH = 2  # of the last window: it holds what hardly ever matters
+LAST_DEPTH = 2  # of the last windows: what broke the script alone, and what hardly ever matters
 
 
 class CureSearch:
@@ -31,13 +31,15 @@ class CureSearch:
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
         self.harmless: set[Unit] = set()  # tried, alone or with others, and the script failed as before
+        self.breaking: dict[Unit, None] = {}  # tried alone, and the script failed in another way
 
     def run(self, seeds: Iterable[Unit], last: Iterable[Unit] = ()) -> Search:
         """Try windows of 1, 1, 2, 4, 8, … seeds, each with what they need; return the first proposal that cures.
 
         Windows are disjoint, because a unit that breaks the script would spoil all that contain it. A window that
         fails in another way is given what its message asks for, else it is split. At the end, all that was of no
-        effect alone is tried together, and then with `last`: what is not worth windows of its own.
+        effect alone is tried together, then what broke the script alone, as two units may need each other, and then
+        `last`: what is not worth windows of its own.
         """
         possible = (seed for seed in seeds if not self.closure.of([seed]).lacking)
         begin = 0
@@ -50,6 +52,10 @@ class CureSearch:
             together = Proposal(units=frozenset(self.harmless))
             if (yield together).effect is Effect.CURED:
                 return together
+        if len(self.breaking) > 1:
+            cure = yield from self._tried(list(self.breaking), LAST_DEPTH)
+            if cure is not None:
+                return cure
         rest = [seed for seed in last if seed not in self.harmless and not self.closure.of([seed]).lacking]
         return (yield from self._tried(rest, LAST_DEPTH))
 
@@ -68,6 +74,8 @@ class CureSearch:
             if more.units == units or more.lacking:
                 break
             units = more.units
+        if len(window) == 1:
+            self.breaking[window[0]] = None
         if len(window) > 1 and depth:
             middle = len(window) // 2
             for half in (window[:middle], window[middle:]):

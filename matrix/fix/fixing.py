@@ -21,6 +21,7 @@ from matrix.fix.closure import Closure
 from matrix.fix.cure_search import CureSearch
 from matrix.fix.functions_run import words_of
 from matrix.fix.journal import Journal
+from matrix.fix.manner import AppliedUnit, brings_functions, manner_of
 from matrix.fix.minimum import smallest
 from matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
 from matrix.fix.package_trees import FilePair, differing, package_tree
@@ -35,6 +36,7 @@ from matrix.model import Environment, Outcome, Record, digest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from matrix.fix.functions_run import FunctionsRun
     from matrix.fix.package_trees import PackageTree
     from matrix.fix.script_runs import ScriptRuns
     from matrix.fix.trial import FailingFrame
@@ -72,6 +74,7 @@ class Fix:
     candidates: int = 0
     with_patch: tuple[int, int] = (0, 0)  # passes, runs
     without_patch: tuple[int, int] = (0, 0)
+    manner: tuple[str, ...] = ()  # how it cures, where it switches something off or goes around the failure
     reverted: str = ""  # effect of taking the units back from the good release: "same" brings the failure back
     origins: tuple[Origin, ...] = ()  # commits that the patch goes back to, where a checkout was named
     notes: tuple[str, ...] = ()
@@ -93,6 +96,7 @@ class _Scene:
     change: TreeChange
     closure: Closure
     frames: tuple[FailingFrame, ...]
+    good_run: Callable[[], FunctionsRun]  # made once, when it is asked for
     seeds: dict[Unit, None] = field(default_factory=dict)  # as they are asked for
     loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
 
@@ -149,6 +153,7 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
         change=change,
         closure=Closure(change, lacking),
         frames=runs.frames(bad_record),
+        good_run=cache(lambda: runs.noted(request.good, NOTED_SLOWDOWN * limit)),
     )
 
 
@@ -161,7 +166,7 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
         request.tell("what it runs is noted in both")
         longer = NOTED_SLOWDOWN * scene.test.limit
         patience = scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer
-        bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), lambda: runs.noted(request.good, longer))
+        bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), scene.good_run)
         scene.loaded.update(bad.loaded | good.loaded)
         active = bad.active | good.active
         usual = runs.at_once(*(partial(runs.everyday, each, active) for each in (request.bad, request.good)))
@@ -250,8 +255,15 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
         units=tuple(map(str, sorted(cure.units, key=lambda unit: (unit.path, unit.name)))),
         with_patch=_passes(patched),
         without_patch=_passes(plain),
+        manner=_manner(cure, scene),
         reverted=_reverted(cure.units, request, runs, scene),
     )
+
+
+def _manner(cure: Proposal, scene: _Scene) -> tuple[str, ...]:
+    ordered = sorted(cure.units, key=lambda unit: (unit.path, unit.name))
+    applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
+    return manner_of(applied, scene.good_run() if any(map(brings_functions, ordered)) else None)
 
 
 def _passes(records: Sequence[Record]) -> tuple[int, int]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from matrix.fix.parts import Part
 
+PASSED = "passed"  # file beside the notes of a run that passed
 _MODULE = "<module>"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -21,8 +22,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 class FunctionsRun:
     """The functions of one run: file from site-packages on, first line, name."""
 
-    def __init__(self, functions: Sequence[tuple[str, int, str]]) -> None:
+    def __init__(self, functions: Sequence[tuple[str, int, str]], *, passed: bool = False) -> None:
         self.functions = tuple(dict.fromkeys(functions))
+        self.passed = passed  # so that what it would have run later is not missing
 
     def besides(self, everyday: FunctionsRun) -> FunctionsRun:
         """Return what of this ran in none of another run, by names: the lines of other releases differ."""
@@ -80,7 +82,7 @@ def read_functions_run(folder: Path) -> FunctionsRun:
             match text.split("\t"):
                 case [path, line, name] if line.isdigit():
                     found.append((path, int(line), name))
-    return FunctionsRun(found)
+    return FunctionsRun(found, passed=(folder / PASSED).exists())
 
 
 def _block(lines: Sequence[str], first: int) -> Iterator[str]:

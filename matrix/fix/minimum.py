@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from matrix.fix.functions_run import words_of
 from matrix.fix.names import bound, uses
-from matrix.fix.pieces import parsed, without_pieces
+from matrix.fix.parts import statements_of
+from matrix.fix.pieces import without_pieces
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Kind, Proposal, Unit
 
@@ -166,7 +167,7 @@ def _text(proposal: Proposal, unit: Unit) -> str:
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
     try:
-        names = uses(parsed(text).body).names
+        names = uses(statements_of(text)).names
     except SyntaxError:
         return None
     known = [uses(part.nodes).names for part in (unit.bad, unit.good) if part]

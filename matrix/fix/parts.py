@@ -49,6 +49,19 @@ def parts_of(text: str) -> tuple[Part, ...]:
     return unique(parts)
 
 
+def statements_of(text: str) -> list[ast.stmt]:
+    """Return the statements of a part's text, with its lines, that of a method as if it stood alone.
+
+    Raises SyntaxError.
+    """
+    first = next((line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")), "")
+    if first == first.lstrip():
+        return ast.parse(text).body
+    (owner,) = ast.increment_lineno(ast.parse("class _:\n" + text + "\n"), -1).body
+    assert isinstance(owner, ast.ClassDef)
+    return owner.body
+
+
 def _parts(body: Sequence[ast.stmt], lines: Sequence[str], start: int) -> Iterator[Part]:
     """Yield the parts of a body whose first line has the index `start`."""
     position = 0

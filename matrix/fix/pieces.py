@@ -6,6 +6,8 @@ import ast
 import difflib
 from typing import TYPE_CHECKING
 
+from matrix.fix.parts import statements_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -14,24 +16,11 @@ _BODIES = ("body", "orelse", "finalbody", "handlers")
 _Node = ast.stmt | ast.excepthandler
 
 
-def parsed(text: str) -> ast.Module:
-    """Return the tree of a definition's text, that of a method too; the lines are those of the text.
-
-    Raises SyntaxError.
-    """
-    lines = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
-    if not lines or lines[0] == lines[0].lstrip():
-        return ast.parse(text)
-    stand = ast.increment_lineno(ast.parse(f"class _:\n{text}"), -1).body[0]  # a method needs a class to stand in
-    assert isinstance(stand, ast.ClassDef)
-    return ast.Module(body=stand.body, type_ignores=[])
-
-
 def without_pieces(bad: str, text: str) -> Iterator[str]:
     """Yield the text without a statement or branch that is all new, the longest first. Raises SyntaxError."""
     lines = text.splitlines(keepends=True)
     added = _added(bad.splitlines(keepends=True), lines)
-    found = set(_pieces(parsed(text).body, lines, is_chosen=False))
+    found = set(_pieces(statements_of(text), lines, is_chosen=False))
     pieces = {(first, end) for first, end in found if end - first >= SMALLEST and added.issuperset(range(first, end))}
     for first, end in sorted(pieces, key=lambda piece: (piece[0] - piece[1], piece)):
         yield "".join(lines[:first] + lines[end:])

@@ -20,7 +20,7 @@ from matrix.environments.inside.startup.note_functions import FOLDER
 from matrix.environments.overlay import lay
 from matrix.environments.whole_files import remove_tree
 from matrix.errors import PreventedError
-from matrix.fix.functions_run import FunctionsRun, read_functions_run
+from matrix.fix.functions_run import PASSED, FunctionsRun, read_functions_run
 from matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
 from matrix.model import Environment, Outcome, Record, digest
 from matrix.process.supervision import Task
@@ -78,14 +78,16 @@ class ScriptRuns:
         return self._record(self.planned, environment, AttemptOrder(limit=limit))
 
     def noted(self, environment: Environment, limit: float) -> FunctionsRun:
-        """Run the script once and return which functions of torch it ran; how it ended is no evidence.
+        """Run the script once and return which functions of torch it ran; how it ended is no evidence of a failure.
 
         What was noted once is kept, for the same search goes on from it.
         """
         kept = self.folder / f"functions-{digest([self.planned.key(environment)])}"
         if not kept.exists():
             with self._workshop() as folder:
-                self._record(self._noting(folder / "notes"), environment, AttemptOrder(limit=limit))
+                record = self._record(self._noting(folder / "notes"), environment, AttemptOrder(limit=limit))
+                if record.attempt.outcome is Outcome.PASS:
+                    (folder / "notes" / PASSED).touch()
                 (folder / "notes").replace(kept)
         return read_functions_run(kept)
 

@@ -150,9 +150,11 @@ class RecordedRun:
                 step.run()
         return step
 
-    def __call__(self, planned: Sequence[PlannedCell], jobs: int = 1) -> tuple[Sequence[Environment], Sequence[Cell]]:
+    def __call__(
+        self, planned: Sequence[PlannedCell], jobs: int = 1, waiting: int = 0
+    ) -> tuple[Sequence[Environment], Sequence[Cell]]:
         """Run cells to their end; raise KeyboardInterrupt where the user stopped them, with what is done kept."""
-        step = self.run(planned, jobs)
+        step = self.run(planned, jobs, waiting)
         if step.is_interrupted:
             raise KeyboardInterrupt
         return step.environments, step.cells

@@ -6,32 +6,24 @@ import hashlib
 import json
 import random
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from matrix.bisect.sightings import Failure
-from matrix.environments.configs import BUILTIN
 from matrix.errors import UsageError
-from matrix.fix.fixing import Fix, FixRequest, fix
-from matrix.fix.script_runs import CureTest, ScriptRuns
-from matrix.model import Attempt, Environment, Outcome, Role, StoppedBy
-from matrix.plan.expansion import existing
-from matrix.plan.planning import PlannedCell, RunOptions
+from matrix.fix.script_runs import CureTest
+from matrix.model import Attempt, Outcome, Role, StoppedBy
 from matrix.process.executor import LocalExecutor
-from matrix.records.store import new_run
-from matrix.suite import selection
-from tests.fix.packages import environment_folder
+from tests.fix.workplace import CORE, Workplace
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
 
     from matrix.process.supervision import Ending, Task
 
-CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
 BAD = {
     "torch/__init__.py": CORE + "from torch.ops import add\n",
     "torch/ops.py": "import torch.config\ndef add(a, b):\n    if torch.config.strict:\n"
@@ -47,46 +39,6 @@ GOOD = {
     "torch/helpers.py": "import math\ndef plus(a, b):\n    return a + b\ndef minus(a, b):\n    return a - b\n",
     "torch/config.py": "strict = False\nspeed = 2\n",
 }
-SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"
-
-
-@dataclass(frozen=True)
-class Workplace:
-    folder: Path
-    said: list[str]
-    executor: LocalExecutor = field(default_factory=LocalExecutor)
-    timeout: int = 20  # seconds
-
-    def environment(self, name: str, files: Mapping[str, str]) -> Environment:
-        interpreter = environment_folder(self.folder / "envs" / name, files)
-        return Environment(
-            id=name,
-            label=name,
-            torch=name,
-            python="3.11",
-            build="existing",
-            config="default",
-            interpreter=interpreter,
-        )
-
-    def fix(self, bad: Environment, good: Environment, script: str = SCRIPT, most: int | None = None) -> Fix:
-        path = self.folder / "repro.py"
-        path.write_text(script)
-        assert bad.interpreter is not None
-        planned = PlannedCell(
-            request=existing(bad.interpreter, BUILTIN["default"]),
-            scenario=selection.script(str(path)),
-            variant={},
-            options=RunOptions(timeout=self.timeout),
-        )
-        request = FixRequest(bad=bad, good=good, max_trials=most, tell=self.said.append)
-        with new_run(self.folder, ()) as store:
-            return fix(request, ScriptRuns(planned=planned, executor=self.executor, home=self.folder, store=store))
-
-
-@pytest.fixture
-def workplace(tmp_path: Path) -> Workplace:
-    return Workplace(folder=tmp_path, said=[])
 
 
 def fingerprint(folder: Path) -> str:
@@ -193,6 +145,7 @@ def test_constant(workplace: Workplace) -> None:
     good = workplace.environment("good", BAD | {"torch/config.py": "strict = False\nspeed = 3\n"})
     answer = workplace.fix(bad, good, "import torch\ntorch.add(1, 1)\n")
     assert answer.patch.splitlines()[3:] == ["-strict = True", "+strict = False", " speed = 1"]
+    assert answer.manner == ("it changes a setting: `strict = True` becomes `False`",)
 
 
 def test_not_in_python(workplace: Workplace) -> None:

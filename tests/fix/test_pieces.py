@@ -4,7 +4,8 @@ import ast
 
 import pytest
 
-from matrix.fix.pieces import parsed, without_pieces
+from matrix.fix.parts import statements_of
+from matrix.fix.pieces import without_pieces
 
 BAD = "    def f(self, a):\n        return a\n"
 GOOD = '''    @decorated
@@ -38,7 +39,7 @@ def left_out(text: str) -> set[str]:
 def test_statements_and_branches() -> None:
     """Each new statement and branch is left out once, the longest first, and what is left can be read."""
     texts = list(without_pieces(BAD, GOOD))
-    assert all(parsed(text).body for text in texts)
+    assert all(statements_of(text) for text in texts)
     sizes = [len(text.splitlines()) for text in texts]
     assert sizes == sorted(sizes)
     found = [left_out(text) for text in texts]
@@ -58,8 +59,8 @@ def test_only_what_is_new() -> None:
 
 def test_a_method_is_read_alone() -> None:
     """A method's tree has the lines of its text; a class's head alone cannot be read."""
-    function = parsed(GOOD).body[0]
+    function = statements_of(GOOD)[0]
     assert isinstance(function, ast.FunctionDef)
     assert function.lineno == 2
     with pytest.raises(SyntaxError):
-        parsed("class X(Y):\n")
+        statements_of("class X(Y):\n")

@@ -1,0 +1,55 @@
+"""A folder with environments of stand-in releases, where whole searches run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from matrix.environments.configs import BUILTIN
+from matrix.fix.fixing import Fix, FixRequest, fix
+from matrix.fix.script_runs import ScriptRuns
+from matrix.model import Environment
+from matrix.plan.expansion import existing
+from matrix.plan.planning import PlannedCell, RunOptions
+from matrix.process.executor import LocalExecutor
+from matrix.records.store import new_run
+from matrix.suite import selection
+from tests.fix.packages import environment_folder
+
+CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
+SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    folder: Path
+    said: list[str]
+    executor: LocalExecutor = field(default_factory=LocalExecutor)
+    timeout: int = 20  # seconds
+
+    def environment(self, name: str, files: Mapping[str, str]) -> Environment:
+        interpreter = environment_folder(self.folder / "envs" / name, files)
+        return Environment(
+            id=name,
+            label=name,
+            torch=name,
+            python="3.11",
+            build="existing",
+            config="default",
+            interpreter=interpreter,
+        )
+
+    def fix(self, bad: Environment, good: Environment, script: str = SCRIPT, most: int | None = None) -> Fix:
+        path = self.folder / "repro.py"
+        path.write_text(script)
+        assert bad.interpreter is not None
+        planned = PlannedCell(
+            request=existing(bad.interpreter, BUILTIN["default"]),
+            scenario=selection.script(str(path)),
+            variant={},
+            options=RunOptions(timeout=self.timeout),
+        )
+        request = FixRequest(bad=bad, good=good, max_trials=most, tell=self.said.append)
+        with new_run(self.folder, ()) as store:
+            return fix(request, ScriptRuns(planned=planned, executor=self.executor, home=self.folder, store=store))
