@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+SHOWN = 5  # names of a kind; more are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +17,7 @@ class SearchEvidence:
 
     reached: int  # changed units that a run of the script reaches in either release
     tried: int  # units that were tried
+    breaking: tuple[str, ...] = ()  # units with which alone the script fails in another way: of these nothing is known
     closing: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
     lacking: tuple[str, ...] = ()  # symbols of C++ that reached units use and the bad binary does not have
     is_native: bool = False  # the failure is a signal, or a stack that ends in native code
@@ -31,8 +34,14 @@ def reasons(evidence: SearchEvidence) -> Iterator[str]:
         yield f"with all {evidence.tried} changed units that the script reaches, it fails as before"
     else:
         yield f"none of {evidence.tried} changed units that the script reaches cures it"
+    if evidence.breaking:
+        yield f"not known of {_some(evidence.breaking)}: with each of these alone, it fails in another way"
     if evidence.lacking:
-        shown = ", ".join(evidence.lacking[:3]) + (", …" if len(evidence.lacking) > 3 else "")
-        yield f"what changed uses symbols that the bad release's binary does not have: {shown}"
+        yield f"what changed uses symbols that the bad release's binary does not have: {_some(evidence.lacking)}"
     if evidence.is_native:
         yield "it fails in native code"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import bound
+from matrix.fix.parts import Definition
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ def by_runs(
     """Return the units that a bad and a good run of the script reach, the most telling first.
 
     These are functions that are new and ran in the good run, constants that functions use which ran, and functions
-    that changed and ran. The three take turns, as nobody knows which kind of fix it is; of functions come first what
-    ran in one of the runs only, and what began to run last. `words` are those of all functions that ran, in files
-    that differ or not; `loaded` are the files with constants.
+    that changed, or can go, and ran. The three take turns, as nobody knows which kind of fix it is; of functions come
+    first what ran in one of the runs only, and what began to run last. `words` are those of all functions that ran,
+    in files that differ or not; `loaded` are the files with constants.
     """
-    units = [unit for unit in change.units(bad.active | good.active) if unit.kind is not Kind.REMOVED]
+    units = [unit for unit in change.units(bad.active | good.active) if unit.kind is not Kind.REMOVED or _can_go(unit)]
     when = {unit: (bad.place(unit.path, unit.bad), good.place(unit.path, unit.good)) for unit in units}
     ran = [unit for unit in units if when[unit] != (None, None) and not unit.cosmetic]
     ran.sort(key=lambda unit: (None not in when[unit], -_latest(when[unit], bad, good)))
@@ -73,6 +74,12 @@ def _latest(places: tuple[int | None, int | None], bad: FunctionsRun, good: Func
     """Return when something began to run, from 0 at the begin of a run to 1 at its end."""
     runs = zip(places, (bad, good), strict=True)
     return max(place / max(1, len(run.functions)) for place, run in runs if place is not None)
+
+
+def _can_go(unit: Unit) -> bool:
+    """Return whether a removed function can be missed: a base class has it, too, or its decorator registers it."""
+    nodes = unit.bad.nodes if unit.bad else ()
+    return bool(unit.owner) or any(isinstance(node, Definition) and node.decorator_list for node in nodes)
 
 
 def _is_constant(unit: Unit) -> bool:

@@ -236,6 +236,7 @@ def _evidence(scene: _Scene, search: CureSearch, trials: Trials, *, is_complete:
     return SearchEvidence(
         reached=len(scene.seeds),
         tried=len(search.harmless),
+        breaking=tuple(unit.name for unit in search.breaking),
         closing=str(trials.last.effect) if trials.last else "",
         lacking=tuple(sorted(lacking)),
         is_native=scene.test.failure.outcome is Outcome.CRASH,

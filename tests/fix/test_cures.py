@@ -67,3 +67,21 @@ def test_a_symbol_that_the_binary_lacks(workplace: Workplace) -> None:
     answer = workplace.fix(workplace.environment("bad", bad), workplace.environment("good", good))
     assert answer.patch == ""
     assert any("symbols that the bad release's binary does not have: torch._C._plus" in why for why in answer.why_not)
+
+
+def test_a_regression_that_an_addition_brought(workplace: Workplace) -> None:
+    """Where the newer release is the bad one, what it added is taken back: a registration, a method that overrides."""
+    table = "KERNELS = {}\ndef register(name):\n    return lambda kernel: KERNELS.setdefault(name, kernel)\n"
+    ops = f"{table}class Base:\n    def run(self, a, b):\n        return a + b\nclass Kernel(Base):\n    name = 'add'\n"
+    call = "def add(a, b):\n    return KERNELS.get('add', Kernel().run)(a, b)\n"
+    older = {"torch/__init__.py": CORE + "from torch.ops import add\n", "torch/ops.py": ops + call}
+    override = "    def run(self, a, b):\n        return a - b\n"
+    registered = "@register('add')\ndef fast_add(a, b):\n    return a - b\n"
+    for name, text, unit in (
+        ("method", ops + override + call, "torch/ops.py: Kernel.run (removed)"),
+        ("registration", ops + call + registered, "torch/ops.py: fast_add (removed)"),
+    ):
+        newer = workplace.environment(name, older | {"torch/ops.py": text})
+        answer = workplace.fix(newer, workplace.environment(f"before-{name}", older))
+        assert answer.units == (unit,)
+        assert (answer.with_patch, answer.without_patch, answer.reverted) == ((3, 3), (0, 3), "same")

@@ -141,6 +141,14 @@ def test_reasons(evidence: SearchEvidence, words: str) -> None:
     assert next(reasons(evidence)).startswith(words)
 
 
+def test_what_could_not_be_judged_is_named() -> None:
+    """Units with which the script breaks are told, as nothing is known of them."""
+    evidence = SearchEvidence(reached=9, tried=2, closing="unresolved", breaking=tuple("abcdefg"))
+    assert "not known of a, b, c, d, e and 2 more: with each of these alone, it fails in another way" in reasons(
+        evidence
+    )
+
+
 def test_no_reason_without_an_end() -> None:
     """A search that was cut short says nothing."""
     assert list(reasons(SearchEvidence(reached=9, tried=2, is_complete=False))) == []
