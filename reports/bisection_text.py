@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
-from matrix.model import NO_PATCH
+from matrix.model import NO_PATCH, Outcome
 from reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
 
 if TYPE_CHECKING:
@@ -157,6 +157,9 @@ def _none(search: Bisection, does: str) -> str:
     if not counts[SearchVerdict.BAD]:
         return f"nothing to find: it passes in all {counts[SearchVerdict.GOOD]} {_plural(search)} tried"
     if not counts[SearchVerdict.GOOD]:
+        bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
+        if all(probe.outcome is Outcome.SLOW for probe in bad):
+            does = "hangs or is slow (no longer look was taken)"
         return f"none fixes it: it {does} in all {counts[SearchVerdict.BAD]} {_plural(search)} tried"
     return "no change explains what was seen"
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Minimising = Generator[Proposal, Trial, Proposal]
 
-PIECE_TRIALS = 12  # runs that leaving out pieces may take: more would only polish
+POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
 
 
 def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> Minimising:
@@ -44,11 +44,30 @@ def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> M
     for hard in (False, True):
         units = yield from _fewest_units(units, partial(closure.of, hard=hard), failed)
     proposal = Proposal(units=units)
-    for unit in _listed(units):
+    proposal = yield from _bounded(_polished(proposal), proposal)
+    return (yield from _without_unused(proposal))
+
+
+def _bounded(search: Minimising, proposal: Proposal) -> Minimising:
+    """Return what a search makes of a proposal, or what it has come to after POLISH_TRIALS."""
+    try:
+        smaller = next(search)
+        for _ in range(POLISH_TRIALS):
+            trial = yield smaller
+            if trial.effect is Effect.CURED:
+                proposal = smaller
+            smaller = search.send(trial)
+    except StopIteration as end:
+        proposal = end.value
+    return proposal
+
+
+def _polished(proposal: Proposal) -> Minimising:
+    """Return the proposal with the fewest hunks and pieces."""
+    for unit in _listed(proposal.units):
         proposal = yield from _fewest_hunks(proposal, unit)
     proposal = yield from _without_unused(proposal)
-    proposal = yield from _fewest_pieces(proposal)
-    return (yield from _without_unused(proposal))
+    return (yield from _fewest_pieces(proposal))
 
 
 def _listed(units: Collection[Unit]) -> list[Unit]:
@@ -136,8 +155,8 @@ def _used(proposal: Proposal) -> set[Unit]:
 
 def _fewest_pieces(proposal: Proposal) -> Minimising:
     """Return the proposal without the statements and branches of its new text that it cures without."""
-    tried, left = set[tuple[Unit, str]](), PIECE_TRIALS
-    while left:
+    tried = set[tuple[Unit, str]]()
+    while True:
         for unit in _listed(proposal.units):
             bad, text = unit.bad.whole if unit.bad else "", _text(proposal, unit)
             fewer = (each for each in _shorter(bad, text) if (unit, each) not in tried)
@@ -145,12 +164,10 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
             if smaller is not None:
                 break
         else:
-            break
+            return proposal
         tried.add((unit, smaller.drafts[unit]))
-        left -= 1
         if (yield smaller).effect is Effect.CURED:
             proposal = smaller
-    return proposal
 
 
 def _shorter(bad: str, text: str) -> Iterator[str]:

@@ -111,6 +111,14 @@ def test_no_fix() -> None:
     ]
 
 
+def test_no_fix_of_what_may_be_slow() -> None:
+    """Where nothing was looked at for long enough to call it a hang, the answer does not call it one."""
+    found = bisection("H..H...H", AnswerKind.NONE)
+    slow = tuple(probe.model_copy(update={"outcome": Outcome.SLOW}) for probe in found.probes)
+    lines = list(bisection_lines(found.model_copy(update={"probes": slow}), 100))
+    assert "none fixes it: it hangs or is slow (no longer look was taken) in all 3 versions of torch tried" in lines
+
+
 def test_nothing_to_find() -> None:
     """Where it passes everywhere, there is nothing to find."""
     found = bisection("p..p...p", AnswerKind.NONE, reference=None)
