@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__", "__class__", "__all__"}
 _NATIVE = ["torch", "_C"], ["torch", "ops"]  # what a binary offers to Python
+_REFUSED = re.compile(r"'(?P<owner>torch\._C[\w.]*)'(?: object)? has no attribute '(?P<name>\w+)'")
 _DEPTH = 6  # base classes above a class
 _NAMESAKES = 3  # methods of one name that a call on an unknown object may mean
 
@@ -50,6 +52,7 @@ class Closure:
     def __init__(self, change: TreeChange, lacking: Callable[[], Collection[str]] = frozenset) -> None:
         self.change = change
         self._lacking = lacking  # a question to both binaries, asked where the text leaves it open
+        self._refused: dict[Unit, str] = {}  # units that a run has shown to use what the bad binary lacks
 
     def of(self, seeds: Iterable[Unit], within: Collection[Unit] | None = None, *, hard: bool = False) -> Closed:
         """Return units and what they need, and what that needs; of `within` only, where that is given."""
@@ -62,10 +65,20 @@ class Closure:
                 continue
             units.add(unit)
             needs = self._needs(unit)
-            lacking |= needs.lacking
+            lacking |= needs.lacking | ({self._refused[unit]} if unit in self._refused else set())
             wanted = needs.hard if hard else needs.hard | needs.likely
             waiting += [need for need in wanted if within is None or need in within]
         return Closed(units=frozenset(units), lacking=frozenset(lacking))
+
+    def learn(self, message: str, units: Iterable[Unit]) -> bool:
+        """Take in a trial's message; return whether it says which units use what the bad binary's objects lack."""
+        match = _REFUSED.search(message)
+        if match is None:
+            return False
+        name = match["name"]
+        guilty = [unit for unit in units if name in uses(unit.nodes).attributes and unit not in self._refused]
+        self._refused |= dict.fromkeys(guilty, f"{match['owner']}.{name}")
+        return bool(guilty)
 
     @cache  # noqa: B019 - lives as long as the search
     def _needs(self, unit: Unit) -> _Needs:
@@ -105,8 +118,8 @@ class _Reader:
         """Yield the units that bring the attributes and parameters which this one uses."""
         for chain in self.uses.chains:
             yield from self._chain(chain)
-        for attribute in self.uses.attributes:
-            yield from self.change.introducers(attribute)
+        for word in self.uses.attributes | self.uses.strings:
+            yield from self.change.introducers(word)
         for called in self.uses.calls:
             yield from self._called(called.function, called.keywords)
 

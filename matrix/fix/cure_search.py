@@ -45,7 +45,7 @@ class CureSearch:
         begin = 0
         while window := list(islice(possible, max(1, begin))):
             begin += len(window)
-            cure = yield from self._tried([seed for seed in window if seed not in self.harmless], DEPTH)
+            cure = yield from self._tried(self._possible(window), DEPTH)
             if cure is not None:
                 return cure
         if begin > 1 and self.harmless:
@@ -56,8 +56,11 @@ class CureSearch:
             cure = yield from self._tried(list(self.breaking), LAST_DEPTH)
             if cure is not None:
                 return cure
-        rest = [seed for seed in last if seed not in self.harmless and not self.closure.of([seed]).lacking]
-        return (yield from self._tried(rest, LAST_DEPTH))
+        return (yield from self._tried(self._possible(last), LAST_DEPTH))
+
+    def _possible(self, window: Iterable[Unit]) -> list[Unit]:
+        """Return what of a window is worth a run: not known to be of no effect, nor to need what the binary lacks."""
+        return [seed for seed in window if seed not in self.harmless and not self.closure.of([seed]).lacking]
 
     def _tried(self, window: Sequence[Unit], depth: int) -> Search:
         units = self.closure.of(window).units
@@ -70,6 +73,12 @@ class CureSearch:
             if trial.effect is Effect.SAME:
                 self.harmless |= units
                 return None
+            if self.closure.learn(trial.exception, units):
+                window = self._possible(window)
+                units = self.closure.of(window).units
+                if not units or units <= self.harmless:
+                    return None
+                continue
             more = self.closure.of([*units, *asked_for(trial, self.closure.change, units)])
             if more.units == units or more.lacking:
                 break

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from matrix.fix.functions_run import words_of
 from matrix.fix.names import bound, uses
 from matrix.fix.parts import statements_of
+from matrix.fix.patch import lines_of
 from matrix.fix.pieces import without_pieces
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Kind, Proposal, Unit
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     Minimising = Generator[Proposal, Trial, Proposal]
 
+SMALL = 30  # lines of a patch that is read at a glance
 POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
 
 
@@ -154,9 +156,12 @@ def _used(proposal: Proposal) -> set[Unit]:
 
 
 def _fewest_pieces(proposal: Proposal) -> Minimising:
-    """Return the proposal without the statements and branches of its new text that it cures without."""
+    """Return the proposal without the statements and branches of its new text that it cures without.
+
+    A small patch is left as its authors wrote it: what another script needs of it is more than a few lines less.
+    """
     tried = set[tuple[Unit, str]]()
-    while True:
+    while _size(proposal) > SMALL:
         for unit in _listed(proposal.units):
             bad, text = unit.bad.whole if unit.bad else "", _text(proposal, unit)
             fewer = (each for each in _shorter(bad, text) if (unit, each) not in tried)
@@ -164,10 +169,18 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
             if smaller is not None:
                 break
         else:
-            return proposal
+            break
         tried.add((unit, smaller.drafts[unit]))
         if (yield smaller).effect is Effect.CURED:
             proposal = smaller
+    return proposal
+
+
+def _size(proposal: Proposal) -> int:
+    """Return how many lines a proposal adds or removes."""
+    sides = [(unit.bad.whole if unit.bad else "", _text(proposal, unit)) for unit in proposal.units]
+    diffs = (difflib.unified_diff(bad.splitlines(), text.splitlines(), lineterm="", n=0) for bad, text in sides)
+    return lines_of("\n".join(line for diff in diffs for line in diff))
 
 
 def _shorter(bad: str, text: str) -> Iterator[str]:

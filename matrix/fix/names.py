@@ -28,6 +28,7 @@ class Uses:
     annotations: set[str] = field(default_factory=set)  # free ones that stand in annotations alone
     chains: set[str] = field(default_factory=set)  # "torch._C.f", "self.f": attributes of a name
     attributes: set[str] = field(default_factory=set)  # of anything
+    strings: set[str] = field(default_factory=set)  # that could be names: of options, of what is registered
     imports: set[tuple[int, str, str]] = field(default_factory=set)  # level, module, name ("" for the module itself)
     calls: set[Called] = field(default_factory=set)
 
@@ -50,6 +51,8 @@ def _note(node: ast.AST, found: Uses) -> None:
             found.attributes.add(attribute)
             if chain := dotted(node):
                 found.chains.add(chain)
+        case ast.Constant(value=str(text)) if text.isidentifier():
+            found.strings.add(text)
         case ast.Import(names=aliases):
             found.imports |= {(0, alias.name, "") for alias in aliases}
         case ast.ImportFrom(module=module, names=aliases, level=level):

@@ -8,7 +8,7 @@ from collections import defaultdict
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from matrix.fix.names import bound, dotted, parameters
+from matrix.fix.names import bound, dotted, parameters, uses
 from matrix.fix.units import ChangedFile, Kind, Proposal, Unit
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def _parameter_names(nodes: tuple[ast.stmt, ...]) -> set[str]:
 
 
 def _defined(unit: Unit) -> set[str]:
-    """Return all words that a unit defines: definitions, parameters, and what is assigned to names and attributes."""
-    words = set()
+    """Return all words that a unit defines: definitions, parameters, what is assigned, and what a call registers."""
+    words = {text for node in unit.nodes if isinstance(node, ast.Expr) for text in uses([node]).strings}
     for node in (inner for top in unit.nodes for inner in ast.walk(top)):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

@@ -101,3 +101,15 @@ def test_hard_needs() -> None:
     )
     seed = unit(change, "torch/m.py", "C.f")
     assert {each.name for each in Closure(change).of([seed], hard=True).units} == {"C.f", "h"}
+
+
+def test_what_a_call_registers_is_needed_by_its_name() -> None:
+    """A name in a string that the bad release does not know brings the call that registers it."""
+    bad = {"torch/logs.py": "def register(name): pass\n", "torch/m.py": "def f(): pass\n"}
+    good = {
+        "torch/logs.py": bad["torch/logs.py"] + "register('trace_code')\nregister('other_code')\n",
+        "torch/m.py": "def f():\n    return log('trace_code')\n",
+    }
+    change = tree_change(bad, good)
+    (unit,) = change.units(["torch/m.py"])
+    assert {need.name for need in Closure(change).of([unit]).units} == {"f", "register('trace_code')"}

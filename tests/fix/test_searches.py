@@ -183,3 +183,35 @@ def test_hunks() -> None:
     text = change.texts(answer)["torch/m.py"]
     assert text == bad.replace("z = 1", "z = 5")
     assert all("new = 7" in text or "x = new" not in text for text in seen)
+
+
+def test_what_the_binary_refuses_is_left_out() -> None:
+    """Where an object of C++ is said to lack an attribute, what uses it is left out, and the rest is tried."""
+    bad = {"torch/m.py": "".join(f"def f{number}(frame): return 0\n" for number in range(4))}
+    good = {"torch/m.py": bad["torch/m.py"].replace("f2(frame): return 0", "f2(frame): return frame.closure")}
+    good["torch/m.py"] = good["torch/m.py"].replace("f3(frame): return 0", "f3(frame): return 3")
+    change = tree_change(bad, good)
+    closure = Closure(change)
+
+    def test(names: set[str]) -> Trial:
+        if "f2" in names:
+            message = "AttributeError: 'torch._C._Frame' object has no attribute 'closure'"
+            return Trial(effect=Effect.UNRESOLVED, exception=message)
+        return effect(names, {"f3"})
+
+    search = CureSearch(closure)
+    answer, tried = driven(search.run([], change.units(["torch/m.py"])), test)
+    assert answer is not None
+    assert tried == [{"f2", "f3"}, {"f3"}]
+    assert closure.of(change.units(["torch/m.py"])).lacking == {"torch._C._Frame.closure"}
+
+
+def test_a_small_patch_stays_as_it_was_written() -> None:
+    """Of a short function no branch is left out, though the script does not need it; of a long one it is."""
+    for count, kept in ((3, True), (40, False)):
+        branch = "    if a == 2:\n" + "        a += 1\n" * count
+        good = f"def f(a):\n    a = 1\n{branch}    return a\n"
+        change = tree_change({"torch/m.py": "def f(a):\n    return a\n"}, {"torch/m.py": good})
+        search = smallest(Proposal(units=frozenset(change.units(["torch/m.py"]))), Closure(change))
+        answer, _ = driven(search, lambda _: Trial(effect=Effect.CURED))
+        assert ("if a == 2" in change.texts(answer)["torch/m.py"]) is kept
