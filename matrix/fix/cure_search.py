@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Search = Generator[Proposal, Trial, "Proposal | None"]
 
-STEPS = 4  # times that a message may ask for more units, before the window is split
+STEPS = 8  # times that a message may ask for more units, before the window is split
 DEPTH = 16  # times that a window of candidates is split: until single ones are left
 LAST_DEPTH = 2  # of the last windows: what broke the script alone, and what hardly ever matters
 
@@ -66,6 +66,7 @@ class CureSearch:
         units = self.closure.of(window).units
         if units <= self.harmless:
             return None
+        seen = set[str]()  # a failure that comes back has not moved on
         for _ in range(STEPS):
             trial = yield Proposal(units=units)
             if trial.effect is Effect.CURED:
@@ -80,8 +81,9 @@ class CureSearch:
                     return None
                 continue
             more = self.closure.of([*units, *asked_for(trial, self.closure.change, units)])
-            if more.units == units or more.lacking:
+            if more.units == units or more.lacking or trial.exception in seen:
                 break
+            seen.add(trial.exception)
             units = more.units
         if len(window) == 1:
             self.breaking[window[0]] = None

@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 _MISSING = re.compile(
     r"name '(?P<name>\w+)' is not defined"
-    r"|has no attribute '(?P<attribute>\w+)'"
+    r"|(?:'(?P<owner>\w+)' object )?has no attribute '(?P<attribute>\w+)'"
     r"|cannot import name '(?P<imported>\w+)' from '(?P<source>[\w.]+)'"
     r"|No module named '(?P<module>[\w.]+)'"
 )
 _ARGUMENT = re.compile(r"(?P<function>\w+)\(\) (?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|missing)")
 _WORD = re.compile(r"[A-Za-z_]\w+")
+_SPECIAL = re.compile(r"\w_\w|[A-Z]{3}")  # a word of programs: of plain English ones too many functions are named
 INNER_FRAMES = 3  # of the traceback, whose functions may have to change as well
+NAMESAKES = 3  # new functions of one name that a word may mean
 MOST = 12  # units that one message may ask for: a word that means more means nothing
 
 
 def asked_for(trial: Trial, change: TreeChange, tried: Collection[Unit]) -> list[Unit]:
     """Return the units that a trial's exception names, or else the changed functions where it was raised."""
-    for found in (_named(trial.exception, change), _at_frames(trial, change)):
+    for found in (_named(trial.exception, change), _worded(trial.exception, change), _at_frames(trial, change)):
         fresh = [unit for unit in dict.fromkeys(found) if unit not in tried and not unit.cosmetic]
         if fresh and len(fresh) <= MOST:
             return fresh
@@ -43,15 +45,29 @@ def _named(message: str, change: TreeChange) -> Iterator[Unit]:
         if match["module"] and (path := change.module_path(match["module"])) and (file := change.file(path)):
             yield from file.units
         for word in filter(None, (match["name"], match["attribute"])):
-            yield from (unit for unit in change.called(word) if unit.kind is Kind.ADDED)
+            yield from _added(change, word)
             yield from change.introducers(word)
+        if match["attribute"]:
+            setters = change.setters(match["attribute"])
+            above = change.classes_above(match["owner"] or "")
+            yield from [unit for unit in setters if unit.owner.rpartition(".")[2] in above] or setters
     for match in _ARGUMENT.finditer(message):
         namesakes = change.called(match["function"])
         keyword = match["keyword"]
         yield from (unit for unit in namesakes if not keyword or keyword in new_parameters(unit))
         yield from change.introducers(keyword) if keyword else ()
-    for word in dict.fromkeys(_WORD.findall(message)):  # however it is put: the bad release knows no such word
+
+
+def _worded(message: str, change: TreeChange) -> Iterator[Unit]:
+    """Yield what a message names, however it is put: what the bad release does not know, and new functions."""
+    for word in dict.fromkeys(_WORD.findall(message)):
         yield from change.introducers(word)
+        added = list(_added(change, word)) if _SPECIAL.search(word) else []
+        yield from added if len(added) <= NAMESAKES else []
+
+
+def _added(change: TreeChange, name: str) -> Iterator[Unit]:
+    return (unit for unit in change.called(name) if unit.kind is Kind.ADDED)
 
 
 def _at_frames(trial: Trial, change: TreeChange) -> Iterator[Unit]:

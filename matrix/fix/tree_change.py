@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from matrix.fix.package_trees import FilePair
+    from matrix.fix.parts import Part
 
 _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w* *(?::[^=\n]*)?=[^=].*$", re.MULTILINE)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -112,11 +113,34 @@ class TreeChange:
         return tuple(unit for unit in units if unit.good and word in unit.good.whole and word in _defined(unit))
 
     @cache  # noqa: B019
+    def setters(self, attribute: str) -> tuple[Unit, ...]:
+        """Return the units that give an attribute to an object or a class, and did not in the bad release."""
+        units = self.units(path for path, pair in self._pairs.items() if attribute in (pair.good or ""))
+        found = [unit for unit in units if unit.owner and unit.good and attribute in unit.good.whole]
+        return tuple(unit for unit in found if attribute in _defined(unit) and not _has(unit.bad, attribute))
+
+    def classes_above(self, name: str) -> set[str]:
+        """Return the name of a class and of those it inherits from, as far as their files differ."""
+        known, waiting = set[str](), [name]
+        while waiting:
+            own = waiting.pop()
+            if own and own not in known:
+                known.add(own)
+                paths = [path for path, pair in self._pairs.items() if f"class {own}(" in (pair.good or "")]
+                nodes = filter(None, (self.good_class(path, own) for path in paths))
+                waiting += [base.rpartition(".")[2] for node in nodes for base in base_names(node)]
+        return known
+
+    @cache  # noqa: B019
     def called(self, name: str) -> tuple[Unit, ...]:
         """Return the functions and methods of a name, whatever class or module they stand in."""
         definition = f"def {name}("
         units = self.units(path for path, pair in self._pairs.items() if definition in (pair.good or ""))
         return tuple(unit for unit in units if unit.own_name == name)
+
+
+def _has(part: Part | None, word: str) -> bool:
+    return part is not None and re.search(rf"\b{re.escape(word)}\b", part.whole) is not None
 
 
 def _assignments(text: str | None) -> list[str]:

@@ -152,3 +152,28 @@ def test_what_could_not_be_judged_is_named() -> None:
 def test_no_reason_without_an_end() -> None:
     """A search that was cut short says nothing."""
     assert list(reasons(SearchEvidence(reached=9, tried=2, is_complete=False))) == []
+
+
+def test_an_attribute_is_given_by_its_class() -> None:
+    """A missing attribute is asked of the methods that set it, of the object's class or one above it."""
+    bad = {
+        "torch/m.py": "class Base:\n    def __init__(self):\n        self.x = 1\nclass Tracer(Base):\n    y = 2\n",
+        "torch/n.py": "class Other:\n    def __init__(self):\n        self.z = 'depth'\ndepth = 0\n",
+    }
+    good = {
+        "torch/m.py": bad["torch/m.py"].replace("self.x = 1", "self.x = self.depth = 1"),
+        "torch/n.py": bad["torch/n.py"].replace(
+            "self.z = 'depth'", "self.z = 2\n    def f(self):\n        self.depth = 3"
+        ),
+    }
+    change = tree_change(bad, good)
+    trial = Trial(effect=Effect.UNRESOLVED, exception="AttributeError: 'Tracer' object has no attribute 'depth'")
+    assert [str(unit) for unit in asked_for(trial, change, ())] == ["torch/m.py: Base.__init__ (changed)"]
+
+
+def test_a_word_of_programs_names_a_new_function() -> None:
+    """A message that names what is missing in words of its own finds the new function of that name."""
+    bad = {"torch/m.py": "OPCODES = {'RAISE_VARARGS', 'POP'}\nclass Tracer:\n    pass\n"}
+    good = {"torch/m.py": bad["torch/m.py"].replace("pass", "def RAISE_VARARGS(self): pass\n    def POP(self): pass")}
+    trial = Trial(effect=Effect.UNRESOLVED, exception="Unsupported: missing: RAISE_VARARGS")
+    assert [unit.name for unit in asked_for(trial, tree_change(bad, good), ())] == ["Tracer.RAISE_VARARGS"]
