@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from matrix.fix.hints import asked_for
+from matrix.fix.hints import asked_for, blamed
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Proposal, Unit
 
@@ -88,9 +88,16 @@ class CureSearch:
         if len(window) == 1:
             self.breaking[window[0]] = None
         if len(window) > 1 and depth:
-            middle = len(window) // 2
-            for half in (window[:middle], window[middle:]):
-                cure = yield from self._tried(half, depth - 1)
+            for part in self._parts(window, blamed(trial, units)):
+                cure = yield from self._tried(part, depth - 1)
                 if cure is not None:
                     return cure
         return None
+
+    def _parts(self, window: Sequence[Unit], guilty: set[Unit]) -> tuple[Sequence[Unit], Sequence[Unit]]:
+        """Return two parts of a window: what does without the units that broke the script, and what needs them."""
+        free = [seed for seed in window if not self.closure.of([seed]).units & guilty]
+        if 0 < len(free) < len(window):
+            return free, [seed for seed in window if seed not in free]
+        middle = len(window) // 2
+        return window[:middle], window[middle:]

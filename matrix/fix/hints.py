@@ -22,6 +22,7 @@ _MISSING = re.compile(
     r"|No module named '(?P<module>[\w.]+)'"
 )
 _ARGUMENT = re.compile(r"(?P<function>\w+)\(\) (?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|missing)")
+_CALLED = re.compile(r"(?P<called>\w+(?:\.\w+)*)\(\) ")
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _SPECIAL = re.compile(r"\w_\w|[A-Z]{3}")  # a word of programs: of plain English ones too many functions are named
 INNER_FRAMES = 3  # of the traceback, whose functions may have to change as well
@@ -36,6 +37,16 @@ def asked_for(trial: Trial, change: TreeChange, tried: Collection[Unit]) -> list
         if fresh and len(fresh) <= MOST:
             return fresh
     return []
+
+
+def blamed(trial: Trial, units: Collection[Unit]) -> set[Unit]:
+    """Return which of the units that were tried an exception is about: a function that it names, or was raised in."""
+    called = {match["called"] for match in _CALLED.finditer(trial.exception)}
+    inside = [frame for frame in trial.frames if frame.path.endswith(".py")][:1]
+    raised = {(frame.path, frame.function.rpartition(".")[2]) for frame in inside}
+    return {
+        unit for unit in units if unit.name in called or unit.own_name in called or (unit.path, unit.own_name) in raised
+    }
 
 
 def _named(message: str, change: TreeChange) -> Iterator[Unit]:

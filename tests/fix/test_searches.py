@@ -215,3 +215,20 @@ def test_a_small_patch_stays_as_it_was_written() -> None:
         search = smallest(Proposal(units=frozenset(change.units(["torch/m.py"]))), Closure(change))
         answer, _ = driven(search, lambda _: Trial(effect=Effect.CURED))
         assert ("if a == 2" in change.texts(answer)["torch/m.py"]) is kept
+
+
+@pytest.mark.parametrize("message", ["TypeError: f07() missing 1 required argument: 'key'", "ValueError: other"])
+def test_what_broke_a_window_is_set_apart(message: str) -> None:
+    """A window is split into what the exception is about and the rest, where that is known; else in the middle."""
+    change = independent()
+    units = list(change.units(["torch/m.py"]))
+
+    def test(names: set[str]) -> Trial:
+        return Trial(effect=Effect.UNRESOLVED, exception=message) if "f07" in names else effect(names, {"f06"})
+
+    answer, tried = driven(CureSearch(Closure(change)).run(units), test)
+    assert answer is not None
+    assert answer.units >= {unit for unit in units if unit.name == "f06"}
+    window = [names for names in tried if names & {"f04", "f05", "f06", "f07"}]
+    assert window[0] == {"f04", "f05", "f06", "f07"}
+    assert window[1] == ({"f04", "f05", "f06"} if "f07" in message else {"f04", "f05"})
