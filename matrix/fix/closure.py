@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__", "__class__", "__all__"}
 _NATIVE = ["torch", "_C"], ["torch", "ops"]  # what a binary offers to Python
-_REFUSED = re.compile(r"'(?P<owner>torch\._C[\w.]*)'(?: object)? has no attribute '(?P<name>\w+)'")
+_REFUSED = re.compile(
+    r"'(?P<owner>torch\._C[\w.]*)'(?: object)? has no attribute '(?P<attribute>\w+)'"
+    r"|cannot import name '(?P<name>\w+)' from '(?P<source>torch\._C[\w.]*)'"
+    r"|No module named '(?P<module>torch\._C[\w.]*)'"
+)
 _DEPTH = 6  # base classes above a class
 _NAMESAKES = 3  # methods of one name that a call on an unknown object may mean
 
@@ -75,9 +79,9 @@ class Closure:
         match = _REFUSED.search(message)
         if match is None:
             return False
-        name = match["name"]
-        guilty = [unit for unit in units if name in uses(unit.nodes).attributes and unit not in self._refused]
-        self._refused |= dict.fromkeys(guilty, f"{match['owner']}.{name}")
+        symbol = match["module"] or f"{match['owner'] or match['source']}.{match['attribute'] or match['name']}"
+        guilty = [unit for unit in units if unit not in self._refused and _mentions(uses(unit.nodes), match)]
+        self._refused |= dict.fromkeys(guilty, symbol)
         return bool(guilty)
 
     @cache  # noqa: B019 - lives as long as the search
@@ -88,6 +92,12 @@ class Closure:
             likely=frozenset(reader.likely_needs()),
             lacking=frozenset(reader.symbols()),
         )
+
+
+def _mentions(used: Uses, match: re.Match[str]) -> bool:
+    """Return whether code uses what a message says the binary has not."""
+    modules = {module for _, module, name in used.imports if name == match["name"] or module == match["module"]}
+    return match["attribute"] in used.attributes or bool(modules & {match["source"], match["module"]} - {None})
 
 
 class _Reader:

@@ -21,7 +21,10 @@ _MISSING = re.compile(
     r"|cannot import name '(?P<imported>\w+)' from '(?P<source>[\w.]+)'"
     r"|No module named '(?P<module>[\w.]+)'"
 )
-_ARGUMENT = re.compile(r"(?P<function>\w+)\(\) (?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|missing)")
+_ARGUMENT = re.compile(
+    r"(?:(?P<owner>\w+)\.)?(?P<function>\w+)\(\) "
+    r"(?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|(?P<missing>missing))"
+)
 _CALLED = re.compile(r"(?P<called>\w+(?:\.\w+)*)\(\) ")
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _SPECIAL = re.compile(r"\w_\w|[A-Z]{3}")  # a word of programs: of plain English ones too many functions are named
@@ -67,6 +70,9 @@ def _named(message: str, change: TreeChange) -> Iterator[Unit]:
         keyword = match["keyword"]
         yield from (unit for unit in namesakes if not keyword or keyword in new_parameters(unit))
         yield from change.introducers(keyword) if keyword else ()
+        if match["missing"]:  # the callers that know of the new argument
+            is_class = match["function"] in {"__init__", "__new__"} and match["owner"]
+            yield from change.callers(match["owner"] if is_class else match["function"])
 
 
 def _worded(message: str, change: TreeChange) -> Iterator[Unit]:

@@ -119,6 +119,18 @@ class TreeChange:
         found = [unit for unit in units if unit.owner and unit.good and attribute in unit.good.whole]
         return tuple(unit for unit in found if attribute in _defined(unit) and not _has(unit.bad, attribute))
 
+    @cache  # noqa: B019
+    def callers(self, name: str) -> tuple[Unit, ...]:
+        """Return the functions that call a name in both releases, and changed."""
+        call = re.compile(rf"\b{re.escape(name)}\(")
+        units = self.units(path for path, pair in self._pairs.items() if call.search(pair.good or ""))
+        return tuple(
+            unit
+            for unit in units
+            if unit.is_function and unit.own_name != name and unit.bad and call.search(unit.bad.whole)
+            if unit.good and call.search(unit.good.whole)
+        )
+
     def classes_above(self, name: str) -> set[str]:
         """Return the name of a class and of those it inherits from, as far as their files differ."""
         known, waiting = set[str](), [name]

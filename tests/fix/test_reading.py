@@ -15,7 +15,7 @@ from matrix.fix.package_trees import differing, package_tree
 from matrix.fix.parts import parts_of
 from matrix.fix.patch import lines_of, unified_diff
 from matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
-from tests.fix.packages import tree_change
+from tests.fix.packages import tree_change, unit
 
 STDERR = """Traceback (most recent call last):
   File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner
@@ -177,3 +177,15 @@ def test_a_word_of_programs_names_a_new_function() -> None:
     good = {"torch/m.py": bad["torch/m.py"].replace("pass", "def RAISE_VARARGS(self): pass\n    def POP(self): pass")}
     trial = Trial(effect=Effect.UNRESOLVED, exception="Unsupported: missing: RAISE_VARARGS")
     assert [unit.name for unit in asked_for(trial, tree_change(bad, good), ())] == ["Tracer.RAISE_VARARGS"]
+
+
+def test_a_missing_argument_asks_for_the_callers() -> None:
+    """Where a class wants an argument more, the functions that make one are asked for: they changed with it."""
+    bad = "class Entry:\n    name: str\ndef make():\n    return Entry('a')\ndef other():\n    return Entry('b')\n"
+    good = bad.replace("name: str", "name: str\n    line: int").replace("Entry('a')", "Entry('a', 1)")
+    change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
+    message = "TypeError: Entry.__init__() missing 1 required positional argument: 'line'"
+    found = asked_for(
+        Trial(effect=Effect.UNRESOLVED, exception=message), change, [unit(change, "torch/m.py", "Entry.line")]
+    )
+    assert [unit.name for unit in found] == ["make"]
