@@ -34,7 +34,19 @@ class AttemptStarted:
     environment: str  # label
     cell: str  # scenario and variant
     limit: float  # seconds
+    goal: float | None = None  # seconds with a core that end it before
     why: str = ""  # of a rerun
+
+    @property
+    def time(self) -> str:
+        """How long it may take, in words."""
+        return time_words(self.limit, self.goal)
+
+
+def time_words(limit: float, goal: float | None) -> str:
+    """Return how long an attempt may take: "60 s", or "80 to 430 s" where it ends once it has had its goal."""
+    words = f"{limit:.0f} s"
+    return words if goal is None or words == f"{goal:.0f} s" else f"{goal:.0f} to {words}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

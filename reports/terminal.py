@@ -29,7 +29,7 @@ class Progress:
         self._done = self._known = 0
         self._is_refusal_told = False
         self._stages: dict[str, str] = {}  # environments on their way
-        self._running: dict[tuple[str, str], tuple[float, float]] = {}  # since, limit
+        self._running: dict[tuple[str, str], tuple[float, str]] = {}  # since, how long it may take
         self._lock = threading.Lock()
         self._live = Live(
             console=console,
@@ -75,8 +75,8 @@ class Progress:
                 self._stages.pop(event.environment.label, None)
                 return self._environment_line(event)
             case events.AttemptStarted():
-                self._running[event.environment, event.cell] = (time.monotonic(), event.limit)
-                again = f"{event.cell}  {event.environment}  again for {event.limit:.0f} s: {event.why}"
+                self._running[event.environment, event.cell] = (time.monotonic(), event.time)
+                again = f"{event.cell}  {event.environment}  again for {event.time}: {event.why}"
                 return Text(again, "dim") if event.why else None
             case events.AttemptEnded():
                 self._running.pop((event.environment, event.cell), None)
@@ -145,8 +145,8 @@ class Progress:
     def _running_lines(self) -> list[str]:
         now = time.monotonic()
         return [
-            f"{name}  {label}  {now - since:.0f} of {limit:.0f} s"
-            for (label, name), (since, limit) in self._running.items()
+            f"{name}  {label}  {now - since:.0f} of {allowed}"
+            for (label, name), (since, allowed) in self._running.items()
         ]
 
     def _remind(self) -> None:

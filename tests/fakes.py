@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from matrix.model import Environment, Outcome, Request
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
 MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0, cpu_seconds=60, moving=True)
+
+
+def moving(task: Task) -> Ending:
+    """Return how a task ends that is still moving when its time is over."""
+    return replace(MOVING, seconds=task.timeout)
 
 
 @dataclass

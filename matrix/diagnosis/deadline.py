@@ -6,7 +6,6 @@ stacks show. None of them is bent by a busy machine: who waits for a core, the d
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -65,7 +64,6 @@ class StoppedLook:
 
     kind: HangKind | None = None  # that the stacks show; None where none could be read
     goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
-    limit: float = math.inf  # seconds that it was given
     is_brief: bool = False  # shorter than the test is due
     hung_before: Callable[[str], bool] = lambda _: False  # this signature was shown to be a hang
 
@@ -79,10 +77,11 @@ class StoppedLook:
         if self.goal is None:
             return False
         headway = AttemptEvidence.model_validate(ending.evidence).headway
-        if headway and headway.wakes_in is not None and headway.wakes_in < SOON * self.limit:
+        if headway and headway.wakes_in is not None and headway.wakes_in < SOON * ending.seconds:
             return False
-        stretch = min(headway.stretch, STRETCH_MOST) if headway else 1.0
-        return self.limit >= ENOUGH * self.goal * stretch
+        if headway and headway.wakes_in is None and not headway.gets_on:
+            return True  # it did nothing for as long as the whole look before, which ends this one early
+        return gives(ending.seconds, self.goal, headway)
 
     @property
     def is_native(self) -> bool:
@@ -91,6 +90,15 @@ class StoppedLook:
 
 
 PLAIN_LOOK = StoppedLook()
+
+
+def gives(seconds: float, goal: float, headway: Headway | None) -> bool:
+    """Return whether an attempt of so many seconds, that got on like this, had the seconds with a core of a goal."""
+    return seconds >= ENOUGH * goal * _stretch(headway)
+
+
+def _stretch(headway: Headway | None) -> float:
+    return min(max(headway.stretch, 1.0), STRETCH_MOST) if headway else 1.0
 
 
 def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, Decider]:
@@ -148,13 +156,14 @@ def _is_busy(ending: Ending) -> bool:
 def longer_look(slow: Sequence[Attempt], due: float) -> tuple[float, float]:
     """Return the seconds with a core that the longer look at slow attempts is to give, and its limit.
 
-    It is several times as long as they were, and as the test is due where they were brief.
+    It is several times as long as they were, and as the test is due where they were brief. Who slept is given as long
+    as that sleep needs, lest the look ends in it again. The limit supposes that the machine stays as busy as it was.
     """
     last, headway = slow[-1], slow[-1].evidence.headway
-    goal = LONGER * max(due, min(attempt.limit for attempt in slow))
-    stretch = min(max(headway.stretch, 1.0) if headway else 1.0, STRETCH_MOST)
-    sleeps = headway.wakes_in or 0.0 if headway else 0.0
-    return goal, max(goal * stretch, FURTHER * last.limit + LONGER * sleeps)
+    goal, further = LONGER * max(due, min(attempt.limit for attempt in slow)), FURTHER * last.limit
+    if headway and headway.wakes_in is not None:
+        goal = max(goal, further + LONGER * headway.wakes_in)
+    return goal, max(goal * _stretch(headway), further)
 
 
 def hang_signature(ending: Ending) -> Signature:

@@ -46,6 +46,7 @@ class Task:
     stdout: str  # path of a file; the same path as stderr merges them
     stderr: str
     timeout: float  # seconds, wall clock
+    goal: float | None = None  # seconds with a core that are enough: had them, it ends as at the timeout
     memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
     processes: int = 512  # alive at once, whole tree
     stall: bool = False  # stop early on evidence that nothing in the tree can go on
@@ -64,6 +65,7 @@ class Ending:
 
     stopped_by: str  # a value of model.StoppedBy
     seconds: float  # from start to end or to the decision to stop it; diagnosis not counted
+    limit: float | None = None  # seconds it was given: its timeout, less where it had its goal before; None: not known
     exit_code: int | None = None  # of the leader; None where a signal ended it or it had to be killed
     signal: str | None = None  # that ended the leader, "SIGSEGV"; None where the supervisor sent it
     cpu_seconds: float = 0  # user + system, whole tree

@@ -46,6 +46,7 @@ class Supervisor:
         self.notes: list[str] = []
         self.children = Children(self.notes)
         self.usage = TreeUsage(task, self.children)
+        self.limit = task["timeout"]  # seconds that it is given, less once it is known when it has had its goal
         self.deadline = self.next_snapshot = 0.0  # seconds, monotonic
         self.last_cpu = (0.0, 0.0)  # when the tree's CPU time was last read, and its seconds
         self.watch: Watch | None = None
@@ -67,7 +68,7 @@ class Supervisor:
             seconds = self.children.ended - self.children.started
         elif stopped_by == "timeout":
             self._diagnose(self._conclude)
-            seconds = min(seconds, max(self.task["timeout"], 0.0) + TIMEOUT_PRECISION)
+            seconds = min(seconds, max(self.limit, 0.0) + TIMEOUT_PRECISION)
         self._diagnose(lambda: self._collect(stopped_by))
         survivors = self._stop(stopped_by)
         sizes = [file.finish() for file in self.usage.files]
@@ -81,7 +82,7 @@ class Supervisor:
         self.usage.files = [KeptFile(path) for path in paths]
         self.children.start_leader(self.task)
         started = self.children.started
-        self.deadline = started + self.task["timeout"]
+        self.deadline = started + self.limit
         self.last_cpu = (started, 0.0)
         self.usage.next_look = started + 2 * LOOK_SHORTEST
         self.next_snapshot = started + STALL_FIRST
@@ -117,6 +118,8 @@ class Supervisor:
                 return "timeout"
             if self.task.get("py_spy"):
                 self._diagnose(lambda: self._sample(now))
+        if self.task["goal"] is not None:
+            self._aim(now)
         return None
 
     def _diagnose(self, step: Callable[[], bool]) -> bool:
@@ -126,7 +129,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - diagnosis never changes a verdict
             self.notes.append(f"diagnosis failed: {error!r}")
             self.task["stall"] = self.task["sample"] = False
-            self.sampler = None
+            self.sampler = self.headway = None  # a clock that stands would tell of a pause
             return False
 
     def _is_stalled(self, now: float) -> bool:
@@ -157,19 +160,26 @@ class Supervisor:
         self.headway.look(now, self.usage.members, self.usage.written)
         return self.task["idle_limit"] is not None and self.headway.is_hung(now, self.usage.members)
 
+    def _aim(self, now: float) -> None:
+        """Move the deadline to where the task has had its goal."""
+        from matrix.process.evidence import goal
+
+        started, stretch = self.children.started, self.headway.stretch if self.headway else None
+        self.limit = goal.seconds_given(now - started, self.limit, self.task["goal"], stretch, self.task["timeout"])
+        self.deadline = started + self.limit
+
     def _sample(self, now: float) -> bool:
         """Take samples of the stacks when they are due."""
         if self.headway is None:
             return False
         from matrix.process.evidence import sampler
 
-        timeout = self.task["timeout"]
-        if self.sampler is None:
-            if now < sampler.schedule(self.deadline, timeout)[0] - sampler.LEAD:
-                return False
-            self.sampler = sampler.Sampler(self.task["py_spy"], self.deadline, timeout, self.children.helpers)
+        if self.sampler is None and now < sampler.schedule(self.deadline, self.limit)[0] - sampler.LEAD:
+            return False
+        self.sampler = self.sampler or sampler.Sampler(self.task["py_spy"], self.children.helpers)
+        self.sampler.aim(now, self.deadline, self.limit)
         self.sampler.look(now, self.usage.members)
-        if now >= self.deadline - sampler.span(timeout) - sampler.LEAD:
+        if now >= self.deadline - sampler.span(self.limit) - sampler.LEAD:
             self.usage.next_look = min(self.usage.next_look, now + sampler.LOOK)
         return False
 
@@ -258,6 +268,7 @@ class Supervisor:
             "exit_code": exit_code if exit_code is not None and exit_code >= 0 else None,
             "signal": ended_by,
             "seconds": round(seconds, 4),
+            "limit": self.limit,
             "cpu_seconds": round(self.children.cpu, 3),
             "peak_rss_mb": round(max(self.usage.peak_rss, self.children.largest) / 1e6, 1),
             "survivors": survivors,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import ValidationError
 
-from matrix.diagnosis.deadline import Decider
+from matrix.diagnosis.deadline import Decider, gives
 from matrix.errors import PreventedError
 from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Role, Run, Scenario
 from matrix.privacy.redaction import Redactor
@@ -89,10 +89,12 @@ class Records:
         return max((attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS), default=None)
 
     def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
-        """Return a record that decides a test in an environment, with a limit of `seconds` or more; no `slow` one."""
+        """Return a record that decides a test in an environment, given `seconds` with a core; no `slow` one."""
         for record in self._judging(scenario, variant):
             attempt = record.attempt
-            if record.environment == environment and attempt.limit >= seconds and attempt.outcome is not Outcome.SLOW:
+            if record.environment != environment or attempt.outcome is Outcome.SLOW:
+                continue
+            if gives(attempt.limit, seconds, attempt.evidence.headway):
                 return record
         return None
 

@@ -71,7 +71,6 @@ def run_attempt(
     look = StoppedLook(
         kind=diagnosis[0].kind if diagnosis else None,
         goal=order.goal,
-        limit=order.limit,
         is_brief=order.is_brief,
         hung_before=order.hung_before,
     )
@@ -94,7 +93,7 @@ def run_attempt(
         survivors=tuple(redactor.text(survivor)[:SURVIVOR_LENGTH] for survivor in ending.survivors),
         stdout=str(Path(task.stdout).relative_to(home)),
         stderr=str(Path(task.stderr).relative_to(home)),
-        limit=order.limit,
+        limit=order.limit if ending.limit is None else ending.limit,
         cpu_seconds=round(ending.cpu_seconds, 2),
         started=started,
         stdout_bytes=ending.stdout_bytes,
@@ -169,6 +168,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
         stdout=str(folder / "stdout.txt"),
         stderr=str(folder / "stderr.txt"),
         timeout=order.limit,
+        goal=order.goal,
         memory_mb=planned.limits.memory_mb,
         stall=planned.limits.stall and sys.platform == "linux",
         idle_limit=order.idle_limit,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.events import Asked, Emit
+from matrix.events import Asked, Emit, time_words
 from matrix.process import kernel
 from matrix.process.evidence.capture import find_tool
 
@@ -56,7 +56,7 @@ def _running_lines(running: Sequence[Supervised]) -> list[str]:
 
 def _line(supervised: Supervised) -> str:
     task = supervised.task
-    since = f"{task.name or task.argv[-1]}  {supervised.elapsed:.0f} of {task.timeout:.0f} s"
+    since = f"{task.name or task.argv[-1]}  {supervised.elapsed:.0f} of {time_words(task.timeout, task.goal)}"
     leader = leader_of(supervised.pid)
     return f"{since}  {current_line(leader) if leader else 'starting'}"
 

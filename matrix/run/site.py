@@ -313,7 +313,8 @@ class LocalSite:
         """Make one attempt and store its record; None where it was interrupted."""
         planned, environment = ready.planned, ready.tenancy.environment
         name, label = planned.name, environment.label
-        self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, why=order.rerun_because))
+        why = order.rerun_because
+        self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, goal=order.goal, why=why))
         record = run_attempt(planned, environment, order, self.executor, self.environments.home, self.store)
         if record is not None:
             self.store.add_record(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -182,7 +183,7 @@ def moving_until_longer(bad: tuple[str, ...], longer: EndOfRun) -> Behaviour:
 
 def test_only_the_final_pair_pays_the_longer_look(tmp_path: Path) -> None:
     """What the clock ended while it moved is taken for a hang, until the boundary stands: there it is settled."""
-    releases = FakeReleases(tmp_path, moving_until_longer(OLD, MOVING))
+    releases = FakeReleases(tmp_path, moving_until_longer(OLD, replace(MOVING, seconds=240.0)))
     bisection = releases.search()
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
     longer = [task.name.partition("torch-")[2] for task in releases.tasks if task.timeout > 60]

@@ -12,6 +12,7 @@ from matrix.diagnosis.hang.causes import HangKind
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
 from matrix.diagnosis.verdict import Verdict, judge
 from matrix.model import Attempt, AttemptEvidence, Outcome, StoppedBy
+from matrix.process.evidence import goal
 from matrix.process.supervision import Ending
 from tests.diagnosis.pictures import files, picture
 
@@ -97,27 +98,45 @@ def test_the_longer_look_is_longer_on_a_crowded_machine(headway: dict[str, Any] 
 
 def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
     """Of 20 s on a machine that made it four times as long, 5 s were of use: it is still slow, and looked at again."""
-    verdict = stopped(CROWDED, StoppedLook(goal=20.0, limit=20.0), moving=True)
+    verdict = stopped(CROWDED, StoppedLook(goal=20.0), moving=True)
     assert (verdict.outcome, verdict.decided) == (Outcome.SLOW, Decider.CROWDED)
     assert verdict.note == "still moving after 20 s, most of which it waited for a core"
-    assert stopped(CROWDED, StoppedLook(goal=20.0, limit=90.0), moving=True).outcome is Outcome.HANG
-    for look in (StoppedLook(goal=20.0, limit=20.0), native(goal=20.0, limit=20.0)):  # at one place all the time
+    assert stopped(CROWDED, StoppedLook(goal=20.0), moving=True, seconds=90.0).outcome is Outcome.HANG
+    for look in (StoppedLook(goal=20.0), native(goal=20.0)):  # at one place all the time
         assert stopped(CROWDED, look, moving=False).decided == Decider.CROWDED
-    assert stopped(CROWDED, native(goal=20.0, limit=90.0), moving=False).outcome is Outcome.HANG
+    assert stopped(CROWDED, native(goal=20.0), moving=False, seconds=90.0).outcome is Outcome.HANG
+
+
+def test_an_end_by_the_goal_is_enough() -> None:
+    """However the queue for the cores grew in the seconds after the end stood, the look has decided."""
+    for stretch, seconds in ((1.4, 26.0), (2.0, 40.0), (8.0, 100.0)):
+        assert goal.seconds_given(25.5, 26.0, 20.0, stretch, 100.0) == seconds
+        verdict = stopped(BUSY | {"stretch": stretch}, StoppedLook(goal=20.0), moving=True, seconds=seconds)
+        assert verdict.outcome is (Outcome.HANG if seconds < 100 else Outcome.SLOW)  # it ran into its limit before
+    assert stopped(BUSY | {"stretch": 2.0}, StoppedLook(goal=20.0), moving=True, seconds=26.0).outcome is Outcome.SLOW
+
+
+def test_a_compile_that_does_nothing_is_not_looked_at_again() -> None:
+    """A pause as long as the look before it ends a longer look early, and that is enough, whatever its stacks show."""
+    look = StoppedLook(kind=HangKind.SLOW_COMPILE, goal=80.0)
+    assert stopped(IDLE, look).outcome is Outcome.HANG
+    assert stopped(IDLE | {"wakes_in": 1.0}, look).outcome is Outcome.SLOW
 
 
 def test_who_is_about_to_wake_is_waited_for_once_more() -> None:
     """A longer look that ends just before a sleeper wakes decides nothing; the next one lasts beyond that."""
     asleep = IDLE | {"wakes_in": 2.0}
-    verdict = stopped(asleep, StoppedLook(goal=20.0, limit=20.0))
+    verdict = stopped(asleep, StoppedLook(goal=20.0))
     assert (verdict.outcome, verdict.decided, verdict.note) == (Outcome.SLOW, Decider.ASLEEP, "still asleep after 20 s")
-    assert stopped(IDLE | {"wakes_in": 12.0}, StoppedLook(goal=20.0, limit=20.0)).outcome is Outcome.HANG
+    assert stopped(IDLE | {"wakes_in": 12.0}, StoppedLook(goal=20.0)).outcome is Outcome.HANG
     evidence = AttemptEvidence.model_validate({"headway": asleep})
     slow = [
         Attempt(outcome=Outcome.SLOW, seconds=limit, stopped_by=StoppedBy.TIMEOUT, limit=limit, evidence=evidence)
         for limit in (5.0, 20.0)
     ]
-    assert longer_look(slow, 5.0) == (20.0, 33.0)
+    assert longer_look(slow, 5.0) == (33.0, 33.0)
+    woken = AttemptEvidence.model_validate({"headway": asleep | {"wakes_in": 0.0}})
+    assert longer_look([slow[0], slow[1].model_copy(update={"evidence": woken})], 5.0) == (25.0, 25.0)
 
 
 def test_a_brief_look_calls_only_a_known_place_a_hang() -> None:

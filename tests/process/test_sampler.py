@@ -51,6 +51,35 @@ def test_long_attempts_are_sampled_all_along() -> None:
     assert sampler.schedule(100.0, 4.0) == [98.0, 98.5, 99.0, 99.5]
 
 
+def test_a_deadline_that_moves_takes_its_samples_along() -> None:
+    """Those of the end move with it; of those before, none is taken twice, and none late because the end drew near."""
+    aimed = sampler.Sampler("/no/such/py-spy", {})
+    aimed.aim(10.0, 80.0, 80.0)
+    assert aimed.due == [32.0, 48.0, 64.0, *(77.0, 77.75, 78.5, 79.25)]
+    for now in (31.0, 32.0):
+        aimed.look(now, [])
+    assert aimed.due[0] == 48.0
+    aimed.aim(40.0, 160.0, 160.0)
+    assert aimed.due == [96.0, 128.0, *(157.0, 157.75, 158.5, 159.25)]
+    aimed.aim(70.0, 100.0, 100.0)
+    assert aimed.due == [80.0, *(97.0, 97.75, 98.5, 99.25)]
+    for now in (80.0, 97.0):
+        aimed.look(now, [])
+    aimed.aim(98.0, 102.0, 102.0)
+    assert aimed.due == [99.0, 99.75, 100.5, 101.25]
+
+
+def test_only_what_was_seen_in_the_end_tells() -> None:
+    """Where the end moves away, what was seen before no longer tells whether the tree is busy."""
+    aimed = sampler.Sampler("/no/such/py-spy", {})
+    aimed.aim(10.0, 80.0, 80.0)
+    for now in (31.0, 64.0):
+        aimed.look(now, [])
+    assert aimed.busy is False
+    aimed.aim(65.0, 160.0, 160.0)
+    assert aimed.busy is None
+
+
 @pytest.fixture(scope="module")
 def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
     """Run the busy programs side by side."""

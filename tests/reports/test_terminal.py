@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from matrix.events import CellDone
+from matrix.events import AttemptStarted, CellDone
 from matrix.model import Outcome
 from reports.terminal import Progress
 from tests.reports.test_table import NEW, cell
@@ -32,4 +32,17 @@ def test_a_known_failure_is_marked() -> None:
         "[1/3] FAIL (known) family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
         "[2/3] FAIL!    family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
         "[3/3] pass     family/case[op=mm]  torch-2.12.1-pypi  1.0 s",
+    ]
+
+
+def test_a_longer_look_says_how_long_it_may_take() -> None:
+    """The time where the cores are free comes first, and the limit where it may take longer."""
+    console = Console(file=io.StringIO(), width=200)
+    progress = Progress(console, 1)
+    for limit, goal in ((430.4, 80.0), (80.2, 80.0)):
+        progress(AttemptStarted(environment="here", cell="a", limit=limit, goal=goal, why="slow: still moving"))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "a  here  again for 80 to 430 s: slow: still moving",
+        "a  here  again for 80 s: slow: still moving",
     ]

@@ -17,7 +17,7 @@ from matrix.process.supervision import Ending
 from matrix.records.store import new_run, read_records
 from matrix.run.pipeline import MatrixRun
 from matrix.run.site import LocalSite
-from tests.fakes import MOVING, PASSED, FakeCache, FakeExecutor
+from tests.fakes import PASSED, FakeCache, FakeExecutor, moving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,18 +134,18 @@ def test_every_environment_is_let_go_with_its_last_cell(tmp_path: Path) -> None:
 def test_slow_attempt_is_decided_by_a_longer_one(tmp_path: Path) -> None:
     """What was still moving gets four times the time, and what comes then counts."""
     planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
-    ended = run(tmp_path, planned, lambda task: MOVING if task.timeout < 100 else PASSED)
-    assert [task.timeout for task in ended.executor.tasks] == [60, 240]
+    ended = run(tmp_path, planned, lambda task: moving(task) if task.timeout < 100 else PASSED)
+    assert [(task.timeout, task.goal) for task in ended.executor.tasks] == [(60, None), (240, 240)]
     assert ended.outcomes() == {("one", "id-2.0.0-default"): Outcome.PASS}
 
 
 def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:
     """Still moving at four times the limit is a hang, and says so."""
     planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
-    ended = run(tmp_path, planned, lambda task: MOVING)
+    ended = run(tmp_path, planned, moving)
     (cell,) = ended.run.cells
     assert cell.outcome is Outcome.HANG
-    assert cell.reason == "still moving after 60 s"
+    assert cell.reason == "still moving after 240 s"
     assert [attempt.outcome for attempt in cell.attempts] == [Outcome.SLOW, Outcome.HANG]
     assert cell.signature == "spins, moving"
     assert cell.flaky is None
@@ -155,8 +155,7 @@ def test_native_code_gets_the_longer_look_in_one_environment_only(tmp_path: Path
     """The first time that a test is busy at one place it gets four times the time; elsewhere, that place is known."""
     planned = planning.plan(requests("2.0.0", "2.1.0"), [scenario(tmp_path, "one")], planning.RunOptions())
     evidence = {"samples": [["multiply (model.py:3)"]] * 2}
-    busy = replace(MOVING, moving=False, evidence=evidence)
-    ended = run(tmp_path, planned, lambda task: busy, jobs=1)
+    ended = run(tmp_path, planned, lambda task: replace(moving(task), moving=False, evidence=evidence), jobs=1)
     assert [task.timeout for task in ended.executor.tasks] == [60, 240, 60]
     assert {cell.outcome for cell in ended.run.cells} == {Outcome.HANG}
     decided = [[attempt.evidence.decided for attempt in cell.attempts] for cell in ended.run.cells]
@@ -170,7 +169,7 @@ def test_longer_look_on_a_crowded_machine_is_made_again(tmp_path: Path) -> None:
 
     def behave(task: Task) -> Ending:
         headway = {"paused": 0.5, "needed": 12, "stretch": stretches[round(task.timeout)]}
-        return replace(MOVING, seconds=task.timeout, evidence={"headway": headway})
+        return replace(moving(task), evidence={"headway": headway})
 
     ended = run(tmp_path, planned, behave)
     assert [(task.timeout, task.idle_limit) for task in ended.executor.tasks] == [(60, None), (480, 60), (960, 60)]
@@ -178,11 +177,29 @@ def test_longer_look_on_a_crowded_machine_is_made_again(tmp_path: Path) -> None:
     assert [attempt.outcome for attempt in cell.attempts] == [Outcome.SLOW, Outcome.SLOW, Outcome.HANG]
 
 
+def test_longer_look_that_had_its_goal_ends_before_its_limit(tmp_path: Path) -> None:
+    """The load of a moment makes the limit, not the wait; the record keeps what was given, and decides as much."""
+    planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
+
+    def behave(task: Task) -> Ending:
+        headway = {"paused": 0.5, "needed": 12, "stretch": 1.25 if task.goal else 8.0}
+        seconds = task.goal * 1.25 if task.goal else task.timeout
+        return replace(moving(task), seconds=seconds, limit=seconds, evidence={"headway": headway})
+
+    ended = run(tmp_path, planned, behave)
+    assert [(task.timeout, task.goal) for task in ended.executor.tasks] == [(60, None), (1920, 240)]
+    (cell,) = ended.run.cells
+    assert [(attempt.outcome, attempt.limit) for attempt in cell.attempts] == [(Outcome.SLOW, 60), (Outcome.HANG, 300)]
+    for timeout, tasks in ((30, 1), (100, 2)):  # of 400 s with a core, 240 tell nothing
+        planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions(timeout=timeout))
+        assert len(run(tmp_path, planned, behave).executor.tasks) == tasks
+
+
 def test_longer_look_is_skipped_where_one_is_on_record(tmp_path: Path) -> None:
     """A test that was given long enough once, under other limits, is not given it again."""
     suite = [scenario(tmp_path, "one")]
-    run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), lambda task: MOVING)
-    again = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions(timeout=30)), lambda task: MOVING)
+    run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), moving)
+    again = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions(timeout=30)), moving)
     assert [task.timeout for task in again.executor.tasks] == [30]
     assert again.outcomes() == {("one", "id-2.0.0-default"): Outcome.HANG}
 

@@ -16,7 +16,7 @@ does none of the above, however long it goes on, and so it is no headway.
 A pause in which the clock ends is evidence of a hang only where it is long: longer than PAUSE and than PAUSE_SHARE of
 the attempt, and half as long again as any pause from which this tree came back before. Anything shorter leaves it
 open, and the longer look decides. That one need not run to its end: it is over with a pause as long as the whole look
-before it.
+before it, or once it has had its goal (`goal.py`).
 """
 
 from __future__ import annotations
@@ -147,6 +147,11 @@ class TreeClock:
             means.add(DISK)
         return means
 
+    @property
+    def stretch(self) -> float | None:
+        """Times as long as with a core for each of its threads, so far; None where it has hardly worked."""
+        return 1 + self._in_queue / self._on_core if self._on_core >= WORK_LEAST else None
+
     def is_hung(self, now: float, members: Iterable[kernel.KernelProcess]) -> bool:
         """Return whether the tree has done nothing for so long that it is a hang, and does not just sleep."""
         if self._slept or now - max(self.pauses.began, self._woke) < self.pauses.needed:
@@ -160,7 +165,7 @@ class TreeClock:
         if wakes_in is None and is_pause and (self._slept or now - self._woke < self.pauses.needed):
             wakes_in = 0.0  # it has just woken
         return self.pauses.evidence(now) | {
-            "stretch": round(1 + self._in_queue / self._on_core, 2) if self._on_core >= WORK_LEAST else 1.0,
+            "stretch": round(self.stretch or 1.0, 2),
             "wakes_in": wakes_in,
         }
 

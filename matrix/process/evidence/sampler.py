@@ -54,11 +54,11 @@ def schedule(deadline: float, timeout: float) -> list[float]:
 class Sampler:
     """Samples of one task; `look` is called again and again and never waits."""
 
-    def __init__(self, py_spy: str, deadline: float, timeout: float, helpers: dict[int, int | None]) -> None:
+    def __init__(self, py_spy: str, helpers: dict[int, int | None]) -> None:
         self._py_spy = py_spy
-        self._deadline = deadline
-        self._due = schedule(deadline, timeout)
-        self._late = deadline - max(LATE * timeout, span(timeout))
+        self._deadline = self._late = 0.0  # seconds, monotonic
+        self.due: list[float] = []  # when samples are still to be taken
+        self._sparse_taken = 0  # samples
         self._helpers = helpers  # the supervisor's children that are not of the tree: pid -> status once reaped
         self._last_look = 0.0
         self._totals: dict[int, Totals] = {}  # of each process at the last look
@@ -66,10 +66,20 @@ class Sampler:
         self._child = 0  # pid of the dump under way
         self._child_output, self._child_started = -1, 0.0
         self._target = 0
-        self._places: dict[int, list[tuple[tuple[str, str], ...]]] = {}  # of each process, in the attempt's end
+        self._places: dict[int, list[tuple[float, tuple[tuple[str, str], ...]]]] = {}  # of each process, and when
+        self._was_busy: list[tuple[float, bool]] = []  # when it was looked at, and what was seen
         self._failures: list[str] = []
-        self.busy: bool | None = None  # did the tree use or queue for a core? None: not looked at
         self.frames: list[list[str]] = []  # of each sample, innermost first: "function (file:line)"
+
+    def aim(self, now: float, deadline: float, timeout: float) -> None:
+        """Set the deadline, or move it: what was sampled stays, the end's samples move, none is taken twice."""
+        if deadline == self._deadline:
+            return
+        self._deadline = deadline
+        self._late = deadline - max(LATE * timeout, span(timeout))
+        due = schedule(deadline, timeout)
+        sparse = [when for when in due[self._sparse_taken : -SAMPLES] if when > now]
+        self.due = sparse + due[-SAMPLES:]
 
     def is_done(self, now: float) -> bool:
         """Return whether no dump is under way that is worth waiting for."""
@@ -81,17 +91,17 @@ class Sampler:
     def look(self, now: float, members: Sequence[kernel.KernelProcess]) -> None:
         """Collect a dump that has ended, start one that is due."""
         self._collect(now)
-        if self._last_look and (self._child or not self._due or now < self._due[0]):
+        if self._last_look and (self._child or not self.due or now < self.due[0]):
             return
         totals = {member.pid: Totals(member) for member in members if member.is_alive}
         grown = {pid: total.since(self._totals.get(pid, total)).demand for pid, total in totals.items()}
         last_look, self._last_look, self._totals = self._last_look, now, totals
         if not last_look:
             return
-        self._due.pop(0)
+        self._sparse_taken += len(self.due) > SAMPLES
+        self.due.pop(0)
         busy = sum(grown.values()) >= BUSY * (now - last_look)
-        if now >= self._late:
-            self.busy = self.busy or busy
+        self._was_busy.append((now, busy))
         if not grown or not busy:
             return
         self._target = max(grown, key=lambda pid: grown[pid])
@@ -151,14 +161,20 @@ class Sampler:
         if not frames:
             self._failures.append(f"process {self._target} runs no Python")
             return
-        if self._child_started >= self._late:
-            self._places.setdefault(self._target, []).append(signature(frames))
+        self._places.setdefault(self._target, []).append((self._child_started, signature(frames)))
         self.frames.append([_describe(frame) for frame in frames[:DEPTH]])
 
     @property
+    def busy(self) -> bool | None:
+        """True where the tree used or queued for a core in the attempt's end, None where it was not looked at then."""
+        late = [busy for when, busy in self._was_busy if when >= self._late]
+        return any(late) if late else None
+
+    @property
     def moving(self) -> bool | None:
-        """True where the samples of a process differ, None where there is no process of which two were taken."""
-        known = {is_moving(places) for places in self._places.values()} - {None}
+        """True where the late samples of a process differ, None where there is no process of which two were taken."""
+        late = [[place for when, place in places if when >= self._late] for places in self._places.values()]
+        known = {is_moving(places) for places in late} - {None}
         return any(known) if known else None
 
     @property
