@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import Uses, uses
-from matrix.fix.tree_change import absolute, base_names, imported, new_parameters
+from matrix.fix.tree_change import absolute, aliases, base_names, imported, new_parameters
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__", "__class__", "__all__"}
 _NATIVE = ["torch", "_C"], ["torch", "ops"]  # what a binary offers to Python
 _REFUSED = re.compile(
-    r"'(?P<owner>torch\._C[\w.]*)'(?: object)? has no attribute '(?P<attribute>\w+)'"
+    r"'(?P<owner>torch\._C[\w.]*|_OpNamespace' '\w+)'(?: object)? has no attribute '(?P<attribute>\w+)'"
     r"|cannot import name '(?P<name>\w+)' from '(?P<source>torch\._C[\w.]*)'"
     r"|No module named '(?P<module>torch\._C[\w.]*)'"
 )
@@ -79,7 +79,8 @@ class Closure:
         match = _REFUSED.search(message)
         if match is None:
             return False
-        symbol = match["module"] or f"{match['owner'] or match['source']}.{match['attribute'] or match['name']}"
+        owner = (match["owner"] or match["source"] or "").replace("_OpNamespace' '", "torch.ops.")
+        symbol = match["module"] or f"{owner}.{match['attribute'] or match['name']}"
         guilty = [unit for unit in units if unit not in self._refused and _mentions(uses(unit.nodes), match)]
         self._refused |= dict.fromkeys(guilty, symbol)
         return bool(guilty)
@@ -113,7 +114,7 @@ class _Reader:
         file = self.change.file(self.unit.path)
         tops = [node for part in (file.good_parts if file else ()) for node in part.nodes]
         inner = [node for top in self.unit.nodes for node in ast.walk(top)]
-        return imported(tops, self.unit.path) | imported(inner, self.unit.path)
+        return aliases(tops) | imported(tops, self.unit.path) | imported(inner, self.unit.path)
 
     def needs(self) -> Iterator[Unit]:
         """Yield the units without which names or imports of this one mean nothing."""

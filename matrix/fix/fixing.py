@@ -7,6 +7,7 @@ on where it was interrupted.
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -108,6 +109,7 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     where a run says nothing.
     """
     started = time.monotonic()
+    gc.disable()  # the trees of a release are millions of objects: to look for cycles in them takes most of the time
     runs.sweep()
     scene = _scene(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")

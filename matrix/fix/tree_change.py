@@ -211,6 +211,16 @@ def imported(nodes: Collection[ast.AST], path: str) -> dict[str, str]:
     return found
 
 
+def aliases(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Return what names mean that stand for the members of others: `aten = torch.ops.aten`."""
+    found = {}
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if path := dotted(value):
+                found[name] = path
+    return found
+
+
 def base_names(node: ast.ClassDef) -> list[str]:
     """Return the dotted names of a class's bases."""
     return [name for base in node.bases if (name := dotted(base))]

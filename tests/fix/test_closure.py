@@ -122,6 +122,7 @@ def test_what_a_call_registers_is_needed_by_its_name() -> None:
         ("AttributeError: 'torch._C._Frame' object has no attribute 'fresh'", {"torch._C._Frame.fresh"}),
         ("ImportError: cannot import name 'begin' from 'torch._C._dynamo' (x.so)", {"torch._C._dynamo.begin"}),
         ("ModuleNotFoundError: No module named 'torch._C._dynamo'; 'torch._C' is not a package", {"torch._C._dynamo"}),
+        ("AttributeError: '_OpNamespace' 'aten' object has no attribute 'fresh'", {"torch.ops.aten.fresh"}),
         ("AttributeError: 'Tracer' object has no attribute 'fresh'", set()),
     ],
 )
@@ -134,3 +135,11 @@ def test_what_the_binary_refuses_is_learned(message: str, lacking: set[str]) -> 
     assert closure.learn(message, units) is bool(lacking)
     assert closure.of([units[0]]).lacking == lacking
     assert not closure.of([units[1]]).lacking
+
+
+def test_another_name_of_an_operator_is_seen_through() -> None:
+    """An operator that only the good binary has is lacking, too, where a module calls its namespace by another name."""
+    good = "import torch\naten = torch.ops.aten\ndef f(x):\n    return aten.fresh.default(x)\n"
+    change = tree_change({"torch/m.py": "import torch\naten = torch.ops.aten\n"}, {"torch/m.py": good})
+    closure = Closure(change, lambda: {"torch.ops.aten.fresh"})
+    assert closure.of(change.units(["torch/m.py"])).lacking == {"torch.ops.aten.fresh"}
