@@ -57,6 +57,13 @@ def test_only_what_is_new() -> None:
     assert list(without_pieces(text, text)) == []
 
 
+def test_a_branch_that_looks_like_its_neighbour() -> None:
+    """A new branch can go, though a line of it stands elsewhere, too, and old branches follow it; those stay."""
+    old = "def f(a):\n    if a == 1:\n        g(\n            x=1,\n        )\n    elif a == 3:\n        h()\n"
+    new = old.replace("    elif", "    elif a == 2:\n        k(\n            x=1,\n        )\n    elif")
+    assert list(without_pieces(old, new)) == [old]
+
+
 def test_a_method_is_read_alone() -> None:
     """A method's tree has the lines of its text; a class's head alone cannot be read."""
     function = statements_of(GOOD)[0]
