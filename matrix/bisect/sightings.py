@@ -59,8 +59,8 @@ class Sighting:
         return [record for record in self.telling if record.attempt.outcome.is_red or _is_slow(record)]
 
     def failures_named(self, words: str) -> list[Record]:
-        """Return those of its failures whose outcome, signature or message has some words, in any case of letters."""
-        return [record for record in self.failures if words.casefold() in _described(record).casefold()]
+        """Return those of its failures that some words name."""
+        return [record for record in self.failures if is_named(record, words)]
 
     @property
     def passes(self) -> bool:
@@ -152,6 +152,11 @@ def _verdict(sighting: Sighting, record: Record, reference: Failure | None, *, a
 def _failure_of(record: Record) -> tuple[Outcome, str | None]:
     """Return outcome and signature; a slow run is a hang until a longer look says otherwise."""
     return (Outcome.HANG, None) if _is_slow(record) else (record.attempt.outcome, record.signature)
+
+
+def is_named(record: Record, words: str) -> bool:
+    """Return whether a record's outcome, signature or message has some words, in any case of letters."""
+    return words.casefold() in _described(record).casefold()
 
 
 def _described(record: Record) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from matrix.bisect.sightings import Failure
+from matrix.bisect.sightings import Failure, is_named
 from matrix.environments.overlay import site_packages
 from matrix.errors import UsageError
 from matrix.fix.beyond_python import SearchEvidence, reasons
@@ -57,6 +57,7 @@ class FixRequest:
 
     bad: Environment
     good: Environment
+    failure: str = ""  # words of the failure that is meant; "" for whichever the bad release shows
     max_trials: int | None = None
     max_seconds: float | None = None
     tell: Callable[[str], None] = print  # progress, a line each
@@ -139,6 +140,9 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
     bad_record = runs.run(request.bad, limit)
     _expect(bad_record, request.bad, passes=False)
+    if not is_named(bad_record, request.failure):
+        shown = f"{bad_record.attempt.outcome}: {bad_record.signature or ''} {bad_record.attempt.message}".rstrip()
+        raise UsageError(f"it fails in another way in {request.bad.label}: {shown}", hint="leave out --failure")
     failure = _failure(bad_record)
     if failure.outcome is Outcome.HANG:
         limit = min(limit, max(SHORTEST_HANG, HANG_MARGIN * good_record.attempt.seconds))

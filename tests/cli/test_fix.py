@@ -115,6 +115,9 @@ def test_what_is_wrong_is_told(user: User) -> None:
     lost = user.run("fix", script, "--bad", "8.1.0", "--good", "9.2.0")
     assert lost.returncode in {2, 3}
     assert "8.1.0" in lost.stderr
+    other = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--failure", "deadlock")
+    assert other.returncode == 2
+    assert "it fails in another way in torch-9.1.0" in other.stderr
     same = user.run("fix", user.script("passes.py", "import torch\n"))
     assert same.returncode == 4
     assert "no two releases could be told apart" in same.stdout
