@@ -95,7 +95,12 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
         store = held.enter_context(opened_run(search.home))
         runs = ScriptRuns(planned=planned, executor=executor, home=search.home, store=store)
         asked = FixRequest(
-            bad=pair[0], good=pair[1], max_trials=order.max_trials, max_seconds=search.budget.seconds, tell=order.tell
+            bad=pair[0],
+            good=pair[1],
+            max_trials=order.max_trials,
+            max_seconds=search.budget.seconds,
+            jobs=search.jobs,
+            tell=order.tell,
         )
         found = fix(asked, runs)
     if checkout and found.patch:
