@@ -48,6 +48,7 @@ class Trials:
     last: Trial | None = None
     _asked: dict[str, Trial] = field(default_factory=dict)  # by key: another proposal may make the same files
     _ahead: set[str] = field(default_factory=set)  # keys of runs that were begun, and not asked for so far
+    _problems: dict[str, str] = field(default_factory=dict)  # by key: why files need no run, "" where they do
     _begun: dict[str, Future[Trial]] = field(default_factory=dict)  # runs that are not in the journal so far
 
     def __enter__(self) -> Self:
@@ -73,13 +74,15 @@ class Trials:
         try:
             proposal = next(search)
             while True:
-                answers.append(self._trial(proposal, lambda: follow(again(), answers, self._expected)))
+                answers.append(
+                    self._trial(proposal, lambda run: follow(again(), answers, partial(self._expected, run)))
+                )
                 proposal = search.send(answers[-1])
         except StopIteration as end:
             answer: Found = end.value
             return answer
 
-    def _trial(self, proposal: Proposal, look_ahead: Callable[[], None]) -> Trial:
+    def _trial(self, proposal: Proposal, look_ahead: Callable[[Future[Trial]], None]) -> Trial:
         key, files, trial = self._looked_up(proposal)
         if trial is not None and (not key or key in self._asked):
             return trial
@@ -101,14 +104,19 @@ class Trials:
     def _looked_up(self, proposal: Proposal) -> tuple[str, Mapping[str, str | None], Trial | None]:
         """Return a proposal's key, "" where it needs no run; its files; and its trial, where that is known."""
         files = self.change.texts(proposal)
-        if problem := _unreadable(files):
-            return "", files, Trial(effect=Effect.UNRESOLVED, exception=problem)
         key = content_key(self.question, files)
+        if key not in self._problems:
+            self._problems[key] = _unreadable(files)
+        if problem := self._problems[key]:
+            return "", files, Trial(effect=Effect.UNRESOLVED, exception=problem)
         return key, files, self.journal.get(key)
 
-    def _expected(self, proposal: Proposal) -> Trial | None:
-        """Return what a proposal's trial shows or may show, and see that it runs; None where no other run may begin."""
-        if not self.lanes.free or self._is_spent():
+    def _expected(self, awaited: Future[Trial], proposal: Proposal) -> Trial | None:
+        """Return what a proposal's trial shows or may show, and see that it runs.
+
+        None where no other run may begin, or what the search waits for is there.
+        """
+        if awaited.done() or not self.lanes.free or self._is_spent():
             return None
         key, files, trial = self._looked_up(proposal)
         if trial is None and key not in self._begun:
@@ -119,12 +127,12 @@ class Trials:
     def _begin(self, key: str, files: Mapping[str, str | None]) -> None:
         self._begun[key] = self.lanes.start(partial(self.test, files))
 
-    def _awaited(self, key: str, look_ahead: Callable[[], None]) -> Trial:
+    def _awaited(self, key: str, look_ahead: Callable[[Future[Trial]], None]) -> Trial:
         """Return what comes of a run; whenever another one has ended, look ahead with what is known then."""
         future = self._begun[key]
         while not future.done():
             if self.lanes.free:
-                look_ahead()
+                look_ahead(future)
             self.lanes.await_any([each for each in self._begun.values() if each is future or not _has_failed(each)])
             self._keep()
         self._keep()  # it may have ended since
