@@ -133,10 +133,11 @@ ENDING = ENDLESS | {"torch/ops.py": ENDLESS["torch/ops.py"].replace("while a != 
 
 
 @pytest.mark.shell
-def test_hang(workplace: Workplace) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_hang(workplace: Workplace, jobs: int) -> None:
     """What spins for ever is cured by the function that its stacks name, without a run that notes what runs."""
     bad, good = workplace.environment("bad", ENDLESS), workplace.environment("good", ENDING)
-    answer = replace(workplace, timeout=3).fix(bad, good, "import torch\ntorch.add(1, 2)\n")
+    answer = replace(workplace, timeout=3, jobs=jobs).fix(bad, good, "import torch\ntorch.add(1, 2)\n")
     assert answer.units == ("torch/ops.py: add (changed)",)
     assert (answer.trials_to_cure, answer.with_patch, answer.without_patch) == (1, (3, 3), (0, 3))
 
