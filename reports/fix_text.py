@@ -47,7 +47,8 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     else:
         yield f"{pair}: not known, no cure was found"
     yield from (f"  note: {note}" for note in fix.notes)
-    cost = f"{fix.trials} trial{'' if fix.trials == 1 else 's'}, {fix.seconds:.0f} s"
+    ahead = f" and {fix.trials_ahead} ahead that were not needed" if fix.trials_ahead else ""
+    cost = f"{fix.trials} trial{'' if fix.trials == 1 else 's'}{ahead}, {fix.seconds:.0f} s"
     yield f"{cost}; {fix.trials_to_cure} to the first cure" if fix.patch else cost
 
 

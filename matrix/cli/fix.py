@@ -40,6 +40,9 @@ def fix(  # one parameter per option
     config_name: command.OneConfig = None,
     disk: command.Disk = None,
     timeout: command.Timeout = None,
+    jobs: Annotated[
+        int, RunningOption(metavar="N", min=1, help="Trials at once, and candidates of the bisection.")
+    ] = 1,
     max_time: Annotated[
         str | None, RunningOption(metavar="TIME", help="Stop the trials after 90s, 30m, 2h, ...")
     ] = None,
@@ -83,6 +86,7 @@ def fix(  # one parameter per option
         bad=bad,
         failure=failure,
         run_options=RunOptions(timeout=timeout),
+        jobs=jobs,
         budget=Budget(seconds=command.seconds(max_time)),
     )
     console = Console()

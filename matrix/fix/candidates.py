@@ -11,13 +11,21 @@ from matrix.fix.parts import Definition
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from matrix.fix.functions_run import FunctionsRun
     from matrix.fix.tree_change import TreeChange
     from matrix.fix.trial import FailingFrame
 
 _CONSTANT = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+
+
+def each_once(tiers: Iterable[Callable[[], Iterable[Unit]]], seen: dict[Unit, None]) -> Iterator[Unit]:
+    """Yield the units of tiers, each once, and note them in `seen`; a tier is asked for when it is its turn."""
+    for unit in (unit for tier in tiers for unit in tier()):
+        if unit not in seen:
+            seen[unit] = None
+            yield unit
 
 
 def on_stack(change: TreeChange, frames: Sequence[FailingFrame]) -> list[Unit]:

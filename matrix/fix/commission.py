@@ -100,6 +100,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
             failure=search.failure,
             max_trials=order.max_trials,
             max_seconds=search.budget.seconds,
+            jobs=search.jobs,
             tell=order.tell,
         )
         found = fix(asked, runs)

@@ -17,9 +17,10 @@ from matrix.bisect.sightings import Failure, is_named
 from matrix.environments.overlay import site_packages
 from matrix.errors import UsageError
 from matrix.fix.beyond_python import SearchEvidence, reasons
-from matrix.fix.candidates import at_import, by_runs, on_stack
+from matrix.fix.candidates import at_import, by_runs, each_once, on_stack
 from matrix.fix.closure import Closure
 from matrix.fix.cure_search import CureSearch
+from matrix.fix.forecast import Deferred
 from matrix.fix.functions_run import words_of
 from matrix.fix.journal import Journal
 from matrix.fix.manner import AppliedUnit, brings_functions, manner_of
@@ -35,7 +36,7 @@ from matrix.fix.units import Kind, Proposal
 from matrix.model import Environment, Outcome, Record, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from matrix.fix.functions_run import FunctionsRun
     from matrix.fix.package_trees import PackageTree
@@ -60,6 +61,7 @@ class FixRequest:
     failure: str = ""  # words of the failure that is meant; "" for whichever the bad release shows
     max_trials: int | None = None
     max_seconds: float | None = None
+    jobs: int = 1  # runs at once
     tell: Callable[[str], None] = print  # progress, a line each
 
 
@@ -72,6 +74,7 @@ class Fix:
     why_not: tuple[str, ...] = ()  # evidence that it is not in Python alone
     trials_to_cure: int = 0
     trials: int = 0  # runs of the script with a change, those from the journal included
+    trials_ahead: int = 0  # runs made at the same time that turned out not to be needed
     seconds: float = 0
     candidates: int = 0
     with_patch: tuple[int, int] = (0, 0)  # passes, runs
@@ -99,7 +102,7 @@ class _Scene:
     closure: Closure
     frames: tuple[FailingFrame, ...]
     good_run: Callable[[], FunctionsRun]  # made once, when it is asked for
-    seeds: dict[Unit, None] = field(default_factory=dict)  # as they are asked for
+    seeds: dict[Unit, None] = field(default_factory=dict)  # as the search asks for them
     loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
 
 
@@ -114,22 +117,27 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     runs.sweep()
     scene = _scene(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")
-    trials = _trials(request, runs, scene, started)
     search, to_cure = CureSearch(scene.closure), 0
     notes: tuple[str, ...] = ()
-    try:
-        cure = trials.drive(search.run(_seeds(request, runs, scene), _last(scene)))
-        to_cure = trials.made
-        if cure is not None:
-            trials.drive(smallest(cure, scene.closure, _idle(cure, request, runs, scene)))
-    except BudgetSpent:
-        notes = ("the budget was used up",)
+    tiers = _tiers(request, runs, scene)
+    with _trials(request, runs, scene, started) as trials:
+        try:
+            cure = trials.drive(
+                search.run(each_once(tiers, scene.seeds), at_import(scene.change, scene.loaded)),
+                lambda: CureSearch(scene.closure).run(each_once(tiers, {}), at_import(scene.change, scene.loaded)),
+            )
+            to_cure = trials.made
+            if cure is not None:
+                begin = partial(smallest, cure, scene.closure, _idle(cure, request, runs, scene))
+                trials.drive(begin(), begin)
+        except BudgetSpent:
+            notes = ("the budget was used up",)
     answer = Fix(trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
     if trials.cure is None:
         answer = replace(answer, why_not=tuple(reasons(_evidence(scene, search, trials, is_complete=not notes))))
     else:
         answer = _confirmed(answer, trials.cure, request, runs, scene)
-    return replace(answer, seconds=round(time.monotonic() - started, 1))
+    return replace(answer, trials_ahead=trials.ahead, seconds=round(time.monotonic() - started, 1))
 
 
 def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
@@ -150,7 +158,7 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     pairs = differing(bad_tree, good_tree)
     paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
     change = TreeChange(pairs, paths)
-    lacking = cache(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
+    lacking = Deferred(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
     return _Scene(
         test=CureTest(failure=failure, limit=limit, cpu_seconds=good_record.attempt.cpu_seconds),
         trees=(bad_tree, good_tree),
@@ -163,12 +171,11 @@ def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
     )
 
 
-def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Unit]:
-    """Yield the candidates, each once; what only later ones need is found out when these are asked for."""
+def _tiers(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> list[Callable[[], list[Unit]]]:
+    """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
     script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
 
-    def tiers() -> Iterator[Unit]:
-        yield from on_stack(scene.change, scene.frames)
+    def noted() -> tuple[Sequence[FunctionsRun], ...]:
         request.tell("what it runs is noted in both")
         longer = NOTED_SLOWDOWN * scene.test.limit
         patience = scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer
@@ -176,20 +183,16 @@ def _seeds(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Iterator[Uni
         scene.loaded.update(bad.loaded | good.loaded)
         active = bad.active | good.active
         usual = runs.at_once(*(partial(runs.everyday, each, active) for each in (request.bad, request.good)))
-        own = bad.besides(usual[0]), good.besides(usual[1])
-        for some in (own, (bad, good)):
-            words = set[str]().union(*(run.words(tree.text) for run, tree in zip(some, scene.trees, strict=True)))
-            yield from by_runs(scene.change, *some, words | words_of(script), scene.loaded)
+        return (bad.besides(usual[0]), good.besides(usual[1])), (bad, good)
 
-    for unit in tiers():
-        if unit not in scene.seeds:
-            scene.seeds[unit] = None
-            yield unit
+    pairs = Deferred(noted)
 
+    def reached(place: int) -> list[Unit]:
+        bad, good = pairs()[place]
+        words = set[str]().union(*(run.words(tree.text) for run, tree in zip((bad, good), scene.trees, strict=True)))
+        return by_runs(scene.change, bad, good, words | words_of(script), scene.loaded)
 
-def _last(scene: _Scene) -> Iterator[Unit]:
-    """Yield what else changed that the script loads."""
-    yield from at_import(scene.change, scene.loaded)
+    return [lambda: on_stack(scene.change, scene.frames), *(cache(partial(reached, place)) for place in (0, 1))]
 
 
 def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
@@ -222,6 +225,7 @@ def _trials(request: FixRequest, runs: ScriptRuns, scene: _Scene, started: float
         question=question,
         test=lambda files: runs.trial(request.bad, files, scene.test),
         tell=request.tell,
+        lanes=runs.lanes(request.jobs),
         most=request.max_trials,
         until=started + request.max_seconds if request.max_seconds is not None else None,
     )
@@ -253,9 +257,12 @@ def _evidence(scene: _Scene, search: CureSearch, trials: Trials, *, is_complete:
 def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Fix:
     """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
     files = scene.change.texts(cure)
-    with runs.changed(request.bad, files) as overlay:
-        patched = [runs.run(overlay, scene.test.limit) for _ in range(CONFIRMATIONS)]
-    plain = [runs.run(request.bad, scene.test.limit) for _ in range(CONFIRMATIONS)]
+    # first those with the patch: beside a failure that keeps cores busy a pass takes longer
+    with runs.changed(request.bad, files) as overlay, runs.lanes(request.jobs) as lanes:
+        patched = lanes.results(*[partial(runs.fair_run, overlay, scene.test)] * CONFIRMATIONS)
+    with runs.lanes(request.jobs) as lanes:
+        turned = lanes.start(partial(_reverted, cure.units, request, runs, scene))
+        plain = lanes.results(*[partial(runs.run, request.bad, scene.test.limit)] * CONFIRMATIONS)
     return replace(
         answer,
         patch=unified_diff({path: scene.pairs[path].bad for path in files}, files),
@@ -263,7 +270,7 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
         with_patch=_passes(patched),
         without_patch=_passes(plain),
         manner=_manner(cure, scene),
-        reverted=_reverted(cure.units, request, runs, scene),
+        reverted=turned.result(),
     )
 
 

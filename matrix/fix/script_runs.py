@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from matrix.environments.overlay import lay
 from matrix.environments.whole_files import remove_tree
 from matrix.errors import PreventedError
 from matrix.fix.functions_run import PASSED, FunctionsRun, read_functions_run
+from matrix.fix.lanes import Lanes
 from matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
 from matrix.model import Environment, Outcome, Record, digest
 from matrix.process.supervision import Task
@@ -119,15 +119,18 @@ class ScriptRuns:
         return (*raised, *(_stuck_frames(self.home / attempt.stacks) if attempt.stacks else ()))
 
     def trial(self, environment: Environment, files: Mapping[str, str | None], test: CureTest) -> Trial:
-        """Run the script with files changed, and tell what that does to a failure.
+        """Run the script with files changed, and tell what that does to a failure."""
+        with self.changed(environment, files) as overlay:
+            record = self.fair_run(overlay, test)
+            return judged(record, self.frames(record), test.failure)
+
+    def fair_run(self, environment: Environment, test: CureTest) -> Record:
+        """Run the script once, for as long as a cure may take.
 
         What a busy machine kept from ending gets more time once: a cure must not be taken for the hang.
         """
-        with self.changed(environment, files) as overlay:
-            record = self.run(overlay, test.limit)
-            if test.was_starved(record.attempt):
-                record = self.run(overlay, MORE_TIME * test.limit)
-            return judged(record, self.frames(record), test.failure)
+        record = self.run(environment, test.limit)
+        return self.run(environment, MORE_TIME * test.limit) if test.was_starved(record.attempt) else record
 
     def everyday(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
         """Return the functions of torch that any script may run there.
@@ -155,15 +158,14 @@ class ScriptRuns:
                 answer.replace(kept)
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
 
+    def lanes(self, count: int) -> Lanes:
+        """Return where so many runs may be made at once; an interrupt there stops them all."""
+        return Lanes(count, self.executor.interrupt)
+
     def at_once(self, *calls: Callable[[], FunctionsRun]) -> list[FunctionsRun]:
         """Make several calls side by side: what they note is no matter of time."""
-        with ThreadPoolExecutor(len(calls)) as pool:
-            waiting = [pool.submit(call) for call in calls]
-            try:
-                return [each.result() for each in waiting]
-            except KeyboardInterrupt:
-                self.executor.interrupt()
-                raise
+        with self.lanes(len(calls)) as lanes:
+            return lanes.results(*calls)
 
     @contextmanager
     def _workshop(self) -> Iterator[Path]:

@@ -78,38 +78,50 @@ def test_resumed(workplace: Workplace) -> None:
 
 
 class FaultyExecutor(LocalExecutor):
-    """Is interrupted at its `left`-th task, counted from now on, and counts all that it ran."""
+    """Is interrupted at its `left`-th task; 0 for never."""
 
-    left = 0
-    ran = 0
+    def __init__(self, left: int = 0) -> None:
+        super().__init__()
+        self.left = left
 
     def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
         self.left -= 1
-        self.ran += 1
         return super().run(task, cancelled) if self.left else None
 
 
-def test_interrupted_at_ten_moments(workplace: Workplace) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_interrupted_at_ten_moments(workplace: Workplace, jobs: int) -> None:
     """A search that is interrupted again and again gives the answer of one that was not, and repeats no trial."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
     undisturbed = workplace.fix(bad, good)
     shutil.rmtree(workplace.folder / "fix")
-    executor, moments = FaultyExecutor(), random.Random(12)
-    disturbed = replace(workplace, executor=executor, said=[])
+    moments = random.Random(12)
     interrupts = 0
     for _ in range(10):
-        executor.left = moments.randint(1, 9)
+        disturbed = replace(workplace, executor=FaultyExecutor(moments.randint(1, 9)), said=[], jobs=jobs)
         try:
             disturbed.fix(bad, good)
         except KeyboardInterrupt:
             interrupts += 1
-    executor.left = 0
-    answer = disturbed.fix(bad, good)
+    answer = replace(workplace, jobs=jobs).fix(bad, good)
     assert interrupts >= 3
-    assert replace(answer, seconds=0) == replace(undisturbed, seconds=0)
+    assert replace(answer, seconds=0, trials_ahead=0) == replace(undisturbed, seconds=0)
     journals = list((workplace.folder / "fix").glob("trials-*.jsonl"))
     keys = [json.loads(line)["key"] for journal in journals for line in journal.read_text().splitlines()]
-    assert len(keys) == len(set(keys)) == undisturbed.trials
+    assert len(keys) == len(set(keys))
+    assert len(keys) >= undisturbed.trials if jobs > 1 else len(keys) == undisturbed.trials
+    assert list((workplace.folder / "fix" / "in-use").iterdir()) == []
+
+
+def test_side_by_side(workplace: Workplace) -> None:
+    """Two runs at once find what one at a time finds, and tell which runs were not needed."""
+    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
+    alone = workplace.fix(bad, good)
+    shutil.rmtree(workplace.folder / "fix")
+    answer = replace(workplace, jobs=2).fix(bad, good)
+    assert replace(answer, seconds=0, trials_ahead=0) == replace(alone, seconds=0)
+    (journal,) = (workplace.folder / "fix").glob("trials-*.jsonl")
+    assert len(journal.read_text().splitlines()) == answer.trials + answer.trials_ahead
     assert list((workplace.folder / "fix" / "in-use").iterdir()) == []
 
 
@@ -121,10 +133,11 @@ ENDING = ENDLESS | {"torch/ops.py": ENDLESS["torch/ops.py"].replace("while a != 
 
 
 @pytest.mark.shell
-def test_hang(workplace: Workplace) -> None:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_hang(workplace: Workplace, jobs: int) -> None:
     """What spins for ever is cured by the function that its stacks name, without a run that notes what runs."""
     bad, good = workplace.environment("bad", ENDLESS), workplace.environment("good", ENDING)
-    answer = replace(workplace, timeout=3).fix(bad, good, "import torch\ntorch.add(1, 2)\n")
+    answer = replace(workplace, timeout=3, jobs=jobs).fix(bad, good, "import torch\ntorch.add(1, 2)\n")
     assert answer.units == ("torch/ops.py: add (changed)",)
     assert (answer.trials_to_cure, answer.with_patch, answer.without_patch) == (1, (3, 3), (0, 3))
 

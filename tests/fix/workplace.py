@@ -27,6 +27,7 @@ class Workplace:
     said: list[str]
     executor: LocalExecutor = field(default_factory=LocalExecutor)
     timeout: int = 20  # seconds
+    jobs: int = 1
 
     def environment(self, name: str, files: Mapping[str, str]) -> Environment:
         interpreter = environment_folder(self.folder / "envs" / name, files)
@@ -50,6 +51,6 @@ class Workplace:
             variant={},
             options=RunOptions(timeout=self.timeout),
         )
-        request = FixRequest(bad=bad, good=good, max_trials=most, tell=self.said.append)
+        request = FixRequest(bad=bad, good=good, max_trials=most, jobs=self.jobs, tell=self.said.append)
         with new_run(self.folder, ()) as store:
             return fix(request, ScriptRuns(planned=planned, executor=self.executor, home=self.folder, store=store))

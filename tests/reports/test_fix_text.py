@@ -54,6 +54,13 @@ def test_a_cure_names_its_lines_units_and_proof() -> None:
     assert lines[11] == "  the patch is in output/fix.diff; to try it elsewhere: nox -s matrix"
 
 
+def test_runs_ahead_are_counted_apart() -> None:
+    """What several jobs ran and the search did not ask for is told beside its trials."""
+    assert told(CURED)[-1] == "3 trials, 0 s; 1 to the first cure"
+    ahead = told(replace(CURED, trials_ahead=2))
+    assert ahead[-1] == "3 trials and 2 ahead that were not needed, 0 s; 1 to the first cure"
+
+
 @pytest.mark.parametrize(
     ("reverted", "words"),
     [
