@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__path__", "__spec__", "__class__", "__all__"}
 _NATIVE = ["torch", "_C"], ["torch", "ops"]  # what a binary offers to Python
-_REFUSED = re.compile(
-    r"'(?P<owner>torch\._C[\w.]*|_OpNamespace' '\w+)'(?: object)? has no attribute '(?P<attribute>\w+)'"
-    r"|cannot import name '(?P<name>\w+)' from '(?P<source>torch\._C[\w.]*)'"
-    r"|No module named '(?P<module>torch\._C[\w.]*)'"
-)
 _DEPTH = 6  # base classes above a class
 _NAMESAKES = 3  # methods of one name that a call on an unknown object may mean
 
@@ -56,7 +50,6 @@ class Closure:
     def __init__(self, change: TreeChange, lacking: Callable[[], Collection[str]] = frozenset) -> None:
         self.change = change
         self._lacking = lacking  # a question to both binaries, asked where the text leaves it open
-        self._refused: dict[Unit, str] = {}  # units that a run has shown to use what the bad binary lacks
 
     def of(self, seeds: Iterable[Unit], within: Collection[Unit] | None = None, *, hard: bool = False) -> Closed:
         """Return units and what they need, and what that needs; of `within` only, where that is given."""
@@ -69,21 +62,10 @@ class Closure:
                 continue
             units.add(unit)
             needs = self._needs(unit)
-            lacking |= needs.lacking | ({self._refused[unit]} if unit in self._refused else set())
+            lacking |= needs.lacking
             wanted = needs.hard if hard else needs.hard | needs.likely
             waiting += [need for need in wanted if within is None or need in within]
         return Closed(units=frozenset(units), lacking=frozenset(lacking))
-
-    def learn(self, message: str, units: Iterable[Unit]) -> bool:
-        """Take in a trial's message; return whether it says which units use what the bad binary's objects lack."""
-        match = _REFUSED.search(message)
-        if match is None:
-            return False
-        owner = (match["owner"] or match["source"] or "").replace("_OpNamespace' '", "torch.ops.")
-        symbol = match["module"] or f"{owner}.{match['attribute'] or match['name']}"
-        guilty = [unit for unit in units if unit not in self._refused and _mentions(uses(unit.nodes), match)]
-        self._refused |= dict.fromkeys(guilty, symbol)
-        return bool(guilty)
 
     @cache  # noqa: B019 - lives as long as the search
     def _needs(self, unit: Unit) -> _Needs:
@@ -93,12 +75,6 @@ class Closure:
             likely=frozenset(reader.likely_needs()),
             lacking=frozenset(reader.symbols()),
         )
-
-
-def _mentions(used: Uses, match: re.Match[str]) -> bool:
-    """Return whether code uses what a message says the binary has not."""
-    modules = {module for _, module, name in used.imports if name == match["name"] or module == match["module"]}
-    return match["attribute"] in used.attributes or bool(modules & {match["source"], match["module"]} - {None})
 
 
 class _Reader:

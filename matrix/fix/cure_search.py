@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from matrix.fix.hints import asked_for, blamed
+from matrix.fix.hints import asked_for, blamed, refused
 from matrix.fix.trial import Effect, Trial
 from matrix.fix.units import Proposal, Unit
 
@@ -31,6 +31,7 @@ class CureSearch:
     def __init__(self, closure: Closure) -> None:
         self.closure = closure
         self.harmless: set[Unit] = set()  # tried, alone or with others, and the script failed as before
+        self.refused: dict[Unit, str] = {}  # a run has shown that these use a symbol which the bad binary lacks
         self.breaking: dict[Unit, None] = {}  # tried alone, and the script failed in another way
 
     def run(self, seeds: Iterable[Unit], last: Iterable[Unit] = ()) -> Search:
@@ -41,7 +42,7 @@ class CureSearch:
         effect alone is tried together, then what broke the script alone, as two units may need each other, and then
         `last`: what is not worth windows of its own.
         """
-        possible = (seed for seed in seeds if not self.closure.of([seed]).lacking)
+        possible = (seed for seed in seeds if self._can_work([seed]))
         begin = 0
         while window := list(islice(possible, max(1, begin))):
             begin += len(window)
@@ -60,7 +61,11 @@ class CureSearch:
 
     def _possible(self, window: Iterable[Unit]) -> list[Unit]:
         """Return what of a window is worth a run: not known to be of no effect, nor to need what the binary lacks."""
-        return [seed for seed in window if seed not in self.harmless and not self.closure.of([seed]).lacking]
+        return [seed for seed in window if seed not in self.harmless and self._can_work([seed])]
+
+    def _can_work(self, units: Iterable[Unit]) -> bool:
+        closed = self.closure.of(units)
+        return not closed.lacking and self.refused.keys().isdisjoint(closed.units)
 
     def _tried(self, window: Sequence[Unit], depth: int) -> Search:
         units = self.closure.of(window).units
@@ -74,14 +79,15 @@ class CureSearch:
             if trial.effect is Effect.SAME:
                 self.harmless |= units
                 return None
-            if self.closure.learn(trial.exception, units):
+            if more_refused := {unit: why for unit, why in refused(trial, units).items() if unit not in self.refused}:
+                self.refused |= more_refused
                 window = self._possible(window)
                 units = self.closure.of(window).units
                 if not units or units <= self.harmless:
                     return None
                 continue
             more = self.closure.of([*units, *asked_for(trial, self.closure.change, units)])
-            if more.units == units or more.lacking or trial.exception in seen:
+            if more.units == units or not self._can_work(more.units) or trial.exception in seen:
                 break
             seen.add(trial.exception)
             units = more.units

@@ -248,7 +248,7 @@ def _evidence(scene: _Scene, search: CureSearch, trials: Trials, *, is_complete:
         tried=len(search.harmless),
         breaking=tuple(unit.name for unit in search.breaking),
         closing=str(trials.last.effect) if trials.last else "",
-        lacking=tuple(sorted(lacking)),
+        lacking=tuple(sorted(lacking.union(search.refused.values()))),
         is_native=scene.test.failure.outcome is Outcome.CRASH,
         is_complete=is_complete,
     )

@@ -6,12 +6,14 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from matrix.fix.names import uses
 from matrix.fix.tree_change import new_parameters
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from matrix.fix.names import Uses
     from matrix.fix.tree_change import TreeChange
     from matrix.fix.trial import Trial
 
@@ -26,6 +28,11 @@ _ARGUMENT = re.compile(
     r"(?:got an unexpected keyword argument '(?P<keyword>\w+)'|takes|(?P<missing>missing))"
 )
 _CALLED = re.compile(r"(?P<called>\w+(?:\.\w+)*)\(\) ")
+_REFUSED = re.compile(
+    r"'(?P<owner>torch\._C[\w.]*|_OpNamespace' '\w+)'(?: object)? has no attribute '(?P<attribute>\w+)'"
+    r"|cannot import name '(?P<name>\w+)' from '(?P<source>torch\._C[\w.]*)'"
+    r"|No module named '(?P<module>torch\._C[\w.]*)'"
+)
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _SPECIAL = re.compile(r"\w_\w|[A-Z]{3}")  # a word of programs: of plain English ones too many functions are named
 INNER_FRAMES = 3  # of the traceback, whose functions may have to change as well
@@ -50,6 +57,22 @@ def blamed(trial: Trial, units: Collection[Unit]) -> set[Unit]:
     return {
         unit for unit in units if unit.name in called or unit.own_name in called or (unit.path, unit.own_name) in raised
     }
+
+
+def refused(trial: Trial, units: Collection[Unit]) -> dict[Unit, str]:
+    """Return which of the units that were tried use what the bad binary lacks, by a message of it, and the symbol."""
+    match = _REFUSED.search(trial.exception)
+    if match is None:
+        return {}
+    owner = (match["owner"] or match["source"] or "").replace("_OpNamespace' '", "torch.ops.")
+    symbol = match["module"] or f"{owner}.{match['attribute'] or match['name']}"
+    return {unit: symbol for unit in units if _mentions(uses(unit.nodes), match)}
+
+
+def _mentions(used: Uses, match: re.Match[str]) -> bool:
+    """Return whether code uses what a message says the binary has not."""
+    modules = {module for _, module, name in used.imports if name == match["name"] or module == match["module"]}
+    return match["attribute"] in used.attributes or bool(modules & {match["source"], match["module"]} - {None})
 
 
 def _named(message: str, change: TreeChange) -> Iterator[Unit]:

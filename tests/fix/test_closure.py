@@ -115,28 +115,6 @@ def test_what_a_call_registers_is_needed_by_its_name() -> None:
     assert {need.name for need in Closure(change).of([unit]).units} == {"f", "register('trace_code')"}
 
 
-@pytest.mark.parametrize(
-    ("message", "lacking"),
-    [
-        ("AttributeError: module 'torch._C._dynamo' has no attribute 'fresh'", {"torch._C._dynamo.fresh"}),
-        ("AttributeError: 'torch._C._Frame' object has no attribute 'fresh'", {"torch._C._Frame.fresh"}),
-        ("ImportError: cannot import name 'begin' from 'torch._C._dynamo' (x.so)", {"torch._C._dynamo.begin"}),
-        ("ModuleNotFoundError: No module named 'torch._C._dynamo'; 'torch._C' is not a package", {"torch._C._dynamo"}),
-        ("AttributeError: '_OpNamespace' 'aten' object has no attribute 'fresh'", {"torch.ops.aten.fresh"}),
-        ("AttributeError: 'Tracer' object has no attribute 'fresh'", set()),
-    ],
-)
-def test_what_the_binary_refuses_is_learned(message: str, lacking: set[str]) -> None:
-    """A run's message that C++ lacks something tells which units cannot work, though the text left it open."""
-    good = "def f(x):\n    from torch._C._dynamo import begin\n    return begin(x.fresh)\ndef g(): return 2\n"
-    change = tree_change({"torch/m.py": "def g(): return 1\n"}, {"torch/m.py": good})
-    closure = Closure(change)
-    units = list(change.units(["torch/m.py"]))
-    assert closure.learn(message, units) is bool(lacking)
-    assert closure.of([units[0]]).lacking == lacking
-    assert not closure.of([units[1]]).lacking
-
-
 def test_another_name_of_an_operator_is_seen_through() -> None:
     """An operator that only the good binary has is lacking, too, where a module calls its namespace by another name."""
     good = "import torch\naten = torch.ops.aten\ndef f(x):\n    return aten.fresh.default(x)\n"

@@ -9,7 +9,7 @@ import pytest
 
 from matrix.fix.beyond_python import SearchEvidence, reasons
 from matrix.fix.functions_run import FunctionsRun, read_functions_run
-from matrix.fix.hints import asked_for
+from matrix.fix.hints import asked_for, refused
 from matrix.fix.journal import Journal, content_key
 from matrix.fix.package_trees import differing, package_tree
 from matrix.fix.parts import parts_of
@@ -189,3 +189,23 @@ def test_a_missing_argument_asks_for_the_callers() -> None:
         Trial(effect=Effect.UNRESOLVED, exception=message), change, [unit(change, "torch/m.py", "Entry.line")]
     )
     assert [unit.name for unit in found] == ["make"]
+
+
+@pytest.mark.parametrize(
+    ("message", "lacking"),
+    [
+        ("AttributeError: module 'torch._C._dynamo' has no attribute 'fresh'", {"torch._C._dynamo.fresh"}),
+        ("AttributeError: 'torch._C._Frame' object has no attribute 'fresh'", {"torch._C._Frame.fresh"}),
+        ("ImportError: cannot import name 'begin' from 'torch._C._dynamo' (x.so)", {"torch._C._dynamo.begin"}),
+        ("ModuleNotFoundError: No module named 'torch._C._dynamo'; 'torch._C' is not a package", {"torch._C._dynamo"}),
+        ("AttributeError: '_OpNamespace' 'aten' object has no attribute 'fresh'", {"torch.ops.aten.fresh"}),
+        ("AttributeError: 'Tracer' object has no attribute 'fresh'", set()),
+    ],
+)
+def test_what_the_binary_refuses_is_learned(message: str, lacking: set[str]) -> None:
+    """A run's message that C++ lacks something tells which units cannot work, though the text left it open."""
+    good = "def f(x):\n    from torch._C._dynamo import begin\n    return begin(x.fresh)\ndef g(): return 2\n"
+    change = tree_change({"torch/m.py": "def g(): return 1\n"}, {"torch/m.py": good})
+    units = list(change.units(["torch/m.py"]))
+    found = refused(Trial(effect=Effect.UNRESOLVED, exception=message), units)
+    assert {(unit.name, symbol) for unit, symbol in found.items()} == {("f", symbol) for symbol in lacking}
