@@ -72,7 +72,7 @@ def bisect(  # one parameter per option
         Find, _Bound(help="Which change; any: whichever the bounds show; all: every change.", show_default=True)
     ] = Find.ANY,
     failure: Annotated[
-        str, _Bound(metavar="WORDS", help="The failure that is meant, by words of it. [default: the newest one]")
+        str, _Bound(metavar="WORDS", help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]")
     ] = "",
     any_failure: Annotated[
         bool, _Sure("--any-failure", help="Any failure counts as bad, not only the one that is asked about.")
@@ -145,7 +145,7 @@ def bisect(  # one parameter per option
         good=good,
         bad=bad,
         goal=SearchOptions(find=find, confidence=confidence, flaky=flaky),
-        failure=failure,
+        failure=command.failure_words(failure, (scenario, variant), home),
         any_failure=any_failure,
         run_options=RunOptions(timeout=timeout),
         budget=Budget(seconds=command.seconds(max_time), installs=max_installs),

@@ -6,6 +6,7 @@ OnePython, OneBuild, OneConfig and OnePatch: it keeps all but one axis at one va
 """
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ from matrix.events import Show
 from matrix.model import NO_PATCH, Cell, Model, Scenario, variant_suffix
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
 from matrix.privacy.redaction import Redactor
+from matrix.records import stored_runs
 from matrix.suite import selection
 from matrix.suite.headers import SUITE_ROOT
 from reports.terminal import Progress
@@ -147,6 +149,30 @@ def one_test(test: str) -> tuple[Scenario, dict[str, str]]:
         others = ", ".join(variant_suffix(variant) for variant in variants if variant != chosen)
         print(f"of {scenario.name}: {variant_suffix(chosen)}; others are {others}")
     return scenario, chosen
+
+
+_RUN = re.compile(r"latest(~\d+)?|\d{8}-\d{6}-[0-9a-f]+")
+
+
+def failure_words(text: str, test: tuple[Scenario, dict[str, str]], home: Path) -> str:
+    """Return the words that --failure names: as they are, or for RUN:ENVIRONMENT those of the failure in its cell.
+
+    Raises UsageError for a run without that cell, and for a cell without a failure.
+    """
+    run, _, label = text.partition(":")
+    if not _RUN.fullmatch(run):
+        return text
+    result = stored_runs.find(run, home).read().result
+    labels = {environment.id: environment.label for environment in result.environments}
+    scenario, variant = test
+    cells = [cell for cell in result.cells if (cell.scenario, cell.variant) == (scenario.name, variant)]
+    failing = {labels[cell.environment]: cell for cell in cells if cell.outcome.is_red}
+    if label not in failing:
+        shown = f"it failed in {', '.join(failing)}" if failing else "it failed nowhere in that run"
+        raise UsageError(f"--failure {text}: no failure of {scenario.name} in {label or 'no environment'}", hint=shown)
+    cell = failing[label]
+    messages = (attempt.message for attempt in cell.attempts if attempt.outcome is cell.outcome)
+    return next(filter(None, messages), None) or cell.signature or str(cell.outcome)
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

@@ -29,7 +29,7 @@ def fix(  # one parameter per option
     bad: Annotated[str | None, _Release(help="The release that fails. [default: found by a bisection]")] = None,
     good: Annotated[str | None, _Release(help="The release that passes.")] = None,
     failure: Annotated[
-        str, _Release(metavar="WORDS", help="The failure that is meant, by words of it. [default: the newest one]")
+        str, _Release(metavar="WORDS", help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]")
     ] = "",
     matrix_file: command.MatrixPath = None,
     torch: Annotated[
@@ -84,7 +84,7 @@ def fix(  # one parameter per option
         variant=variant,
         good=good,
         bad=bad,
-        failure=failure,
+        failure=command.failure_words(failure, (scenario, variant), home),
         run_options=RunOptions(timeout=timeout),
         jobs=jobs,
         budget=Budget(seconds=command.seconds(max_time)),
