@@ -124,7 +124,7 @@ class _Reader:
 
     def _meant(self, chain: str) -> str:
         first, _, rest = chain.partition(".")
-        return f"{self.imports.get(first, first)}.{rest}"
+        return f"{self.imports.get(first, first)}.{rest}".replace("torch._ops.ops.", "torch.ops.")
 
     def _name(self, name: str) -> Iterator[Unit]:
         path = self.unit.path

@@ -32,6 +32,7 @@ _REFUSED = re.compile(
     r"'(?P<owner>torch\._C[\w.]*|_OpNamespace' '\w+)'(?: object)? has no attribute '(?P<attribute>\w+)'"
     r"|cannot import name '(?P<name>\w+)' from '(?P<source>torch\._C[\w.]*)'"
     r"|No module named '(?P<module>torch\._C[\w.]*)'"
+    r"|op of '(?P<packet>[\w.]+)' has no overload name '(?P<overload>\w+)'"
 )
 _WORD = re.compile(r"[A-Za-z_]\w+")
 _SPECIAL = re.compile(r"\w_\w|[A-Z]{3}")  # a word of programs: of plain English ones too many functions are named
@@ -64,13 +65,16 @@ def refused(trial: Trial, units: Collection[Unit]) -> dict[Unit, str]:
     match = _REFUSED.search(trial.exception)
     if match is None:
         return {}
-    owner = (match["owner"] or match["source"] or "").replace("_OpNamespace' '", "torch.ops.")
-    symbol = match["module"] or f"{owner}.{match['attribute'] or match['name']}"
+    owner = match["owner"] or match["source"] or f"torch.ops.{match['packet']}"
+    name = match["attribute"] or match["name"] or match["overload"]
+    symbol = match["module"] or f"{owner}.{name}".replace("_OpNamespace' '", "torch.ops.")
     return {unit: symbol for unit in units if _mentions(uses(unit.nodes), match)}
 
 
 def _mentions(used: Uses, match: re.Match[str]) -> bool:
     """Return whether code uses what a message says the binary has not."""
+    if match["packet"]:
+        return any(f"{match['packet']}.{match['overload']}" in chain for chain in used.chains)
     modules = {module for _, module, name in used.imports if name == match["name"] or module == match["module"]}
     return match["attribute"] in used.attributes or bool(modules & {match["source"], match["module"]} - {None})
 

@@ -199,12 +199,13 @@ def test_a_missing_argument_asks_for_the_callers() -> None:
         ("ImportError: cannot import name 'begin' from 'torch._C._dynamo' (x.so)", {"torch._C._dynamo.begin"}),
         ("ModuleNotFoundError: No module named 'torch._C._dynamo'; 'torch._C' is not a package", {"torch._C._dynamo"}),
         ("AttributeError: '_OpNamespace' 'aten' object has no attribute 'fresh'", {"torch.ops.aten.fresh"}),
+        ("AttributeError: The underlying op of 'aten.rand' has no overload name 'new'", {"torch.ops.aten.rand.new"}),
         ("AttributeError: 'Tracer' object has no attribute 'fresh'", set()),
     ],
 )
 def test_what_the_binary_refuses_is_learned(message: str, lacking: set[str]) -> None:
     """A run's message that C++ lacks something tells which units cannot work, though the text left it open."""
-    good = "def f(x):\n    from torch._C._dynamo import begin\n    return begin(x.fresh)\ndef g(): return 2\n"
+    good = "def f(x):\n    from torch._C._dynamo import begin\n    return begin(x.fresh, aten.rand.new)\ndef g(): return 2\n"
     change = tree_change({"torch/m.py": "def g(): return 1\n"}, {"torch/m.py": good})
     units = list(change.units(["torch/m.py"]))
     found = refused(Trial(effect=Effect.UNRESOLVED, exception=message), units)
