@@ -205,7 +205,8 @@ def test_a_missing_argument_asks_for_the_callers() -> None:
 )
 def test_what_the_binary_refuses_is_learned(message: str, lacking: set[str]) -> None:
     """A run's message that C++ lacks something tells which units cannot work, though the text left it open."""
-    good = "def f(x):\n    from torch._C._dynamo import begin\n    return begin(x.fresh, aten.rand.new)\ndef g(): return 2\n"
+    good = "def f(x):\n    from torch._C._dynamo import begin\n    return begin(x.fresh, aten.rand.new)\n"
+    good += "def g(): return 2\n"
     change = tree_change({"torch/m.py": "def g(): return 1\n"}, {"torch/m.py": good})
     units = list(change.units(["torch/m.py"]))
     found = refused(Trial(effect=Effect.UNRESOLVED, exception=message), units)
