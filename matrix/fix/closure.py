@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import Uses, uses
-from matrix.fix.tree_change import absolute, aliases, base_names, imported, new_parameters
+from matrix.fix.tree_change import absolute, aliases, base_names, defined_words, imported, new_parameters
 from matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
@@ -102,13 +102,16 @@ class _Reader:
             yield from self._member(absolute(self.unit.path, level, module), name)
 
     def likely_needs(self) -> Iterator[Unit]:
-        """Yield the units that bring the attributes and parameters which this one uses."""
+        """Yield the units that bring the attributes and parameters which this one uses, and that miss what it drops."""
         for chain in self.uses.chains:
             yield from self._chain(chain)
         for word in self.uses.attributes | self.uses.strings:
             yield from self.change.introducers(word)
         for called in self.uses.calls:
             yield from self._called(called.function, called.keywords)
+        if self.unit.bad and self.unit.good:
+            for word in defined_words(self.unit.bad.nodes) - defined_words(self.unit.nodes):
+                yield from self.change.leavers(word)
 
     def symbols(self) -> Iterator[str]:
         """Yield the symbols of C++ that it uses and the bad binary lacks."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from matrix.fix.functions_run import words_of
 from matrix.fix.names import bound, dotted, parameters, uses
 from matrix.fix.units import ChangedFile, Kind, Proposal, Unit
 
@@ -94,15 +95,25 @@ class TreeChange:
         nodes = (node for part in (file.good_parts if file else ()) for node in part.nodes)
         return next((node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name), None)
 
-    @cache  # noqa: B019
     def is_known(self, word: str) -> bool:
         """Return whether a word stands anywhere in the bad release's text of the files that differ."""
-        pattern = re.compile(rf"\b{re.escape(word)}\b")
-        return any(word in text and pattern.search(text) for text in self._bad_texts)
+        return word in self._bad_words
 
     @cached_property
-    def _bad_texts(self) -> tuple[str, ...]:
-        return tuple(pair.bad for pair in self._pairs.values() if pair.bad)
+    def _bad_words(self) -> set[str]:
+        return set().union(*(words_of(pair.bad) for pair in self._pairs.values() if pair.bad))
+
+    @cached_property
+    def _good_words(self) -> set[str]:
+        return set().union(*(words_of(pair.good) for pair in self._pairs.values() if pair.good))
+
+    @cache  # noqa: B019
+    def leavers(self, word: str) -> tuple[Unit, ...]:
+        """Return the units that no longer mention a word, where the good release's files that differ nowhere do."""
+        if word in self._good_words:
+            return ()
+        units = self.units(path for path, pair in self._pairs.items() if _mentions(pair.bad, word))
+        return tuple(unit for unit in units if unit.kind is not Kind.REMOVED and _has(unit.bad, word))
 
     @cache  # noqa: B019
     def introducers(self, word: str) -> tuple[Unit, ...]:
@@ -152,7 +163,11 @@ class TreeChange:
 
 
 def _has(part: Part | None, word: str) -> bool:
-    return part is not None and re.search(rf"\b{re.escape(word)}\b", part.whole) is not None
+    return part is not None and _mentions(part.whole, word)
+
+
+def _mentions(text: str | None, word: str) -> bool:
+    return text is not None and word in text and re.search(rf"\b{re.escape(word)}\b", text) is not None
 
 
 def _assignments(text: str | None) -> list[str]:
@@ -172,8 +187,13 @@ def _parameter_names(nodes: tuple[ast.stmt, ...]) -> set[str]:
 
 def _defined(unit: Unit) -> set[str]:
     """Return all words that a unit defines: definitions, parameters, what is assigned, and what a call registers."""
-    words = {text for node in unit.nodes if isinstance(node, ast.Expr) for text in uses([node]).strings}
-    for node in (inner for top in unit.nodes for inner in ast.walk(top)):
+    return defined_words(unit.nodes)
+
+
+def defined_words(nodes: Collection[ast.stmt]) -> set[str]:
+    """Return all words that statements define, as `_defined` does for a unit."""
+    words = {text for node in nodes if isinstance(node, ast.Expr) for text in uses([node]).strings}
+    for node in (inner for top in nodes for inner in ast.walk(top)):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 words.add(name)

@@ -121,3 +121,13 @@ def test_another_name_of_an_operator_is_seen_through() -> None:
     change = tree_change({"torch/m.py": "import torch\naten = torch.ops.aten\n"}, {"torch/m.py": good})
     closure = Closure(change, lambda: {"torch.ops.aten.fresh"})
     assert closure.of(change.units(["torch/m.py"])).lacking == {"torch.ops.aten.fresh"}
+
+
+def test_what_is_no_longer_set_is_no_longer_read() -> None:
+    """A function that drops an attribute which the good release nowhere has brings the readers that do without it."""
+    head = "class T:\n    def __init__(self):\n        self.kept = 1\n"
+    bad = head + "        self.strict = 1\ndef reads(t):\n    return t.strict\ndef other(t):\n    return t.kept\n"
+    good = head + "def reads(t):\n    return t.kept\ndef other(t):\n    return t.kept + 1\n"
+    change = tree_change({"torch/m.py": bad}, {"torch/m.py": good})
+    needs = Closure(change).of([unit(change, "torch/m.py", "T.__init__")]).units
+    assert {need.name for need in needs} == {"T.__init__", "reads"}
