@@ -1,4 +1,4 @@
-"""A trial that failed in another way -> the units that it asks for: its message names what is missing."""
+"""A trial that failed in another way -> what its message says: which units it asks for, blames, or rules out."""
 
 from __future__ import annotations
 
