@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import defaultdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from matrix.fix.functions_run import words_of
 from matrix.fix.names import bound
 from matrix.fix.parts import Definition
 from matrix.fix.units import Kind, Unit
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from matrix.fix.tree_change import TreeChange
     from matrix.fix.trial import FailingFrame
 
+NAMESAKES = 3  # functions of one name that a script may mean
+_HEADING = re.compile(r"^\s*(?:@|(?:async )?def ).*$", re.MULTILINE)
 _CONSTANT = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
 
@@ -39,6 +44,33 @@ def _at(change: TreeChange, frame: FailingFrame) -> Iterator[Unit]:
     for unit in file.units if file else ():
         if unit.bad is not None and unit.bad.first <= frame.line <= unit.bad.last:
             yield unit
+
+
+def named(change: TreeChange, loaded: Collection[str], words: Collection[str]) -> list[Unit]:
+    """Return the functions of loaded modules that a script names, the rarest names first, of these the new ones.
+
+    Their own names count, and what their decorators register. A compiler may read such a function and never run it.
+    """
+    found: dict[str, list[Unit]] = defaultdict(list)
+    paths = [pair.path for pair in change.pairs(loaded) if pair.good and _headings(pair.good).intersection(words)]
+    for unit in change.units(paths):
+        if unit.is_function and not unit.cosmetic:
+            for word in _names(unit).intersection(words):
+                found[word].append(unit)
+    rare = sorted((units for units in found.values() if len(units) <= NAMESAKES), key=len)
+    return sorted(dict.fromkeys(unit for units in rare for unit in units), key=lambda unit: unit.kind is not Kind.ADDED)
+
+
+def _headings(text: str) -> set[str]:
+    """Return the words of a module's `def` lines and decorators."""
+    return {word for line in _HEADING.findall(text) for word in words_of(line)}
+
+
+def _names(unit: Unit) -> set[str]:
+    """Return a function's own name and the names in its decorators."""
+    nodes = [node for node in unit.nodes if isinstance(node, Definition)]
+    inner = (each for node in nodes for decorator in node.decorator_list for each in ast.walk(decorator))
+    return {unit.own_name} | {each.attr for each in inner if isinstance(each, ast.Attribute)}
 
 
 def by_runs(

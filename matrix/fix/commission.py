@@ -18,8 +18,9 @@ from matrix.bisect.strategy.evidence import AnswerKind, Change
 from matrix.environments.patches import read_patch
 from matrix.errors import PreventedError, UsageError
 from matrix.events import EnvironmentStage
-from matrix.fix.fixing import Fix, FixRequest, fix
+from matrix.fix.fixing import Fix, fix
 from matrix.fix.origins import Origins, ReleaseSpan
+from matrix.fix.scene import FixRequest
 from matrix.fix.script_runs import ScriptRuns
 from matrix.fix.suite_check import SuiteCheck, check_suite
 from matrix.model import Environment, Model

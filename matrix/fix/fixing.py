@@ -9,60 +9,35 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from matrix.bisect.sightings import Failure, is_named
-from matrix.environments.overlay import site_packages
-from matrix.errors import UsageError
 from matrix.fix.beyond_python import SearchEvidence, reasons
-from matrix.fix.candidates import at_import, by_runs, each_once, on_stack
+from matrix.fix.candidates import at_import, each_once
 from matrix.fix.closure import Closure
 from matrix.fix.cure_search import CureSearch
-from matrix.fix.forecast import Deferred
-from matrix.fix.functions_run import words_of
 from matrix.fix.journal import Journal
 from matrix.fix.manner import AppliedUnit, brings_functions, manner_of
 from matrix.fix.minimum import smallest
 from matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
-from matrix.fix.package_trees import FilePair, differing, package_tree
+from matrix.fix.package_trees import FilePair
 from matrix.fix.patch import lines_of, unified_diff
-from matrix.fix.script_runs import CureTest
+from matrix.fix.scene import NOTED_SLOWDOWN, scene_of, tiers_of
 from matrix.fix.tree_change import TreeChange
 from matrix.fix.trial import Effect
 from matrix.fix.trials import BudgetSpent, Trials
 from matrix.fix.units import Kind, Proposal
-from matrix.model import Environment, Outcome, Record, digest
+from matrix.model import Outcome, Record, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from matrix.fix.functions_run import FunctionsRun
-    from matrix.fix.package_trees import PackageTree
+    from matrix.fix.scene import FixRequest, Scene
     from matrix.fix.script_runs import ScriptRuns
-    from matrix.fix.trial import FailingFrame
     from matrix.fix.units import Unit
 
-PASS_MARGIN = 4.0  # times the good run's seconds that a trial gets
-SHORTEST_LIMIT = 30.0  # seconds
-HANG_MARGIN = 2.5  # the same where it hangs, and each trial that is no cure takes the whole limit
-SHORTEST_HANG = 10.0  # seconds
-NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted; a hang stays one
 CONFIRMATIONS = 3  # runs with the patch, and without it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixRequest:
-    """What is asked. Both environments are installed and usable."""
-
-    bad: Environment
-    good: Environment
-    failure: str = ""  # words of the failure that is meant; "" for whichever the bad release shows
-    max_trials: int | None = None
-    max_seconds: float | None = None
-    jobs: int = 1  # runs at once
-    tell: Callable[[str], None] = print  # progress, a line each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,22 +65,6 @@ class Fix:
         return lines_of(self.patch)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scene:
-    """What is known before the first trial."""
-
-    test: CureTest
-    trees: tuple[PackageTree, PackageTree]  # of the bad and of the good release
-    pairs: dict[str, FilePair]
-    paths: frozenset[str]
-    change: TreeChange
-    closure: Closure
-    frames: tuple[FailingFrame, ...]
-    good_run: Callable[[], FunctionsRun]  # made once, when it is asked for
-    seeds: dict[Unit, None] = field(default_factory=dict)  # as the search asks for them
-    loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
-
-
 def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     """Search, minimise and confirm. KeyboardInterrupt passes through; the same call then goes on.
 
@@ -115,11 +74,11 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     started = time.monotonic()
     gc.disable()  # the trees of a release are millions of objects: to look for cycles in them takes most of the time
     runs.sweep()
-    scene = _scene(request, runs)
+    scene = scene_of(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")
     search, to_cure = CureSearch(scene.closure), 0
     notes: tuple[str, ...] = ()
-    tiers = _tiers(request, runs, scene)
+    tiers = tiers_of(request, runs, scene)
     with _trials(request, runs, scene, started) as trials:
         try:
             cure = trials.drive(
@@ -140,81 +99,7 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     return replace(answer, trials_ahead=trials.ahead, seconds=round(time.monotonic() - started, 1))
 
 
-def _scene(request: FixRequest, runs: ScriptRuns) -> _Scene:
-    """See the script fail and pass, note what it runs, and order what changed."""
-    longest = runs.planned.limits.timeout
-    good_record = runs.run(request.good, longest)
-    _expect(good_record, request.good, passes=True)
-    limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
-    bad_record = runs.run(request.bad, limit)
-    _expect(bad_record, request.bad, passes=False)
-    if not is_named(bad_record, request.failure):
-        shown = f"{bad_record.attempt.outcome}: {bad_record.signature or ''} {bad_record.attempt.message}".rstrip()
-        raise UsageError(f"it fails in another way in {request.bad.label}: {shown}", hint="leave out --failure")
-    failure = _failure(bad_record)
-    if failure.outcome is Outcome.HANG:
-        limit = min(limit, max(SHORTEST_HANG, HANG_MARGIN * good_record.attempt.seconds))
-    bad_tree, good_tree = _tree(request.bad), _tree(request.good)
-    pairs = differing(bad_tree, good_tree)
-    paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
-    change = TreeChange(pairs, paths)
-    lacking = Deferred(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
-    return _Scene(
-        test=CureTest(failure=failure, limit=limit, cpu_seconds=good_record.attempt.cpu_seconds),
-        trees=(bad_tree, good_tree),
-        pairs=pairs,
-        paths=paths,
-        change=change,
-        closure=Closure(change, lacking),
-        frames=runs.frames(bad_record),
-        good_run=cache(lambda: runs.noted(request.good, NOTED_SLOWDOWN * limit)),
-    )
-
-
-def _tiers(request: FixRequest, runs: ScriptRuns, scene: _Scene) -> list[Callable[[], list[Unit]]]:
-    """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
-    script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
-
-    def noted() -> tuple[Sequence[FunctionsRun], ...]:
-        request.tell("what it runs is noted in both")
-        longer = NOTED_SLOWDOWN * scene.test.limit
-        patience = scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer
-        bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), scene.good_run)
-        scene.loaded.update(bad.loaded | good.loaded)
-        active = bad.active | good.active
-        usual = runs.at_once(*(partial(runs.everyday, each, active) for each in (request.bad, request.good)))
-        return (bad.besides(usual[0]), good.besides(usual[1])), (bad, good)
-
-    pairs = Deferred(noted)
-
-    def reached(place: int) -> list[Unit]:
-        bad, good = pairs()[place]
-        words = set[str]().union(*(run.words(tree.text) for run, tree in zip((bad, good), scene.trees, strict=True)))
-        return by_runs(scene.change, bad, good, words | words_of(script), scene.loaded)
-
-    return [lambda: on_stack(scene.change, scene.frames), *(cache(partial(reached, place)) for place in (0, 1))]
-
-
-def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
-    outcome = record.attempt.outcome
-    if passes and outcome is not Outcome.PASS:
-        raise UsageError(f"it does not pass in {environment.label}: {outcome}", hint="name another good release")
-    if not passes and not outcome.is_red and outcome is not Outcome.SLOW:
-        raise UsageError(f"it does not fail in {environment.label}: {outcome}", hint="name another bad release")
-
-
-def _failure(record: Record) -> Failure:
-    attempt = record.attempt
-    outcome = Outcome.HANG if attempt.outcome is Outcome.SLOW else attempt.outcome  # ends in the good release by then
-    return Failure(outcome=outcome, signature=record.signature, message=attempt.message)
-
-
-def _tree(environment: Environment) -> PackageTree:
-    assert environment.interpreter is not None
-    return package_tree(site_packages(environment.interpreter.parent.parent))
-
-
-def _trials(request: FixRequest, runs: ScriptRuns, scene: _Scene, started: float) -> Trials:
+def _trials(request: FixRequest, runs: ScriptRuns, scene: Scene, started: float) -> Trials:
     planned, failure = runs.planned, scene.test.failure
     question = digest(
         [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
@@ -231,7 +116,7 @@ def _trials(request: FixRequest, runs: ScriptRuns, scene: _Scene, started: float
     )
 
 
-def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) -> set[Unit]:
+def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -> set[Unit]:
     """Return the functions of a cure that the cured script does not run."""
     if len(cure.units) < 3:
         return set()
@@ -241,7 +126,7 @@ def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) 
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 
 
-def _evidence(scene: _Scene, search: CureSearch, trials: Trials, *, is_complete: bool) -> SearchEvidence:
+def _evidence(scene: Scene, search: CureSearch, trials: Trials, *, is_complete: bool) -> SearchEvidence:
     lacking = {symbol for seed in scene.seeds for symbol in scene.closure.of([seed]).lacking}
     return SearchEvidence(
         reached=len(scene.seeds),
@@ -254,7 +139,7 @@ def _evidence(scene: _Scene, search: CureSearch, trials: Trials, *, is_complete:
     )
 
 
-def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: _Scene) -> Fix:
+def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -> Fix:
     """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
     files = scene.change.texts(cure)
     # first those with the patch: beside a failure that keeps cores busy a pass takes longer
@@ -274,7 +159,7 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
     )
 
 
-def _manner(cure: Proposal, scene: _Scene) -> tuple[str, ...]:
+def _manner(cure: Proposal, scene: Scene) -> tuple[str, ...]:
     ordered = sorted(cure.units, key=lambda unit: (unit.path, unit.name))
     applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
     return manner_of(applied, scene.good_run() if any(map(brings_functions, ordered)) else None)
@@ -284,7 +169,7 @@ def _passes(records: Sequence[Record]) -> tuple[int, int]:
     return sum(record.attempt.outcome is Outcome.PASS for record in records), len(records)
 
 
-def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, scene: _Scene) -> str:
+def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, scene: Scene) -> str:
     """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
     paths = {unit.path for unit in units}
     pairs = {path: FilePair(path=path, bad=scene.pairs[path].good, good=scene.pairs[path].bad or "") for path in paths}

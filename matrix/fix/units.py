@@ -255,9 +255,15 @@ def _field(node: object, name: str) -> object:
 
 
 def _is_for_checkers(part: Part) -> bool:
-    """Return whether a part makes what only annotations use."""
-    values = [getattr(node, "value", None) for node in part.nodes]
-    return bool(values) and all(isinstance(value, ast.Call) and _callee(value) in _TYPE_MAKERS for value in values)
+    """Return whether a part is there for type checkers only: what annotations use, or a signature of several."""
+    return bool(part.nodes) and all(map(_is_hint, part.nodes))
+
+
+def _is_hint(node: ast.stmt) -> bool:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return any(ast.unparse(decorator).rpartition(".")[2] == "overload" for decorator in node.decorator_list)
+    value = getattr(node, "value", None)
+    return isinstance(value, ast.Call) and _callee(value) in _TYPE_MAKERS
 
 
 def _callee(call: ast.Call) -> str:

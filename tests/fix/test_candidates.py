@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix.fix.candidates import at_import, by_runs, on_stack
+from matrix.fix.candidates import at_import, by_runs, named, on_stack
 from matrix.fix.functions_run import FunctionsRun
 from matrix.fix.trial import FailingFrame
 from tests.fix.packages import tree_change
@@ -43,3 +43,20 @@ def test_at_import() -> None:
     """What acts when a loaded module is imported counts, constants among it, and no plain function."""
     units = at_import(tree_change(BAD, GOOD), ["torch/m.py"])
     assert [unit.name for unit in units] == ["FLAG", "IDLE", "hooked", "f()"]
+
+
+def test_what_the_script_names() -> None:
+    """New functions that the script names come first, by own or registered names; common names do not count."""
+    many = "".join(f"class C{number}:\n    def size(self): return 1\n" for number in range(9))
+    bad = {"torch/m.py": many + "def old(): return 1\n"}
+    good = {
+        "torch/m.py": many.replace("1", "2")
+        + "def old(): return 2\n@register(aten.quantize)\ndef meta_quantize(): pass\n"
+        + "@typing.overload\ndef starmap(a): ...\n@overload\ndef starmap(b): ...\n"
+        + "@overload\ndef starmap(c): ...\ndef starmap(a): return a\n"
+    }
+    change = tree_change(bad, good)
+    words = {"quantize", "starmap", "size", "old", "nothing"}
+    found = [unit.own_name for unit in named(change, ["torch/m.py"], words)]
+    assert sorted(found[:2]) == ["meta_quantize", "starmap"]
+    assert found[2:] == ["old"]

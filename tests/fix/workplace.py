@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from matrix.environments.configs import BUILTIN
-from matrix.fix.fixing import Fix, FixRequest, fix
+from matrix.fix.fixing import Fix, fix
+from matrix.fix.scene import FixRequest
 from matrix.fix.script_runs import ScriptRuns
 from matrix.model import Environment
 from matrix.plan.expansion import existing
