@@ -32,6 +32,8 @@ _CONTAINERS = {"set", "frozenset", "dict", "list", "tuple"}
 # calls that make a setting: of plain values, of the shell's, of a knob
 _READING = {"environ.get", "getenv", "justknobs_check", "Config", "bool", "int", "float", "str"} | _CONTAINERS
 
+COMPILER = "torch/_dynamo/"  # folder of what reads the functions that it compiles
+
 
 class _Manner(StrEnum):
     """What one unit does, as the begin of a sentence."""
@@ -99,7 +101,8 @@ def brings_functions(unit: Unit) -> bool:
 def _is_beside(units: Sequence[Unit], run: FunctionsRun) -> bool:
     """Return whether a run that passed reached no function of these units; False where that is not known."""
     functions = [unit for unit in units if brings_functions(unit)]
-    is_known = run.passed and bool(run.functions)
+    is_read = any(path.startswith(COMPILER) for path in run.active)  # a compiler reads functions without running them
+    is_known = run.passed and bool(run.functions) and not is_read
     return is_known and bool(functions) and all(run.place(unit.path, unit.good) is None for unit in functions)
 
 

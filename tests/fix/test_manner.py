@@ -98,6 +98,7 @@ def test_a_draft_counts() -> None:
         (FunctionsRun([("torch/m.py", 1, "f")], passed=True), False),
         (FunctionsRun([("torch/m.py", 3, "other")]), False),  # it did not come to its end
         (FunctionsRun([], passed=True), False),
+        (FunctionsRun([("torch/m.py", 3, "other"), ("torch/_dynamo/x.py", 1, "g")], passed=True), False),  # it is read
         (None, False),
     ],
 )
