@@ -10,6 +10,7 @@ import csv
 import math
 import os
 import shutil
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ _POINTERS = (".http", ".rev", ".msgpack", ".whl")  # beside the link to an unpac
 def write_whole(file: Path, text: str) -> None:
     """Write a file under a hidden name, then rename it, so that no reader sees a half."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    partial = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
     partial.write_text(text, encoding="utf-8")
     partial.replace(file)
 
