@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.fix.workplace import CORE, Workplace
+
+pytestmark = pytest.mark.shell
 
 # either of two functions that the script runs takes the fault away
 EITHER = {

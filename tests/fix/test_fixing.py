@@ -90,6 +90,7 @@ class FaultyExecutor(LocalExecutor):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.shell
 def test_interrupted_at_ten_moments(workplace: Workplace, jobs: int) -> None:
     """A search that is interrupted again and again gives the answer of one that was not, and repeats no trial."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
@@ -113,6 +114,7 @@ def test_interrupted_at_ten_moments(workplace: Workplace, jobs: int) -> None:
     assert list((workplace.folder / "fix" / "in-use").iterdir()) == []
 
 
+@pytest.mark.shell
 def test_side_by_side(workplace: Workplace) -> None:
     """Two runs at once find what one at a time finds, and tell which runs were not needed."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
