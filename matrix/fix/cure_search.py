@@ -46,7 +46,7 @@ class CureSearch:
         begin = 0
         while window := list(islice(possible, max(1, begin))):
             begin += len(window)
-            cure = yield from self._tried(self._possible(window), DEPTH)
+            cure = yield from self._tried([seed for seed in window if seed not in self.harmless], DEPTH)
             if cure is not None:
                 return cure
         if begin > 1 and self.harmless:

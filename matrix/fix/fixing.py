@@ -27,7 +27,7 @@ from matrix.fix.scene import NOTED_SLOWDOWN, scene_of, tiers_of
 from matrix.fix.tree_change import TreeChange
 from matrix.fix.trial import Effect
 from matrix.fix.trials import BudgetSpent, Trials
-from matrix.fix.units import Kind, Proposal
+from matrix.fix.units import Kind, Proposal, in_order
 from matrix.model import Outcome, Record, digest
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
     return replace(
         answer,
         patch=unified_diff({path: scene.pairs[path].bad for path in files}, files),
-        units=tuple(map(str, sorted(cure.units, key=lambda unit: (unit.path, unit.name)))),
+        units=tuple(map(str, in_order(cure.units))),
         with_patch=_passes(patched),
         without_patch=_passes(plain),
         manner=_manner(cure, scene),
@@ -160,7 +160,7 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
 
 
 def _manner(cure: Proposal, scene: Scene) -> tuple[str, ...]:
-    ordered = sorted(cure.units, key=lambda unit: (unit.path, unit.name))
+    ordered = in_order(cure.units)
     applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
     return manner_of(applied, scene.good_run() if any(map(brings_functions, ordered)) else None)
 

@@ -15,7 +15,7 @@ from matrix.fix.parts import statements_of
 from matrix.fix.patch import lines_of
 from matrix.fix.pieces import without_pieces
 from matrix.fix.trial import Effect, Trial
-from matrix.fix.units import Kind, Proposal, Unit
+from matrix.fix.units import Kind, Proposal, Unit, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -66,21 +66,17 @@ def _bounded(search: Minimising, proposal: Proposal) -> Minimising:
 
 def _polished(proposal: Proposal) -> Minimising:
     """Return the proposal with the fewest hunks and pieces."""
-    for unit in _listed(proposal.units):
+    for unit in in_order(proposal.units):
         proposal = yield from _fewest_hunks(proposal, unit)
     proposal = yield from _without_unused(proposal)
     return (yield from _fewest_pieces(proposal))
-
-
-def _listed(units: Collection[Unit]) -> list[Unit]:
-    return sorted(units, key=lambda unit: (unit.path, unit.name))
 
 
 def _fewest_units(
     units: frozenset[Unit], closed: Callable[..., Closed], failed: set[frozenset[Unit]]
 ) -> Generator[Proposal, Trial, frozenset[Unit]]:
     """Return a set of which no unit can be left out; `closed` adds the units that others are not tried without."""
-    order = {unit: place for place, unit in enumerate(_listed(units))}
+    order = {unit: place for place, unit in enumerate(in_order(units))}
     best, parts = units, 2
     while True:
         listed = sorted(best, key=order.__getitem__)
@@ -128,7 +124,7 @@ def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
 
 def _without_unused(proposal: Proposal) -> Minimising:
     """Return the proposal without the new units that none of the others mentions any more."""
-    unused = [unit for unit in _listed(proposal.units) if unit.kind is Kind.ADDED and unit not in _used(proposal)]
+    unused = in_order(proposal.units - _used(proposal))
     for some in dict.fromkeys([tuple(unused), *((unit,) for unit in unused)]):
         fewer = proposal.units.difference(some)
         if not fewer or len(fewer) == len(proposal.units):
@@ -162,7 +158,7 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
     """
     tried = set[tuple[Unit, str]]()
     while _size(proposal) > SMALL:
-        for unit in _listed(proposal.units):
+        for unit in in_order(proposal.units):
             bad, text = unit.bad.whole if unit.bad else "", _text(proposal, unit)
             fewer = (each for each in _shorter(bad, text) if (unit, each) not in tried)
             smaller = next(filter(None, (_draft(proposal, unit, each) for each in fewer)), None)

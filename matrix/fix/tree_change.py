@@ -121,14 +121,16 @@ class TreeChange:
         if self.is_known(word):
             return ()
         units = self.units(path for path, pair in self._pairs.items() if word in (pair.good or ""))
-        return tuple(unit for unit in units if unit.good and word in unit.good.whole and word in _defined(unit))
+        return tuple(
+            unit for unit in units if unit.good and word in unit.good.whole and word in defined_words(unit.nodes)
+        )
 
     @cache  # noqa: B019
     def setters(self, attribute: str) -> tuple[Unit, ...]:
         """Return the units that give an attribute to an object or a class, and did not in the bad release."""
         units = self.units(path for path, pair in self._pairs.items() if attribute in (pair.good or ""))
         found = [unit for unit in units if unit.owner and unit.good and attribute in unit.good.whole]
-        return tuple(unit for unit in found if attribute in _defined(unit) and not _has(unit.bad, attribute))
+        return tuple(unit for unit in found if attribute in defined_words(unit.nodes) and not _has(unit.bad, attribute))
 
     @cache  # noqa: B019
     def callers(self, name: str) -> tuple[Unit, ...]:
@@ -185,13 +187,8 @@ def _parameter_names(nodes: tuple[ast.stmt, ...]) -> set[str]:
     return {argument.arg for node in nodes if isinstance(node, Function) for argument in parameters(node)}
 
 
-def _defined(unit: Unit) -> set[str]:
-    """Return all words that a unit defines: definitions, parameters, what is assigned, and what a call registers."""
-    return defined_words(unit.nodes)
-
-
 def defined_words(nodes: Collection[ast.stmt]) -> set[str]:
-    """Return all words that statements define, as `_defined` does for a unit."""
+    """Return all words that statements define: definitions, parameters, what is assigned, and what a call registers."""
     words = {text for node in nodes if isinstance(node, ast.Expr) for text in uses([node]).strings}
     for node in (inner for top in nodes for inner in ast.walk(top)):
         match node:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from matrix.fix.names import dotted
 from matrix.fix.parts import Part, parts_of
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class Unit:
     def is_function(self) -> bool:
         """True where it brings one function."""
         return [type(node) for node in self.nodes] in ([ast.FunctionDef], [ast.AsyncFunctionDef])
+
+
+def in_order(units: Iterable[Unit]) -> list[Unit]:
+    """Return units by file and name."""
+    return sorted(units, key=lambda unit: (unit.path, unit.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,14 +267,9 @@ def _is_for_checkers(part: Part) -> bool:
 
 def _is_hint(node: ast.stmt) -> bool:
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return any(ast.unparse(decorator).rpartition(".")[2] == "overload" for decorator in node.decorator_list)
+        return any(dotted(decorator).rpartition(".")[2] == "overload" for decorator in node.decorator_list)
     value = getattr(node, "value", None)
-    return isinstance(value, ast.Call) and _callee(value) in _TYPE_MAKERS
-
-
-def _callee(call: ast.Call) -> str:
-    function = call.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] in _TYPE_MAKERS
 
 
 def _is_docstring(nodes: Sequence[ast.AST]) -> bool:
