@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from matrix.fix.units import Kind, Proposal, in_order
 from matrix.model import Outcome, Record, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from matrix.fix.scene import FixRequest, Scene
     from matrix.fix.script_runs import ScriptRuns
@@ -65,6 +66,17 @@ class Fix:
         return lines_of(self.patch)
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no cycles: the trees of a release are millions of objects, and that would take most of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_uncollected()
 def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     """Search, minimise and confirm. KeyboardInterrupt passes through; the same call then goes on.
 
@@ -72,7 +84,6 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     where a run says nothing.
     """
     started = time.monotonic()
-    gc.disable()  # the trees of a release are millions of objects: to look for cycles in them takes most of the time
     runs.sweep()
     scene = scene_of(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")
