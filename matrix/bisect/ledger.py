@@ -75,7 +75,8 @@ class Ledger:
     ) -> PlannedCell:
         """Return the test at a position, in `repeat` runs, or fewer if one of them shows `until`."""
         request = self.request
-        options = replace(request.run_options, repeat=repeat, until=STOPS[until], provisional=provisional)
+        stops = STOPS[until] | ({Outcome.SLOW} if provisional and until is SearchVerdict.GOOD else set())
+        options = replace(request.run_options, repeat=repeat, until=stops, provisional=provisional, in_search=True)
         environment, scenario, variant = self.axis.request(position), request.scenario, request.variant
         return PlannedCell(request=environment, scenario=scenario, variant=variant, options=options)
 

@@ -153,14 +153,15 @@ def _is_busy(ending: Ending) -> bool:
     return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
 
 
-def longer_look(slow: Sequence[Attempt], due: float) -> tuple[float, float]:
+def longer_look(slow: Sequence[Attempt], due: float, times: float = LONGER) -> tuple[float, float]:
     """Return the seconds with a core that the longer look at slow attempts is to give, and its limit.
 
-    It is several times as long as they were, and as the test is due where they were brief. Who slept is given as long
-    as that sleep needs, lest the look ends in it again. The limit supposes that the machine stays as busy as it was.
+    It is several `times` as long as they were, and as the test is due where they were brief. Who slept is given as
+    long as that sleep needs, lest the look ends in it again. The limit supposes that the machine stays as busy as it
+    was.
     """
     last, headway = slow[-1], slow[-1].evidence.headway
-    goal, further = LONGER * max(due, min(attempt.limit for attempt in slow)), FURTHER * last.limit
+    goal, further = times * max(due, min(attempt.limit for attempt in slow)), FURTHER * last.limit
     if headway and headway.wakes_in is not None:
         goal = max(goal, further + LONGER * headway.wakes_in)
     return goal, max(goal * _stretch(headway), further)

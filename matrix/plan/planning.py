@@ -46,6 +46,7 @@ class RunOptions:
     stall: bool = True  # stop early on evidence of a deadlock
     until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
     provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
+    in_search: bool = False  # it is compared with passes elsewhere: what takes many times as long is as bad as a hang
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

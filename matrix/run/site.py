@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.diagnosis.deadline import longer_look
+from matrix.diagnosis.deadline import LONGER, longer_look
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
 PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
-BRIEF_MARGIN = 3  # the same for a test that has hung, in a look that a longer one will check
+BRIEF_MARGIN = 2  # the same for a test that has hung, in a look that a longer one will check
+LONGER_IN_SEARCH = 1.5  # times what a test is due: the longer look of a search, where the test has passed elsewhere
 BRIEF_SHARE = 0.25  # of the timeout: such a look where the test has passed nowhere
 SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
 SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
@@ -303,7 +304,7 @@ class LocalSite:
                 ready, AttemptOrder(limit=limit, native=native, is_brief=is_brief, hung_before=hung_before)
             )
         slow = list(takewhile(lambda attempt: attempt.outcome is Outcome.SLOW, (r.attempt for r in reversed(judging))))
-        goal, limit = longer_look(slow[::-1], self._due(planned))
+        goal, limit = longer_look(slow[::-1], *self._patience(planned))
         decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, goal)
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
         order = AttemptOrder(limit=limit, goal=goal, idle_limit=slow[-1].limit, rerun_because=why, native=native)
@@ -334,6 +335,16 @@ class LocalSite:
         slowest = self.records.slowest_pass(planned.scenario, planned.variant)
         brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
         return min(due, max(SHORTEST_LIMIT, brief)), True
+
+    def _patience(self, planned: PlannedCell) -> tuple[float, float]:
+        """Return the seconds that a longer look starts from, and how many times as long it is.
+
+        A search compares with passes: what takes ten times as long as each of them counts as what does not end.
+        """
+        slowest = self.records.slowest_pass(planned.scenario, planned.variant)
+        if slowest is None or not planned.options.in_search:
+            return self._due(planned), LONGER
+        return max(self._due(planned), PASS_MARGIN / LONGER_IN_SEARCH * slowest), LONGER_IN_SEARCH
 
     def _due(self, planned: PlannedCell) -> float:
         """Return the seconds that a test is due: its timeout, or less once it has passed elsewhere."""

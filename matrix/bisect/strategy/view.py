@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 NO_RUNS = Tally()
+ENDED_BY_CLOCK = 2  # runs of a position that the clock ended, where others have more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,13 @@ class View:
         return next((twins for twins in self.search.twins if position in twins), frozenset({position}))
 
     def missing(self, position: int, wanted: int) -> int:
-        """Return how many runs that are good or bad a position lacks; none where another says nothing."""
-        return 0 if position in self.search.exhausted else wanted - self.at(position).decisive
+        """Return how many runs that are good or bad a position lacks; none where another says nothing.
+
+        Runs that the clock ended are the dearest, and a longer look checks them where they matter: two are enough.
+        """
+        known = self.at(position)
+        wanted = min(wanted, ENDED_BY_CLOCK) if known.provisional else wanted
+        return 0 if position in self.search.exhausted else wanted - known.decisive
 
     def is_unsettled(self, position: int) -> bool:
         """Return whether a position rests on runs that the clock ended, and a longer look may still decide."""
