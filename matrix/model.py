@@ -600,6 +600,8 @@ class AttemptEvidence(OpenModel):
     headway: Headway | None = None  # of an attempt that ran to its timeout
     decided: str = ""  # which evidence decided between hang and slow, a value of `diagnosis.verdict.Decider`
     observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
+    start: str = "cold"  # or "fork", and what had been imported: torch, dynamo or inductor
+    cold_because: str = ""  # why it was not forked, where that was asked for
 
 
 class Attempt(Model):

@@ -148,11 +148,11 @@ def escaped(text: str) -> str:
     return " ".join(code_span(word) if is_code else word for word, is_code in zip(words, needs_code, strict=True))
 
 
-def fenced(lines: Iterable[str]) -> Iterator[str]:
+def fenced(lines: Iterable[str], language: str = "text") -> Iterator[str]:
     """Yield a block of text, with a fence that the text does not hold."""
     shown = [part for line in lines for part in cleaned(line).split("\n")]
     fence = "`" * max(3, 1 + max((len(run) for line in shown for run in re.findall("`+", line)), default=0))
-    yield f"{fence}text"
+    yield f"{fence}{language}"
     yield from shown
     yield fence
 

@@ -17,6 +17,8 @@ from matrix.explain.explainer import Explanations
 from matrix.fix.commission import FixAnswer
 from matrix.inspect.process_report import ProcessReport
 from matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
+from matrix.triage.case import Case
+from matrix.triage.replay import Replayed
 from reports.stored_run_text import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -25,6 +27,8 @@ MODELS: dict[str, type[Model]] = {
     "bisect": Bisection,
     "compare": Comparison,
     "fix": FixAnswer,
+    "triage": Case,
+    "replay": Replayed,
     "explain": Explanations,
     "history": Histories,
     "runs": Runs,

@@ -19,6 +19,7 @@ from matrix.cli.fix import fix
 from matrix.cli.inspect import dispatch, doctor, stacks
 from matrix.cli.matrix import matrix
 from matrix.cli.runs import compare, history, list_runs, merge, report, runs
+from matrix.cli.triage import new_scenario, replay, triage
 from matrix.errors import WhichtorchError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ _COMMANDS: dict[Callable[..., None], tuple[str, str]] = {
     matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
     bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
     fix: ("repro.py", "repro.py --bad 2.11.0 --good 2.12.0"),
+    triage: ("repro.py", "repro.py --torch 2.6.0 --max-time 10m"),
+    replay: ("case.zip", "case.zip --torch 2.11.0"),
+    new_scenario: ("repro.py", "repro.py --output scenarios/mine/repro.py"),
     explain: ("repro.py", "meta_mm/linear --run"),
     report: ("", "latest~1 --markdown report.md"),
     compare: ("latest~1 latest", "2026-11-20 latest --json changes.json"),
@@ -96,7 +100,7 @@ app = typer.Typer(
 )
 app.callback(help=_help(whichtorch, ("matrix", "--script repro.py"), ("bisect", "repro.py")))(whichtorch)
 for _function, _examples in _COMMANDS.items():
-    _lines = [(_function.__name__, arguments) for arguments in _examples]
+    _lines = [(_function.__name__.replace("_", "-"), arguments) for arguments in _examples]
     app.command(cls=_Command, help=_help(_function, *_lines), short_help=_summary(_function))(_function)
 _lines = [("runs", ""), ("runs", "--json runs.json")]
 app.add_typer(runs, name="runs", cls=_Group, help=_help(list_runs, *_lines), short_help=_summary(list_runs))

@@ -31,6 +31,7 @@ NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
 SIGNATURE_FRAMES = 2  # innermost ones of a crash: enough to tell two of them apart
+FORK_SERVER = "/environments/inside/fork_server.py"
 
 _STILL = {  # what a longer look has seen go on
     Decider.COMPILE: "compiling",
@@ -141,7 +142,9 @@ def _crash_frames(stderr: str) -> tuple[str, ...]:
     """Return the innermost frames that faulthandler wrote."""
     _, header, report = stderr.rpartition("Current thread ")
     frames = takewhile(bool, map(_read_frame, report.splitlines()[1:])) if header else ()
-    return tuple(frame.name for frame in frames if frame)[:SIGNATURE_FRAMES]
+    # what a script was forked from stands below it, and is none of its doing
+    own = (frame.name for frame in frames if frame and not frame.file.endswith(FORK_SERVER))
+    return tuple(own)[:SIGNATURE_FRAMES]
 
 
 class TracebackFrame(NamedTuple):

@@ -17,7 +17,8 @@ from matrix.model import Build
 from matrix.privacy.redaction import Redactor
 from matrix.process.evidence.capture import find_tool
 from matrix.process.executor import Executor, LocalExecutor
-from matrix.process.supervision import Ending, Task, mark_for
+from matrix.process.marks import mark_for
+from matrix.process.supervision import Ending, Task
 
 if TYPE_CHECKING:
     import threading

@@ -21,7 +21,7 @@ from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.installation import Installation, InstallFolder
 from matrix.environments.resolution import locked_versions
 from matrix.environments.whole_files import UnpackedWheel, forget, unpacked, write_whole
-from matrix.process.supervision import mark_for, owner_is_dead
+from matrix.process.marks import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import psutil
 
 from matrix.process.supervision import Ending, Supervised, Task, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MEMORY_PER_JOB_MB = 3000  # what a compiling torch process and its workers take, measured up to 2.6 GB
 HEADROOM_MB = 1000  # left to the machine: no task starts below it while another runs
@@ -56,12 +59,16 @@ class LocalExecutor:
 
     def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
         """Run a task to its end, or until `cancelled` is set; None if it was interrupted before it could start."""
+        return self.attend(lambda: start(task), cancelled)
+
+    def attend(self, begin: Callable[[], Supervised], cancelled: threading.Event | None = None) -> Ending | None:
+        """Begin a task when memory permits, and wait for its end; see `run`."""
         with self._changed:
             while self._running and not self._is_over(cancelled) and _available_mb() < HEADROOM_MB:
                 self._changed.wait(MEMORY_RECHECK)
             if self._is_over(cancelled):
                 return None
-            supervised = start(task)
+            supervised = begin()
             self._running.add(supervised)
         ended = threading.Event()
         if cancelled is not None:

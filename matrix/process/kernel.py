@@ -117,6 +117,7 @@ class Tree:
 
     def __init__(self, root: int) -> None:
         self._root = root
+        self.spared: frozenset[int] = frozenset()  # a descendant that does not count, and is not looked at: a server
         self._outsiders: set[int] = set()
         self._candidates: set[int] = set()  # descendants, and processes that may turn out to be descendants
         self._last_pid = b""
@@ -143,6 +144,7 @@ class Tree:
     def _select(self, candidates: set[int], known: Iterable[int] = ()) -> list[KernelProcess]:
         """Return the descendants among the candidates, and remember which candidates are outsiders."""
         children: dict[int, list[KernelProcess]] = {}
+        candidates = candidates - self.spared
         for pid in candidates:
             if candidate := process(pid):
                 children.setdefault(candidate.parent, []).append(candidate)

@@ -1,39 +1,42 @@
-"""Start a task under a supervisor, read how it ended, and find the processes that a killed tool left over.
+"""Start a task under a supervisor, and read how it ended.
 
-This is the tool's side. A small program per task (`supervisor.py`) does the work; it outlives a tool that is
-killed, and ends the tree then. Should both be killed, the mark in the environment of each process tells whose it was.
+This is the tool's side. A small program per task (`supervisor_program.py`) does the work; it outlives a tool that is
+killed, and ends the tree then. Should both be killed, `marks.py` finds what is left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import psutil
+from typing import Any
 
 from matrix.process import kernel
 from matrix.process.evidence import capture
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from matrix.process.marks import MARK_VARIABLE, mark_for, sweep
 
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder that holds the package `matrix`
-PROGRAM = "import sys; sys.path.insert(0, {!r}); from matrix.process.supervisor import main; main()"
+PROGRAM = "import sys; sys.path.insert(0, {!r}); from matrix.process.supervisor_program import main; main()"
 OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor can take
-MARK_VARIABLE = "WHICHTORCH_ATTEMPT"
-SWEEP_PATIENCE = 5.0  # seconds: after that, what is left cannot be killed (uninterruptible sleep)
+FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started first
 INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkServer:
+    """A process that has imported already what a task will import, and that the task is forked from."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]  # the whole environment, without what is each task's own
+    level: str  # how much it has imported, a word
+    mark: str  # of the server, which all that is forked from it carries, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Task:
     stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
     collectors: dict[str, str] = field(default_factory=dict)  # paths for `stacks` by name; others are searched for
     name: str = ""  # for people
+    server: ForkServer | None = None  # None: the task is started as any program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +83,21 @@ class Ending:
     evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames
     diagnosis_seconds: float = 0  # spent on `Task.stacks`, not counted elsewhere
     problem: str = ""  # why nothing is known about the task: it could not be started, or the supervisor died
+    start: str = "cold"  # or "fork" and the server's level
+    cold_because: str = ""  # why it was not forked, where that could be expected
 
 
 class Supervised:
-    """A running task, seen from the tool (thread-safe)."""
+    """A running task, seen from the tool (thread-safe). What can fork goes on without it, for other tasks."""
 
     def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
         self.task = task  # with its mark and the paths of its tools filled in
         self._program = program
+        self._is_over = False
+        self._was_interrupted = False
         self._started = time.monotonic()
         self._deadline = self._started + task.timeout + OUTER_GRACE + (capture.LONGEST if task.stacks else 0)
+        self._deadline += FORK_GRACE if task.server else 0
         self._ending: Ending | None = None
         self._waiting = threading.Lock()
         self._closing = threading.Lock()
@@ -113,10 +122,16 @@ class Supervised:
     def interrupt(self) -> None:
         """Stop the task now; `wait` then returns an Ending stopped by "interrupt" within 3 s."""
         with self._closing:
-            stdin = self._program.stdin
-            if stdin is not None and not stdin.closed:
-                self._deadline = min(self._deadline, time.monotonic() + INTERRUPT_PATIENCE)
-                stdin.close()
+            if self._is_over or self._was_interrupted:
+                return
+            self._was_interrupted = True
+            self._deadline = min(self._deadline, time.monotonic() + INTERRUPT_PATIENCE)
+            assert self._program.stdin is not None
+            if self.task.server is None:
+                self._program.stdin.close()
+            else:
+                with contextlib.suppress(BrokenPipeError):
+                    self._program.stdin.write(b"\n")
 
     def _read(self) -> Ending:
         """Read the supervisor's answer; whatever happens to it, leave nothing running."""
@@ -126,7 +141,7 @@ class Supervised:
         poll = select.poll()
         poll.register(stdout.fileno(), select.POLLIN)
         answer, part = b"", b"?"
-        while part and (left := self._deadline - time.monotonic()) > 0:
+        while part and not answer.endswith(b"\n") and (left := self._deadline - time.monotonic()) > 0:
             if poll.poll(min(left, 1.0) * 1000):
                 part = os.read(stdout.fileno(), 1 << 16)
                 answer += part
@@ -136,19 +151,19 @@ class Supervised:
             ending = Ending(**fields)
         except (ValueError, TypeError):
             ending = self._give_up(late=bool(part))
-        self._program.kill()  # it has ended, unless it hangs itself
-        self._program.wait()
-        self.interrupt()  # closes its stdin
-        stdout.close()
+        with self._closing:
+            self._is_over = True
+        if self.task.server is None:
+            end(self._program)
         return ending
 
     def _give_up(self, *, late: bool) -> Ending:
         """End all processes that carry the task's mark, because the supervisor cannot."""
         self._program.kill()
-        survivors = sweep(lambda mark: mark == self.task.mark)
-        interrupted = self._program.stdin is not None and self._program.stdin.closed
+        marks = {self.task.mark, self.task.server.mark if self.task.server else self.task.mark}
+        survivors = sweep(lambda mark: mark in marks)
         return Ending(
-            stopped_by="interrupt" if interrupted else "timeout" if late else "exit",
+            stopped_by="interrupt" if self._was_interrupted else "timeout" if late else "exit",
             seconds=time.monotonic() - self._started,
             survivors=tuple(survivors[: kernel.SURVIVORS_NAMED]),
             problem="the supervisor did not answer in time" if late else "the supervisor died",
@@ -161,14 +176,12 @@ def start(task: Task) -> Supervised:
     Return at once. What keeps the task from starting (no such program or folder) is its Ending's `problem`.
     """
     mark = task.mark or mark_for(Path(task.cwd), os.urandom(6).hex())
-    fields = asdict(task)
-    fields["mark"] = mark
-    fields["env"] = task.env | {MARK_VARIABLE: mark}
-    if task.sample or task.stacks:
-        fields["py_spy"] = task.py_spy or capture.find_tool("py-spy")
-    if task.stacks:
-        fields["collectors"] = capture.find_tools({"py-spy": fields["py_spy"]} | task.collectors)
-    program = subprocess.Popen(
+    return hand_over(replace(task, mark=mark, server=None), launch(mark))
+
+
+def launch(mark: str) -> subprocess.Popen[bytes]:
+    """Start a supervisor, which waits for a task."""
+    return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -177,101 +190,27 @@ def start(task: Task) -> Supervised:
         start_new_session=True,  # Ctrl-C at the terminal is the tool's business
         bufsize=0,
     )
+
+
+def end(program: subprocess.Popen[bytes]) -> None:
+    """End a supervisor that has no task any more."""
+    program.kill()  # it has ended, unless it hangs itself
+    program.wait()
+    for stream in (program.stdin, program.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def hand_over(task: Task, program: subprocess.Popen[bytes]) -> Supervised:
+    """Give a supervisor a task that has a mark."""
+    task = replace(task, env=task.env | {MARK_VARIABLE: task.mark})
+    if task.sample or task.stacks:
+        task = replace(task, py_spy=task.py_spy or capture.find_tool("py-spy"))
+    if task.stacks:
+        task = replace(task, collectors=capture.find_tools({"py-spy": task.py_spy} | task.collectors))
     assert program.stdin is not None
-    text = memoryview(json.dumps(fields).encode() + b"\n")
+    text = memoryview(json.dumps(asdict(task)).encode() + b"\n")
     with contextlib.suppress(BrokenPipeError):  # it died; `wait` says so
         while text:
             text = text[program.stdin.write(text) or 0 :]
-    return Supervised(Task(**fields), program)
-
-
-def state_id(state: Path) -> str:
-    """Return a short name of a state folder, the same for every tool on this machine that uses it.
-
-    The pid namespace is part of the name: process ids of another container mean nothing here.
-    """
-    with contextlib.suppress(OSError):
-        state = state.resolve()
-    namespace = ""
-    with contextlib.suppress(OSError):
-        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path
-    return hashlib.sha256(f"{state}\0{namespace}".encode(errors="replace")).hexdigest()[:12]
-
-
-def mark_for(state: Path, attempt: str) -> str:
-    """Return the mark of one attempt of this very process: "<state id>:<tool pid>:<tool start>:<attempt>"."""
-    pid = os.getpid()
-    return f"{state_id(state)}:{pid}:{_start_time(pid)}:{attempt}"
-
-
-def owner_is_dead(mark: str) -> bool:
-    """Return whether the tool that made `mark` has gone; False for a text that is not a mark."""
-    parts = mark.split(":", 3)
-    if len(parts) != 4 or not parts[1].isdigit() or not parts[2].isdigit():
-        return False
-    return _start_time(int(parts[1])) != int(parts[2])
-
-
-def _start_time(pid: int) -> int:
-    """Return when a process started: ticks since boot, 0 without /proc, -1 if it is a zombie or has gone."""
-    if kernel.HAS_PROC:
-        process = kernel.process(pid)
-        return process.started if process and process.is_alive else -1
-    return 0 if psutil.pid_exists(pid) else -1
-
-
-def sweep_left_behind(state: Path) -> None:
-    """SIGKILL what killed tools with the same state folder have left running."""
-    ours = state_id(state)
-    sweep(lambda mark: mark.startswith(ours) and owner_is_dead(mark))
-
-
-def sweep(is_stale: Callable[[str], bool]) -> list[str]:
-    """SIGKILL all processes whose mark `is_stale`, and their descendants; return their descriptions.
-
-    Spare this process and its ancestors. Without /proc, no process is found.
-    """
-    if not kernel.HAS_PROC:
-        return []
-    killed: dict[int, str] = {}
-    end = time.monotonic() + SWEEP_PATIENCE
-    while time.monotonic() < end:
-        stale = _stale(is_stale)
-        if not stale:
-            break
-        fresh = stale - killed.keys()
-        for pid in fresh:
-            kernel.send(pid, signal.SIGSTOP)
-            killed[pid] = kernel.describe(pid)
-        if fresh:
-            continue  # until no new process turns up: a frozen process cannot fork
-        for pid in stale:
-            kernel.send(pid, signal.SIGKILL)
-        time.sleep(0.01)  # only a parent is notified of the end
-    return list(killed.values())
-
-
-def _stale(is_stale: Callable[[str], bool]) -> set[int]:
-    """Return the living processes that carry a stale mark, and their descendants."""
-    processes = {pid: process for pid in kernel.pids() if (process := kernel.process(pid)) and process.is_alive}
-    spared = {os.getpid()}
-    ancestor = os.getppid()
-    while ancestor in processes:
-        spared.add(ancestor)
-        ancestor = processes[ancestor].parent
-    marks = {pid: _read_mark(pid) for pid in processes.keys() - spared}
-    stale = fresh = {pid for pid, mark in marks.items() if mark is not None and is_stale(mark)}
-    while fresh:
-        fresh = {pid for pid, process in processes.items() if process.parent in stale} - stale - spared
-        stale = stale | fresh
-    return stale
-
-
-def _read_mark(pid: int) -> str | None:
-    """Return the mark that a process was started with, None where it has none or may not be read."""
-    try:
-        environment = kernel.read(f"/proc/{pid}/environ", 1 << 22)
-    except OSError:
-        return None
-    _, name, rest = (b"\0" + environment).partition(b"\0" + MARK_VARIABLE.encode() + b"=")
-    return os.fsdecode(rest.partition(b"\0")[0]) if name else None
+    return Supervised(task, program)

@@ -1,17 +1,13 @@
-"""The supervisor program: own one process tree, from its start to its last member.
+"""The supervisor: own one process tree, from its start to its last member.
 
-It runs as a process of its own, one per task, and uses nothing but the standard library, so that it starts in
-some 20 ms and cannot be held up by the tool. It reads the Task as a line of JSON on stdin, and writes the Ending
-as JSON to stdout. The end of stdin means that the tool interrupts or has gone away.
+It runs as a process of its own (`supervisor_program.py`), and uses nothing but the standard library, so that it
+starts in some 20 ms and cannot be held up by the tool.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -25,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.process.evidence.headway import TreeClock
     from matrix.process.evidence.sampler import Sampler
     from matrix.process.evidence.stall import Watch
+    from matrix.process.fork_link import ForkLink
 
 TERMINATE_GRACE = 2.0  # seconds from SIGTERM to SIGKILL: enough for a flush, bearable in a night of hangs
 SHORT_GRACE = 0.5  # seconds after a stall, when only a handler of SIGTERM could run, or when a user is waiting
@@ -41,8 +38,9 @@ IDLE = 0.3  # of a core: a tree that uses more is not examined for a stall at al
 class Supervisor:
     """One task under way."""
 
-    def __init__(self, task: dict[str, Any]) -> None:
+    def __init__(self, task: dict[str, Any], link: ForkLink | None = None) -> None:
         self.task = task
+        self.link = link
         self.notes: list[str] = []
         self.children = Children(self.notes)
         self.usage = TreeUsage(task, self.children)
@@ -61,6 +59,8 @@ class Supervisor:
         try:
             self._start()
         except OSError as error:
+            if self.children.interrupted:
+                return {"stopped_by": "interrupt", "seconds": 0.0}
             return {"stopped_by": "exit", "seconds": 0.0, "problem": f"could not start: {error}"}
         stopped_by = self._watch()
         seconds = time.monotonic() - self.children.started
@@ -80,7 +80,8 @@ class Supervisor:
     def _start(self) -> None:
         paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
         self.usage.files = [KeptFile(path) for path in paths]
-        self.children.start_leader(self.task)
+        self.children.start_leader(self.task, self.link)
+        self.usage.tree.spared = self.children.spared
         started = self.children.started
         self.deadline = started + self.limit
         self.last_cpu = (started, 0.0)
@@ -250,7 +251,7 @@ class Supervisor:
                 kernel.send(pid, signal.SIGKILL)
             self.children.sleep(0.02)
         if kernel.HAS_PROC and self.children.reap():
-            left = [kernel.describe(member.pid) for member in self.usage.tree.look(full=True) if member.is_alive]
+            left = [kernel.describe(pid) for pid in self.usage.living()]
             self.notes.append("could not be killed: " + "; ".join(left[: kernel.SURVIVORS_NAMED]))
 
     def _ending(self, stopped_by: str, seconds: float, survivors: tuple[str, ...], sizes: list[int]) -> dict[str, Any]:
@@ -279,21 +280,6 @@ class Supervisor:
             "note": "; ".join(self.notes),
             "evidence": self.evidence,
             "diagnosis_seconds": round(self.diagnosis_seconds, 3),
+            "start": self.children.started_by,
+            "cold_because": self.children.cold_because,
         }
-
-
-def main() -> None:
-    """Read the Task, run it, write the Ending."""
-    line = sys.stdin.buffer.readline()
-    if not line.endswith(b"\n"):
-        return  # the tool went away before it wrote the whole task
-    supervisor = Supervisor(json.loads(line))
-    try:
-        fields = supervisor.run()
-    except Exception as error:  # noqa: BLE001 - whatever is wrong here, nothing may be left running
-        supervisor.kill()
-        fields = {"stopped_by": "exit", "seconds": 0.0, "problem": f"the supervisor failed: {error!r}"}
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.buffer.write(json.dumps(fields).encode() + b"\n")
-        sys.stdout.buffer.flush()
-    os._exit(0)  # taking the interpreter down in order costs every task 5 ms

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
-import resource
 import select
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from matrix.process import kernel
+from matrix.process import kernel, leader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
+    from matrix.process.fork_link import ForkLink
+
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, linux/prctl.h
-# Python ignores the first two, and exec keeps that; the others may be ignored since the tool's own start.
-DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+OWN_CHILDREN = 0x20000000 if sys.platform == "linux" else 0  # __WNOTHREAD, linux/wait.h: of the calling thread only
 RSS_UNIT = 1024 if sys.platform == "linux" else 1  # bytes in a unit of ru_maxrss
 LOOK_SHORTEST = 0.03  # seconds between two looks at a tree that is growing fast
 LOOK_LONGEST = 0.25  # seconds between two looks at a quiet one
@@ -55,50 +55,64 @@ class Children:
         self.cpu = 0.0  # seconds, of all that were reaped
         self.largest = 0  # bytes, of any single process reaped
         self.interrupted = False  # the tool asks for the end, or is no more
+        self.spared: frozenset[int] = frozenset()  # the fork server, which is no member of the tree
+        self.started_by = "cold"
+        self.cold_because = ""  # why it was not forked, though a server was there
         self._wakeup = _wakeup_descriptor()
 
-    def start_leader(self, task: dict[str, Any]) -> None:
+    def start_leader(self, task: dict[str, Any], link: ForkLink | None = None) -> None:
         """Start a task's program in a session of its own; raise OSError where it cannot be started.
 
-        Its stdin is empty, and its outputs append to files that exist.
+        Its stdin is empty, and its outputs append to files that exist. Where a fork server is there, the leader is
+        forked from it; where that fails, it is started as any other.
         """
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)  # the parent of all descendants whose own parent ends
         else:
             self.notes.append("no /proc here: memory, stalls and orphans are not watched")
-        append = os.O_WRONLY | os.O_APPEND
-        actions = [
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.path.abspath(task["stdout"]), append, 0),
-            (os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0),
-        ]
-        argv = task["argv"]
-        # The supervisor itself takes on what the leader inherits: no code can run between fork and exec.
-        with _leader_settings():
-            os.chdir(task["cwd"])
+        if link is not None:
+            try:
+                self.spared = link.start()
+                self._fork_leader(task, link)
+            except OSError as error:
+                if self.interrupted:
+                    raise
+                self.cold_because = str(error)
+        if not self.leader:
             self.started = time.monotonic()
-            self.leader = os.posix_spawnp(
-                argv[0], argv, task["env"], file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED
-            )
-        _raise_priority()
+            self.leader = leader.spawn(task)
+        leader.raise_priority()
+
+    def _fork_leader(self, task: dict[str, Any], link: ForkLink) -> None:
+        self.leader = link.fork(task, self)  # it waits, so that nothing of it can run before it is known
+        self.started_by = f"fork {link.level}"
+        self.started = time.monotonic()
+        link.release()
 
     def sleep(self, seconds: float) -> None:
         """Sleep until a child ends, the tool interrupts, or `seconds` have passed; then reap."""
+        self.listen(seconds)
+        self.reap()
+
+    def listen(self, seconds: float, *descriptors: int) -> bool:
+        """Sleep the same, or until one of some descriptors can be read; return whether one can."""
         sources = [self._wakeup] if self.interrupted else [0, self._wakeup]
+        ready: list[int] = []
         with contextlib.suppress(InterruptedError):
-            ready = select.select(sources, [], [], seconds)[0]
-            if 0 in ready and not os.read(0, 4096):
+            ready = select.select([*sources, *descriptors], [], [], seconds)[0]
+            if 0 in ready:
+                os.read(0, 4096)  # an empty line asks for the end of this task, the end of the file for that of all
                 self.interrupted = True
             if self._wakeup in ready and set(os.read(self._wakeup, 4096)) - {signal.SIGCHLD}:
                 self.interrupted = True
                 self.notes.append("the supervisor was asked to end by a signal")
-        self.reap()
+        return not set(descriptors).isdisjoint(ready)
 
     def reap(self) -> bool:
-        """Reap all children that have ended; return whether any are left."""
+        """Reap all children that have ended; return whether any are left, a fork server not counted."""
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG | OWN_CHILDREN)
             except ChildProcessError:
                 return False
             if pid == 0:
@@ -213,46 +227,7 @@ class TreeUsage:
         return [member for member in self.tree.look(full=full) if member.pid not in self._children.helpers]
 
 
-def _raise_priority() -> None:
-    """Be scheduled before other processes, where that is allowed; children do not inherit it.
-
-    A deadline must fire on a crowded machine too, and the faster side wins against a fork bomb. The supervisor
-    uses a few thousandths of a core.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except (OSError, AttributeError):
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, 0, -20)
-
-
-@contextlib.contextmanager
-def _leader_settings() -> Iterator[None]:
-    """Take on the core limit and the OOM score that the leader inherits, and give them up again."""
-    limits = resource.getrlimit(resource.RLIMIT_CORE)
-    score_path = "/proc/self/oom_score_adj"
-    score = b""
-    with contextlib.suppress(OSError, ValueError):
-        # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
-        piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
-        resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
-    with contextlib.suppress(OSError):
-        score = kernel.read(score_path)
-        _write(score_path, b"1000")  # when the machine is out of memory, a task goes before anything else
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            _write(score_path, score)
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_CORE, limits)
-
-
-def _write(path: str, text: bytes) -> None:
-    with open(path, "wb", buffering=0) as file:
-        file.write(text)
-
-
+@functools.cache
 def _wakeup_descriptor() -> int:
     """Return a descriptor that becomes readable when a signal comes, so that nothing polls."""
     readable, writable = os.pipe()

@@ -15,7 +15,8 @@ from matrix.diagnosis.deadline import StoppedLook, agreeing
 from matrix.diagnosis.hang import stack_folder
 from matrix.diagnosis.verdict import Verdict, judge
 from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
-from matrix.process.supervision import Ending, Task, mark_for
+from matrix.process.marks import mark_for
+from matrix.process.supervision import Ending, Task
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class AttemptOrder:
     rerun_because: str = ""  # why it is made
     is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources
+    caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
+    folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
 
 
@@ -77,7 +80,7 @@ def run_attempt(
     verdict = judge(ending, stderr, planned.limits.memory_mb, look)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS)
-    evidence = AttemptEvidence.model_validate(ending.evidence).model_copy(update={"decided": verdict.decided})
+    evidence = _evidence(ending, verdict)
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
     elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
@@ -106,6 +109,13 @@ def run_attempt(
     )
     record = _record(planned, environment, attempt, verdict.signature)
     return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+
+
+def _evidence(ending: Ending, verdict: Verdict) -> AttemptEvidence:
+    update = {"decided": verdict.decided}
+    if ending.start != "cold" or ending.cold_because:
+        update |= {"start": ending.start, "cold_because": ending.cold_because}
+    return AttemptEvidence.model_validate(ending.evidence).model_copy(update=update)
 
 
 def _record(planned: PlannedCell, environment: Environment, attempt: Attempt, signature: str | None) -> Record:
@@ -151,11 +161,12 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
     scratch.mkdir()
     stacks = folder / STACKS
     stacks.mkdir()
-    # every attempt compiles anew, and leaves nothing behind for the next
+    # unless it is asked for, every attempt compiles anew, and leaves nothing behind for the next
+    caches = order.caches or scratch
     environ = planned.environ(environment, home) | {
         "TMPDIR": str(scratch),
-        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
-        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "TRITON_CACHE_DIR": str(caches / "triton"),
         "WHICHTORCH_STACKS": str(stacks),
     }
     environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
@@ -163,7 +174,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
         environ |= _observing(environ, folder)
     return Task(
         argv=(str(environment.interpreter), str(planned.scenario.path)),
-        cwd=str(scratch if planned.scenario.in_suite else Path.cwd()),
+        cwd=str(order.folder or (scratch if planned.scenario.in_suite else Path.cwd())),
         env=environ,
         stdout=str(folder / "stdout.txt"),
         stderr=str(folder / "stderr.txt"),

@@ -20,7 +20,8 @@ from matrix.environments.configs import cell_environ_of
 from matrix.environments.inside.build_native import NO_COMPILER
 from matrix.model import Config, Environment, StoppedBy, digest
 from matrix.privacy.redaction import Redactor
-from matrix.process.supervision import Task, mark_for
+from matrix.process.marks import mark_for
+from matrix.process.supervision import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

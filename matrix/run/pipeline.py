@@ -19,7 +19,7 @@ from matrix.events import CellDone, EnvironmentReady, Interrupted, Show
 from matrix.model import Cell, Environment, Record, judging_records
 from matrix.plan.planning import MatrixRequest, PlannedCell, plan_matrix
 from matrix.process.executor import LocalExecutor, default_jobs
-from matrix.process.supervision import sweep_left_behind
+from matrix.process.marks import sweep_left_behind
 from matrix.records.store import Records, RunStore, new_run, read_records
 from matrix.run.signals import answering
 from matrix.run.site import INSTALLS_AT_ONCE, CellEnd, EnvironmentWork, LocalSite, Site

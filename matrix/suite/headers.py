@@ -47,7 +47,20 @@ _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Con
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # WHICHTORCH_<NAME> variables with another meaning: a variant of that name would hide them, or be hidden
 _TAKEN_VARIANTS = frozenset(
-    ["attempt", "command", "fetch", "functions", "home", "hooks", "native", "observe", "pytorch_index", "stacks"]
+    [
+        "attempt",
+        "command",
+        "fetch",
+        "functions",
+        "home",
+        "hooks",
+        "ladder",
+        "native",
+        "observe",
+        "operators",
+        "pytorch_index",
+        "stacks",
+    ]
 )
 
 _REMEDIES = {  # by pydantic's type of the mistake

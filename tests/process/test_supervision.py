@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.process import supervision
+from matrix.process import marks, supervision
 from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,19 +195,19 @@ def test_killing_the_tool_leaves_nothing(tmp_path: Path) -> None:
 def test_sweep_finds_processes_without_owner(tmp_path: Path) -> None:
     """When tool and supervisor are both killed, the next run finds their processes by their mark."""
     tool, supervisor, pids = _start_tool(tmp_path)
-    state = supervision.state_id(tmp_path)
+    state = marks.state_id(tmp_path)
 
     def is_stale(mark: str) -> bool:
-        return mark.startswith(state + ":") and supervision.owner_is_dead(mark)
+        return mark.startswith(state + ":") and marks.owner_is_dead(mark)
 
-    assert supervision.sweep(is_stale) == []  # its owner is alive
+    assert marks.sweep(is_stale) == []  # its owner is alive
     os.kill(supervisor, signal.SIGSTOP)  # so that it cannot see the tool die
     tool.kill()
     tool.wait()
     os.kill(supervisor, signal.SIGKILL)
     assert until(lambda: not is_alive(supervisor))
     assert all(map(is_alive, pids))
-    killed = supervision.sweep(is_stale)
+    killed = marks.sweep(is_stale)
     assert len(killed) == 3
     assert all("tree.py" in line for line in killed)
     assert until(lambda: not any(map(is_alive, pids)))
@@ -215,11 +215,11 @@ def test_sweep_finds_processes_without_owner(tmp_path: Path) -> None:
 
 def test_marks() -> None:
     """A mark names state folder, tool and attempt; its owner is this very process."""
-    mark = supervision.mark_for(Path(), "attempt:1")
-    assert mark.split(":")[0] == supervision.state_id(Path.cwd())
+    mark = marks.mark_for(Path(), "attempt:1")
+    assert mark.split(":")[0] == marks.state_id(Path.cwd())
     assert mark.split(":")[1] == str(os.getpid())
     assert mark.endswith(":attempt:1")
-    assert not supervision.owner_is_dead(mark)
+    assert not marks.owner_is_dead(mark)
     parts = mark.split(":", 3)
-    assert supervision.owner_is_dead(":".join([parts[0], parts[1], "1", parts[3]]))
-    assert not supervision.owner_is_dead("no mark")
+    assert marks.owner_is_dead(":".join([parts[0], parts[1], "1", parts[3]]))
+    assert not marks.owner_is_dead("no mark")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from matrix.errors import PreventedError, UsageError
-from matrix.process.supervision import mark_for, owner_is_dead
+from matrix.process.marks import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _OF_LIBRARIES = re.compile(
     r"^<(?!string>|stdin>)|(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64|32)?/(?:python|pypy)\d[\d.]*/"
-    r"|(?:^|/)torchinductor_\w+/|/\w\w/c[a-z2-7]{40,}\.py$|(?:^|/)environments/inside/startup/"
+    r"|(?:^|/)torchinductor_\w+/|/\w\w/c[a-z2-7]{40,}\.py$|(?:^|/)environments/inside/(?:startup/|fork_server\.py$)"
     # A torch that was built in place lies in a folder of its developer's.
     r"|(?:^|/)torch/(?:_[a-z]\w*|ao|autograd|backends|cuda|distributed|distributions|export|fx|futures|jit|library|linalg"
     r"|masked|mps|multiprocessing|nested|nn|onnx|optim|package|profiler|quantization|sparse|special|testing|utils|xpu)[/.]"

@@ -6,7 +6,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 
-from matrix.process import supervision
+from matrix.process import marks, supervision
 
 folder = Path(sys.argv[2])
 running = supervision.start(
@@ -17,7 +17,7 @@ running = supervision.start(
         stdout=str(folder / "out"),
         stderr=str(folder / "err"),
         timeout=600,
-        mark=supervision.mark_for(folder, "1"),
+        mark=marks.mark_for(folder, "1"),
     )
 )
 print(running.pid, flush=True)

@@ -1,0 +1,140 @@
+"""What a fork server imports at each level, and whether it may be forked afterwards.
+
+Runs in the environments under test, under any Python that has torch wheels, with the standard library only.
+"""
+# ruff: noqa: PTH208
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # the script is to see what it would see without us
+if TYPE_CHECKING:
+    import types
+    from typing import Any
+
+# What a level imports beside those before it; a release that lacks a module has no need of it.
+TORCH = (  # what eager code imports when it compares, fakes or traces
+    "sympy",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch._subclasses.fake_tensor",
+    "torch.testing",
+    "torch.nested._internal.nested_tensor",  # these three by assert_close
+    "torch.distributed.tensor",
+    "torch.fx.experimental._constant_symnode",
+)
+DYNAMO = (
+    "networkx",
+    "torch._dynamo",
+    "torch._dynamo.convert_frame",
+    "torch._dynamo.backends.debugging",
+    "torch._dynamo.backends.common",
+    "torch._functorch.aot_autograd",
+    "torch.export",
+    "torch.optim",
+)
+INDUCTOR = (
+    "torch._inductor.compile_fx",
+    "torch._inductor.codecache",
+    "torch._inductor.async_compile",
+    "torch._inductor.graph",
+    "torch._inductor.scheduler",
+    "torch._inductor.codegen.cpp",
+    "torch._inductor.codegen.cpp_wrapper_cpu",
+    "torch._inductor.codegen.wrapper",
+    "torch._inductor.fx_passes.joint_graph",
+    "torch._inductor.fx_passes.post_grad",
+    "torch._inductor.fx_passes.fuse_attention",
+    "torch._inductor.fx_passes.serialized_patterns",
+)
+# What is worked out once per process, without an operator: module, function.
+DYNAMO_TABLES = (("torch._dynamo", "list_backends"), ("torch._dynamo.trace_rules", "get_torch_obj_rule_map"))
+INDUCTOR_TABLES = (
+    ("torch._inductor.cpu_vec_isa", "pick_vec_isa"),  # starts compilers
+    ("torch._inductor.codecache", "pick_vec_isa"),  # its place before 2.5
+    ("torch._inductor.codegen.common", "init_backend_registration"),
+)
+SPEAKING = ("torch.utils.cpp_extension",)  # says when it is imported which compiler it found: to each script anew
+LEVELS = {
+    "torch": (TORCH, ()),
+    "dynamo": (TORCH + DYNAMO, DYNAMO_TABLES),
+    "inductor": (TORCH + DYNAMO + INDUCTOR, DYNAMO_TABLES + INDUCTOR_TABLES),
+}
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+SETTLING = 2.0  # seconds for threads that have been joined to be gone
+
+
+def bring_in(level: str) -> None:
+    """Import what a level holds beside torch, which is there."""
+    keep_as_it_is()
+    before = os.environ.get(COMPILE_THREADS)
+    os.environ[COMPILE_THREADS] = "1"  # else importing inductor starts a pool of processes
+    modules, tables = LEVELS[level]
+    for module in modules:
+        quietly(module)
+        keep_as_it_is()
+    for module, function in tables:
+        quietly(module, function)
+    for module in SPEAKING:
+        forgotten = sys.modules.pop(module, None)
+        package, _, name = module.rpartition(".")
+        if forgotten is not None:
+            vars(sys.modules[package]).pop(name, None)
+    if before is None:
+        del os.environ[COMPILE_THREADS]
+    else:
+        os.environ[COMPILE_THREADS] = before
+    keep_as_it_is()
+
+
+def keep_as_it_is() -> None:
+    """Take what is there out of the hands of the collector: what it looks at is copied in each fork.
+
+    What nanobind has bound stays in them, and with it what was imported later: it complains of what is left.
+    """
+    if not binds_with_nanobind():
+        gc.collect()
+        gc.freeze()
+
+
+def binds_with_nanobind() -> bool:
+    """Return whether a module is bound to C++ by nanobind."""
+    return any(
+        type(value).__name__ == "nb_func" for module in list(sys.modules.values()) for value in values_of(module)
+    )
+
+
+def values_of(module: types.ModuleType) -> list[Any]:
+    """Return what a module holds; another object may stand for one."""
+    return list(getattr(module, "__dict__", {}).values())
+
+
+def quietly(module: str, function: str = "") -> None:
+    """Import a module, or call its function; what fails here fails again where the script asks for it."""
+    try:
+        imported = importlib.import_module(module)
+        if function:
+            getattr(imported, function)()
+    except Exception:  # noqa: BLE001, S110
+        pass
+
+
+def unfit() -> str:
+    """Return why this process must not be forked, "" where it may be."""
+    torch = sys.modules["torch"]
+    if getattr(getattr(torch, "cuda", None), "is_initialized", bool)():
+        return "CUDA is initialized after the imports"
+    pid = os.fork()  # what libraries do before a fork is to end their threads: OpenBLAS starts some when it is loaded
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    end = time.monotonic() + SETTLING
+    while (threads := len(os.listdir("/proc/self/task"))) > 1:
+        if time.monotonic() > end:
+            return str(threads) + " threads are left after the imports"
+        time.sleep(0.01)
+    return ""

@@ -1,0 +1,228 @@
+"""Import what scripts will import, then fork a process for each script that is asked for.
+
+    python fork_server.py LEVEL DESCRIPTOR
+
+The descriptor is a socket. First a message tells that the imports are done. An order, a line of JSON, then comes with
+a descriptor to wait on; the answer is the process id of a forked process, which is handed over to the caller: its
+parent has ended. It has become what `python script.py` would be after its first imports, and runs the script as soon
+as it can read a byte.
+
+Runs in the environments under test, under any Python that has torch wheels, with the standard library only. Nothing
+here runs an operator or touches a GPU: threads and devices do not survive a fork.
+"""
+# importing pathlib would be seen by the script
+# ruff: noqa: PTH109, PTH118, PTH119, PTH120, PTH123
+
+from __future__ import annotations
+
+import array
+import builtins
+import importlib
+import json
+import os
+import socket
+import sys
+import types
+from importlib.machinery import SourceFileLoader
+
+TYPE_CHECKING = False  # the script is to see what it would see without us
+if TYPE_CHECKING:
+    from typing import Any
+
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+FOLDER_CACHES = ("cache_dir", "default_cache_dir", "cubin_cache_dir")  # functions of inductor that old releases cache
+OUTPUT_KEPT = 1 << 20  # bytes that `import torch` may write to stdout, and to stderr
+
+
+class Server:
+    """The process that imports and forks."""
+
+    def __init__(self, level: str, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self.channel = socket.socket(fileno=descriptor)
+        self.level = level
+        self.heard = b""
+        self.said = (b"", b"")  # what `import torch` wrote to stdout and stderr
+        self.folder = os.getcwd()  # torch notes it
+        self.environ = {}  # type: dict[str, str]  # variables that Python's start and `import torch` have set
+
+    def prepare(self) -> str:
+        """Import; return what forbids to fork, which is nothing in general."""
+        if not getattr(sys.flags, "safe_path", False):
+            del sys.path[0]  # this folder
+        levels = beside("fork_levels.py")
+        importlib.import_module("torch")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.said = (os.pread(1, OUTPUT_KEPT, 0), os.pread(2, OUTPUT_KEPT, 0))
+        with open("/proc/self/environ", "rb") as given:
+            rows = set(given.read().split(b"\0"))
+        self.environ = {name: text for name, text in os.environ.items() if os.fsencode(name + "=" + text) not in rows}
+        levels.bring_in(self.level)
+        return str(levels.unfit())
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        self.channel.sendall(json.dumps(message).encode() + b"\n")
+
+    def order(self) -> tuple[dict[str, Any], int]:
+        """Wait for an order; return it with the descriptor of its gate. End when nobody can send one any more."""
+        gates = array.array("i")
+        while b"\n" not in self.heard:
+            part, ancillary, _, _ = self.channel.recvmsg(1 << 16, socket.CMSG_SPACE(gates.itemsize))
+            if not part:
+                os._exit(0)
+            self.heard += part
+            for _, _, content in ancillary:
+                gates.frombytes(content[: gates.itemsize])
+        line, _, self.heard = self.heard.partition(b"\n")
+        return json.loads(line), gates[0]
+
+    def serve(self) -> Script:
+        """Fork for each order; return in the forked processes only, when their script is to run."""
+        while True:
+            order, gate = self.order()
+            readable, writable = os.pipe()
+            between = os.fork()
+            if not between:
+                if os.fork():
+                    os._exit(0)
+                os.close(readable)
+                return self.become(order, gate, writable)
+            os.close(gate)
+            os.close(writable)
+            os.waitpid(between, 0)
+            with os.fdopen(readable, "rb") as file:
+                answer = file.readline()
+            self.tell(json.loads(answer) if answer else {"problem": "the forked process ended before it was ready"})
+
+    def become(self, order: dict[str, Any], gate: int, answer: int) -> Script:
+        """Make this forked process what the interpreter would be that was started for a script; wait at the gate."""
+        try:
+            self.channel.close()
+            order["env"].update(self.environ)
+            script = Script(order)
+            script.take_place(self.said)
+            forget(self.folder)
+            message = {"pid": os.getpid()}  # type: dict[str, Any]
+        except BaseException as error:  # noqa: BLE001  # it is told, and another start is tried
+            message = {"problem": "a fork failed: " + type(error).__name__ + ": " + str(error)}
+        os.write(answer, json.dumps(message).encode() + b"\n")
+        os.close(answer)
+        if "problem" in message or not os.read(gate, 1):
+            os._exit(1)
+        os.close(gate)
+        return script
+
+
+class Script:
+    """What is to run in a forked process."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.argv = order["argv"][1:]
+        self.path = self.argv[0]
+        self.source = b""
+        self.names = {}  # type: dict[str, Any]
+
+    def take_place(self, said: tuple[bytes, bytes]) -> None:
+        """Take on all that a start gives a process: session, folder, environment, files and arguments."""
+        os.setsid()
+        os.chdir(self.order["cwd"])
+        environ = self.order["env"]
+        for name in set(os.environ) - set(environ):
+            del os.environ[name]
+        os.environ.update(environ)
+        for descriptor, path in ((1, self.order["stdout"]), (2, self.order["stderr"])):
+            file = os.open(path, os.O_WRONLY | os.O_APPEND)
+            os.dup2(file, descriptor)
+            os.close(file)
+            os.write(descriptor, said[descriptor - 1])
+        with open(self.path, "rb") as script:
+            self.source = script.read()
+        sys.argv[:] = self.argv
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[:] = self.order["argv"]
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, os.path.dirname(os.path.realpath(self.path)))
+        main = types.ModuleType("__main__")
+        main.__file__, main.__loader__ = self.path, SourceFileLoader("__main__", self.path)
+        self.names = main.__dict__
+        self.names["__builtins__"], self.names["__cached__"] = builtins, None
+        if sys.version_info < (3, 14):
+            self.names["__annotations__"] = {}
+        sys.modules["__main__"] = main
+        if environ.get("WHICHTORCH_STACKS"):
+            beside(os.path.join("startup", "sitecustomize.py")).register_stacks(environ["WHICHTORCH_STACKS"])
+
+
+def forget(folder: str) -> None:
+    """Forget what belongs to the server's own folders, and throw the dice anew."""
+    modules = sys.modules
+    if "tempfile" in modules:
+        modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
+    if "numpy.random" in modules:
+        modules["numpy.random"].seed()
+    if "multiprocessing.process" in modules:
+        modules["multiprocessing.process"].ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+    debugging = os.path.join(folder, "torch_compile_debug")
+    dynamo, inductor = modules.get("torch._dynamo.config"), modules.get("torch._inductor.config")
+    if dynamo is not None and getattr(dynamo, "debug_dir_root", "") == debugging:
+        dynamo.debug_dir_root = os.path.join(os.getcwd(), "torch_compile_debug")  # type: ignore[attr-defined]
+    if hasattr(inductor, "decide_compile_threads"):
+        inductor.compile_threads = inductor.decide_compile_threads()  # type: ignore[union-attr]
+    for name in list(modules):
+        if name.startswith("torch._inductor."):
+            for function in FOLDER_CACHES:
+                clear = getattr(getattr(modules[name], function, None), "cache_clear", None)
+                if clear:
+                    clear()
+
+
+def beside(name: str) -> types.ModuleType:
+    """Return a file of this folder as a module that no script can see."""
+    path = os.path.join(FOLDER, name)
+    module = types.ModuleType("whichtorch_" + os.path.basename(name)[: -len(".py")])
+    with open(path, encoding="utf-8") as file:
+        exec(compile(file.read(), path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    return module
+
+
+def without_us(error: BaseException) -> None:
+    """Let the interpreter print an exception of the script as it would without the frame below it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    hook = sys.excepthook
+
+    def show(kind: Any, value: BaseException, _: Any) -> None:
+        sys.excepthook = hook
+        sys.last_traceback = trace
+        hook(kind, value.with_traceback(trace), trace)
+
+    sys.excepthook = show
+
+
+def started() -> Script:
+    """Import, tell of it, and return in each forked process."""
+    server = Server(sys.argv[1], int(sys.argv[2]))
+    sys.argv[:] = [""]
+    try:
+        problem = server.prepare()
+    except Exception as error:  # noqa: BLE001  # a cold start shows it as it is
+        problem = type(error).__name__ + ": " + str(error)
+    server.tell({"problem": "the fork server is not fit: " + problem, "is_final": True} if problem else {"problem": ""})
+    if problem:
+        os._exit(1)
+    return server.serve()
+
+
+if __name__ == "__main__":
+    script = started()
+    try:
+        exec(compile(script.source, script.path, "exec", dont_inherit=True), script.names)  # noqa: S102
+    except SystemExit:
+        raise
+    except BaseException as error:  # the interpreter prints it
+        without_us(error)
+        raise

@@ -1,0 +1,138 @@
+"""Run what a script compiles or exports at another layer, and note what it compiles.
+
+WHICHTORCH_LADDER is a JSON object. Its "layer" is "off" (nothing is compiled; what would be exported is called), or
+one of torch's backends for debugging ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"); without it
+each call keeps its backend. A backend that is a script's own is never replaced. "dynamic" and "strict" (true, false)
+do the same for dynamic shapes and for the mode of torch.export. "notes" is a file: a line of JSON for each call.
+
+A start-up hook: it runs in the environments under test, before a script, with the standard library only.
+"""
+# ruff: noqa: PTH123
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+OFF = "off"
+_TORCH = ("torch.", "functorch.")  # modules of backends that torch brings
+
+
+def install(after_import: Callable[[str, Callable[[Any], object]], None]) -> None:
+    """Wrap torch.compile, torch._dynamo.optimize and torch.export.export once they are there."""
+    after_import("torch", _wrap_compile)
+    after_import("torch._dynamo", lambda module: _replace(module, "optimize", _optimize))
+    after_import("torch.export", lambda module: _replace(module, "export", _export))
+
+
+def _wrap_compile(torch: Any) -> None:
+    _replace(torch, "compile", _compile)
+    for name, attribute, call in (("torch._dynamo", "optimize", _optimize), ("torch.export", "export", _export)):
+        if name in sys.modules:  # `import torch` brings it in some releases
+            _replace(sys.modules[name], attribute, call)
+
+
+def _replace(module: Any, name: str, call: Callable[..., Any]) -> None:
+    original = getattr(module, name, None)
+    if original is not None and not hasattr(original, "_whichtorch_original"):
+        wrapped = functools.wraps(original)(functools.partial(call, original))
+        wrapped._whichtorch_original = original  # type: ignore[attr-defined]
+        setattr(module, name, wrapped)
+
+
+def _compile(original: Callable[..., Any], model: Any = None, **options: Any) -> Any:
+    """Stand for torch.compile: called without a model it gives a decorator, which calls it again."""
+    if model is None:
+        return lambda function: _compile(original, function, **options)
+    backend = options.get("backend", "inductor")
+    is_own = _is_own(backend)
+    _note(
+        call="compile",
+        backend=_name(backend),
+        own=is_own,
+        fullgraph=bool(options.get("fullgraph", False)),
+        dynamic=options.get("dynamic"),
+    )
+    return original(model, **_changed(options, is_own))
+
+
+def _optimize(original: Callable[..., Any], backend: Any = "inductor", *rest: Any, **options: Any) -> Any:
+    """Stand for torch._dynamo.optimize; what torch.compile gives it was changed already."""
+    if not isinstance(backend, str):
+        return original(backend, *rest, **options)
+    is_own = _is_own(backend)
+    _note(
+        call="optimize",
+        backend=backend,
+        own=is_own,
+        fullgraph=bool(options.get("nopython", False)),
+        dynamic=options.get("dynamic"),
+    )
+    changed = _changed(dict(options, backend=backend), is_own)
+    return original(changed.pop("backend"), *rest, **changed)
+
+
+def _changed(options: dict[str, Any], is_own: bool) -> dict[str, Any]:
+    rung = _rung()
+    layer = rung.get("layer")
+    if layer == OFF:
+        return dict(options, disable=True)
+    changed = dict(options)
+    if layer and not is_own:
+        changed["backend"] = layer
+        if layer != "inductor":  # only Inductor knows these
+            changed.pop("mode", None)
+            changed.pop("options", None)
+    if "dynamic" in rung:
+        changed["dynamic"] = rung["dynamic"]
+    return changed
+
+
+def _export(original: Callable[..., Any], mod: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
+    """Stand for torch.export.export; with the layer off it calls the module, and the script ends."""
+    _note(call="export", strict=options.get("strict"))
+    rung = _rung()
+    if rung.get("layer") == OFF:
+        mod(*args, **(kwargs or {}))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    if "strict" in rung:
+        options["strict"] = rung["strict"]
+    return original(mod, args, kwargs, **options)
+
+
+def _is_own(backend: Any) -> bool:
+    """Return whether a backend is the script's own, or another library's."""
+    if isinstance(backend, str):
+        try:
+            import torch._dynamo
+
+            backend = torch._dynamo.lookup_backend(backend)
+        except Exception:  # noqa: BLE001  # torch itself is to say that there is no such backend
+            return False
+    module = getattr(backend, "__module__", None) or type(backend).__module__
+    return not str(module).startswith(_TORCH)
+
+
+def _name(backend: Any) -> str:
+    return backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))
+
+
+def _rung() -> dict[str, Any]:
+    """Return what is asked for; read at each call, because a forked process has other variables than at its imports."""
+    asked: dict[str, Any] = json.loads(os.environ.get("WHICHTORCH_LADDER", "{}"))
+    return asked
+
+
+def _note(**fields: object) -> None:
+    rung = _rung()
+    if "notes" in rung:
+        with open(rung["notes"], "a", encoding="utf-8") as file:
+            file.write(json.dumps(fields, default=str) + "\n")

@@ -1,0 +1,1 @@
+"""From a failing script to a case that a maintainer can use."""

@@ -1,0 +1,199 @@
+"""A case: what is known of one failing script, step by step, and the folder that it is kept in.
+
+output/cases/NAME/
+case.json     what each step found; a step that is in it is not taken again
+script.py     the script as it was, and beside it the modules of its own
+minimal.py    the smallest script that fails in the same way
+logs/         what the category asks for
+CASE.md       all of it, to be pasted into an issue
+case.zip      the same, for another machine
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import UserDict
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
+from matrix.model import Model, Outcome
+from matrix.triage.signs import CompileCall, Rung  # noqa: TC001  pydantic reads them
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matrix.model import Environment
+
+SCHEMA = 1
+FILE = "case.json"
+_REMEDIES = {
+    Outcome.UNBUILDABLE: "name another --python or --torch; the log of the install says what was missing",
+    Outcome.BROKEN: "`whichtorch doctor` tells what keeps torch from running",
+}
+_ANSWERS = {True: "same", False: "other"}
+MINIMAL = "minimal.py"
+ANSWERS = ".answers.txt"
+
+
+class CaseEnvironment(Model):
+    """Where it fails."""
+
+    label: str
+    torch: str
+    git_version: str = ""
+    python: str
+    system: str = ""
+    processor: str = ""
+    packages: dict[str, str] = Field(default_factory=dict)
+    options: tuple[str, ...] = ()  # that ask for it again
+    problem: str = ""  # why torch cannot be used there
+    remedy: str = ""
+
+    @classmethod
+    def of(cls, environment: Environment) -> CaseEnvironment:
+        """Return what a maintainer asks about an environment, and what to do where torch cannot be used in it."""
+        fingerprint = environment.fingerprint
+        processor = fingerprint.cpu
+        described = cls(
+            label=environment.label,
+            torch=environment.torch,
+            git_version=fingerprint.git_version or "",
+            python=environment.python,
+            system=" ".join(filter(None, (fingerprint.system, fingerprint.machine, fingerprint.glibc))),
+            processor=processor.model if processor is not None and not isinstance(processor, str) else "",
+            packages=environment.packages,
+            options=environment.options,
+        )
+        if environment.is_usable:
+            return described
+        remedy = _REMEDIES.get(environment.outcome or Outcome.ERROR, "")
+        problem = environment.reason or str(environment.outcome)
+        return described.model_copy(update={"problem": problem, "remedy": remedy})
+
+
+class Reproduction(Model):
+    """How often the script was seen to fail, and how."""
+
+    failing: int  # runs that showed this failure
+    runs: int
+    outcome: Outcome
+    signal: str = ""
+    signature: str = ""
+    message: str = ""
+    where: str = ""  # of a hang: where it is stuck, in words
+    hang_kind: str = ""  # a HangKind
+    seconds: float  # of the longest
+    limit: float  # seconds that still tell this failure from a pass
+    stderr: str = ""  # its end, redacted
+    others: tuple[str, ...] = ()  # what other runs showed
+
+
+class Ladder(Model):
+    """The script at one layer after another."""
+
+    rungs: tuple[Rung, ...] = ()
+    graph_breaks: int = 0  # that torch logs in a plain run
+    recompilations: int = 0
+    is_complete: bool = False
+
+
+class Classification(Model):
+    """What kind of failure it is."""
+
+    category: str  # "unclassified" where no rule applies
+    words: str
+    layer: str
+    mode: str  # "eager", "torch.compile", "torch.export (strict)", ...
+    stage: str = ""  # "while tracing", "while running"
+    evidence: tuple[str, ...] = ()
+    nearest: str = ""  # of what is unclassified
+
+
+class Minimal(Model):
+    """The smallest script found."""
+
+    source: str
+    method: str  # how it was found
+    lines: int  # that are not blank
+    lines_before: int
+    runs: int
+    seconds: float
+    is_verified: bool  # in a fresh process, with fresh caches
+    healthy_in: str = ""  # where the same script passes
+
+
+class ShownTest(Model):
+    """A unit test of the failure, and where it was seen to fail and to pass."""
+
+    file: str  # for pytest, in the case's folder
+    test_case: str  # the same in the form of PyTorch's own tests, in the case's folder
+    place: str  # where PyTorch's tree has tests of this kind
+    fails_in: str = ""  # label of an environment, "" where it was not seen to
+    passes_in: str = ""
+
+
+class Case(Model):
+    """What `case.json` holds."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    name: str
+    script: str  # its file, in the case's folder
+    source_hash: str
+    variant: dict[str, str] = Field(default_factory=dict)
+    environment: CaseEnvironment | None = None
+    reproduction: Reproduction | None = None
+    calls: tuple[CompileCall, ...] = ()
+    ladder: Ladder | None = None
+    classification: Classification | None = None
+    logs: dict[str, str] | None = None  # path in the case's folder -> what it is
+    minimal: Minimal | None = None
+    bisection: Bisection | None = None
+    unit_test: ShownTest | None = None
+    cold_because: str | None = None  # why no run is forked; "" where they are, None where it was not tried
+    seconds: dict[str, float] = Field(default_factory=dict)  # by step
+    command: str = ""
+
+
+class CaseFolder:
+    """Where a case is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> Case | None:
+        """Return the case that is kept here; None where there is none, or one of another form."""
+        try:
+            return Case.model_validate_json((self.path / FILE).read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def empty(self) -> None:
+        """Remove what a case of before has left here; other files stay."""
+        for name in (FILE, MINIMAL, ANSWERS, "CASE.md", "case.zip"):
+            (self.path / name).unlink(missing_ok=True)
+        for name in ("logs", "tests"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+
+    def answers(self) -> Answers:
+        """Return what candidates of this case have shown, kept from one call of the tool to the next."""
+        return Answers(self.path / ANSWERS)
+
+
+class Answers(UserDict[str, bool]):
+    """Which candidates show the failure, by their keys, in a file that is appended to; a torn line is left out."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            key, _, answer = line.partition(" ")
+            if answer in _ANSWERS.values():
+                self.data[key] = answer == _ANSWERS[True]
+
+    def __setitem__(self, key: str, answer: bool) -> None:
+        """Keep an answer; it is on disk when this returns."""
+        super().__setitem__(key, answer)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{key} {_ANSWERS[answer]}\n")

@@ -1,0 +1,81 @@
+"""What a script needs beside itself: modules of its own, and files that it names.
+
+A script that is cut down runs in a folder of its own, so that whatever it writes there harms nobody. What it reads
+has to come along.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for a maintainer cannot have
+LONGEST_NAME = 200  # characters of a text that may be a file's name
+
+
+def companions(script: Path, beside: Path) -> dict[str, Path]:
+    """Return the files that a script needs, by their paths in the folder that it is to run in.
+
+    These are the modules beside the script that it imports, and theirs, and files that its texts name, relative to
+    the script or to `beside`, the folder that it was started in. What is too large is left out.
+    """
+    found: dict[str, Path] = {}
+    unread, room = [script], MOST_BYTES
+    while unread:
+        file = unread.pop()
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (OSError, ValueError, SyntaxError):
+            continue
+        modules = dict(_modules(tree, script.parent))
+        for name, path in {**modules, **dict(_files(tree, script.parent, beside))}.items():
+            size = path.stat().st_size
+            if name in found or path == script or size > room:
+                continue
+            found[name], room = path, room - size
+            if name in modules:
+                unread.append(path)
+    return found
+
+
+def lay_beside(files: dict[str, Path], folder: Path) -> None:
+    """Copy a script's companions into a folder."""
+    for name, path in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _modules(tree: ast.AST, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the modules and packages of a folder that a module imports."""
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+        for name in names:
+            top = folder / name.partition(".")[0]
+            if top.with_suffix(".py").is_file():
+                yield f"{top.name}.py", top.with_suffix(".py")
+            elif (top / "__init__.py").is_file():
+                for path in sorted(top.rglob("*.py")):
+                    yield str(path.relative_to(folder)), path
+
+
+def _files(tree: ast.AST, *folders: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files that the texts of a module name by relative paths."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            continue
+        name = node.value
+        if not 0 < len(name) <= LONGEST_NAME or "\n" in name or "\0" in name or Path(name).is_absolute():
+            continue
+        for folder in folders:
+            path = folder / name
+            if path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+                yield name, path
+                break

@@ -1,0 +1,93 @@
+"""The same script at one layer of the compiler after another, to see at which it fails first.
+
+Nothing of the script is edited: a start-up hook changes what its calls of torch.compile and torch.export ask for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from matrix.triage.case_runs import Setting
+from matrix.triage.reproduction import is_shown
+from matrix.triage.signs import Rung
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from matrix.bisect.sightings import Failure
+    from matrix.triage.case_runs import CaseRuns
+    from matrix.triage.signs import CompileCall
+
+# the layers, each with what it adds to the one before
+LAYERS = {
+    "off": "eager",
+    "eager": "Dynamo",
+    "aot_eager": "AOTAutograd",
+    "aot_eager_decomp_partition": "decompositions and partitioner",
+    "inductor": "Inductor",
+}
+_BACKENDS = list(LAYERS)[1:]
+
+
+def climb(
+    runs: CaseRuns,
+    calls: Sequence[CompileCall],
+    failure: Failure,
+    limit: float,
+    known: Sequence[Rung],
+    tell: Callable[[str], None],
+) -> Iterator[Rung]:
+    """Yield a rung after the other, those already `known` left out; stop where more would tell nothing.
+
+    From the layer up at which the failure shows first, the others have it, too. KeyboardInterrupt passes through.
+    """
+    done = {rung.name: rung for rung in known}
+    for name, setting in _rungs(calls):
+        if name in LAYERS and any(done[lower].is_same for lower in LAYERS if lower in done):
+            continue
+        if name not in done:
+            done[name] = _climbed(runs, name, setting, failure, limit)
+            tell(_line(done[name]))
+            yield done[name]
+
+
+def _rungs(calls: Sequence[CompileCall]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what can be asked of a script that makes such calls."""
+    if not calls:
+        return
+    yield "off", {"layer": "off"}
+    backends = [call.backend for call in calls if call.call != "export" and not call.own]
+    if backends:
+        highest = max((_BACKENDS.index(backend) for backend in backends if backend in _BACKENDS), default=-1)
+        for name in _BACKENDS[: highest + 1]:
+            yield name, {"layer": name}
+    if any(call.call != "export" for call in calls):
+        yield "dynamic", {"dynamic": True}
+        yield "static", {"dynamic": False}
+    if any(call.call == "export" for call in calls):
+        yield "strict", {"strict": True}
+        yield "non-strict", {"strict": False}
+
+
+def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Failure, limit: float) -> Rung:
+    run = runs.run(limit, Setting(rung=setting, may_fork=True))
+    attempt = run.record.attempt
+    return Rung(
+        name=name,
+        outcome=attempt.outcome,
+        signature=run.record.signature or "",
+        message=attempt.message,
+        is_same=is_shown(failure, run.record),
+        seconds=attempt.seconds,
+    )
+
+
+def _line(rung: Rung) -> str:
+    same = "the same failure" if rung.is_same else rung.message or rung.signature
+    return f"{rung.name}: {rung.outcome.word}, {rung.seconds:.1f} s  {same[:100]}".rstrip()
+
+
+def first_failing(rungs: Sequence[Rung]) -> str:
+    """Return the layer at which the failure shows first, "" where no rung of the ladder shows it."""
+    done = {rung.name: rung for rung in rungs}
+    return next((layer for name, layer in LAYERS.items() if name in done and done[name].is_same), "")

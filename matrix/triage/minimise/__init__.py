@@ -1,0 +1,1 @@
+"""The smallest script that fails in the same way."""

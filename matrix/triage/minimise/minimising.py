@@ -1,0 +1,146 @@
+"""The script of a case -> the smallest that fails in the same way, by the cheapest start that works."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from matrix.model import Outcome
+from matrix.triage.case import Minimal
+from matrix.triage.case_runs import Setting
+from matrix.triage.minimise import operator_call
+from matrix.triage.minimise.executed_lines import instrumented
+from matrix.triage.minimise.failure_shape import shape_of
+from matrix.triage.minimise.source_reducer import ReductionStep, SourceReducer
+from matrix.triage.signs import Owner, owner_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, MutableMapping
+
+    from matrix.triage.case_runs import CaseRun, CaseRuns
+    from matrix.triage.minimise.failure_shape import FailureShape
+
+OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
+OFF = {"layer": "off"}
+ITSELF, CALL, CUT = "the script itself", "the call of torch that it ended in", "what it does not need left out"
+
+
+@dataclass(slots=True, kw_only=True)
+class SameFailure:
+    """What every candidate is asked: whether it fails in the same way, and for no other reason."""
+
+    runs: CaseRuns
+    shape: FailureShape
+    limit: float  # seconds
+    is_right_eagerly: bool  # the script passes when nothing is compiled, and so must every candidate
+    asked: int = 0
+
+    def __call__(self, source: str) -> bool:
+        """Return whether a candidate shows the failure."""
+        self.asked += 1
+        setting = Setting(source=source, rung={}, may_fork=True)  # with the hook that the other layer needs
+        return self._is_shown(setting) and self._is_healthy(setting)
+
+    def is_verified(self, source: str) -> bool:
+        """Return the same, in processes that import torch themselves, with caches of their own."""
+        setting = Setting(source=source)
+        return self._is_shown(setting) and self._is_healthy(setting)
+
+    def _is_shown(self, setting: Setting) -> bool:
+        return self.shape.is_seen_in(shape_of(self.runs.run(self.limit, setting)))
+
+    def _is_healthy(self, setting: Setting) -> bool:
+        if not self.is_right_eagerly:
+            return True
+        return self.runs.run(self.limit, replace(setting, rung=OFF)).record.attempt.outcome is Outcome.PASS
+
+
+@dataclass(slots=True, kw_only=True)
+class Minimising:
+    """How a script is cut down, and what is known of it."""
+
+    same: SameFailure
+    whole: CaseRun  # the script, run in a folder of its own
+    is_eager: bool  # it compiles nothing
+    known: MutableMapping[str, bool]  # answers by candidate: kept, the same minimising goes on
+    tell: Callable[[str], None]
+
+    def smallest(self, source: str) -> Minimal:
+        """Return the smallest script found. KeyboardInterrupt passes through."""
+        started = time.monotonic()
+        found = next(filter(self._holds, self._smaller(source)), None)
+        best, method = found or (source, ITSELF)
+        same = self.same
+        return Minimal(
+            source=best,
+            method=method,
+            lines=lines_of(best),
+            lines_before=lines_of(source),
+            runs=same.asked,
+            seconds=round(time.monotonic() - started, 1),
+            is_verified=found is not None or same.is_verified(source),
+            healthy_in="the same environment with nothing compiled" if same.is_right_eagerly else "",
+        )
+
+    def _holds(self, candidate: tuple[str, str]) -> bool:
+        """Return whether a result stands when it starts cold; forks and warm caches may have shown something else."""
+        return self.same.is_verified(candidate[0])
+
+    def _smaller(self, source: str) -> Iterator[tuple[str, str]]:
+        """Yield smaller scripts and how they were found, the cheapest first."""
+        if self.is_eager:
+            for candidate in self._single_calls(source):
+                if self.same(candidate):
+                    self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
+                    yield candidate, CALL
+        reducer = SourceReducer(is_same=self.same, known=self.known, tell=self._told)
+        reduction = reducer.reduced(source, self._executed(source), self._failing_lines())
+        if reduction.is_smaller:
+            yield reduction.source, CUT
+
+    def _told(self, step: ReductionStep) -> None:
+        if step.is_same:
+            self.tell(f"candidate {step.calls}: {step.lines} lines")
+
+    def _executed(self, source: str) -> frozenset[int] | None:
+        """Return the lines that run, with nothing compiled where the script passes so; None where none was noted."""
+        notes = self.same.runs.caches / "lines.txt"
+        script = instrumented(source, str(notes))
+        if script is None:
+            return None
+        rung = OFF if self.same.is_right_eagerly else None
+        self.same.runs.run(self.same.limit, Setting(source=script, rung=rung, may_fork=True))
+        try:
+            return frozenset(int(line) for line in notes.read_text(encoding="utf-8").split() if line.isdigit()) or None
+        except OSError:
+            return None
+
+    def _failing_lines(self) -> list[int]:
+        """Return the script's lines on the stack of the first cause, the innermost last.
+
+        While a compiler reads the script's code, that code is on no stack: the message quotes it ("from user code").
+        """
+        chain = self.whole.chain
+        frames = chain[-1].frames if chain else ()
+        raised = [frame.line for frame in reversed(frames) if owner_of(frame) is Owner.SCRIPT]
+        name = re.escape(self.same.runs.planned.scenario.path.name)
+        quoted = re.findall(rf'File "[^"]*\b{name}", line (\d+)', "\n".join(link.message for link in chain[-1:]))
+        return [*raised, *map(int, quoted)]
+
+    def _single_calls(self, source: str) -> Iterator[str]:
+        """Yield scripts of the calls that were under way at the end; first with new tensors, then with their values."""
+        calls = operator_call.under_way(self._last_calls(source, 0))
+        yield from list(operator_call.scripts_of(calls))[:OPERATOR_TRIALS]
+        for call in [call for call in calls if operator_call.has_large_values(call)][:2]:
+            again = operator_call.under_way(self._last_calls(source, call["number"]))
+            yield from operator_call.scripts_of([each for each in again if each["number"] == call["number"]])
+
+    def _last_calls(self, source: str, values_at: int) -> str:
+        return self.same.runs.run(self.same.limit, Setting(source=source, values_at=values_at)).operators
+
+
+def lines_of(source: str) -> int:
+    """Return how many lines of a script are neither blank nor a comment alone."""
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.splitlines())

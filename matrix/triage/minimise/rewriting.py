@@ -1,0 +1,163 @@
+"""A tree and edits -> another tree. Nothing is changed in place, so edits of one tree can be tried in any mixture."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_OPTIONAL = {
+    *(("Return", "value"), ("Yield", "value"), ("AnnAssign", "value"), ("Assert", "msg"), ("Raise", "cause")),
+    *(("FunctionDef", "returns"), ("AsyncFunctionDef", "returns"), ("arg", "annotation"), ("Raise", "exc")),
+    *(("Slice", "lower"), ("Slice", "upper"), ("Slice", "step"), ("withitem", "optional_vars")),
+    *(("ExceptHandler", "type"), ("match_case", "guard"), ("FormattedValue", "format_spec")),
+}
+_BODIES = ("body", "orelse", "finalbody")
+_NAMING = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
+NOWHERE = 0  # line of what was not written by anybody
+_WIDEST = 10_000  # nodes: what grows beyond is no reduction
+
+NodeT = TypeVar("NodeT", bound=ast.AST)
+
+
+class Misfit(Exception):  # noqa: N818 - no error
+    """An edit leaves a tree that is none, or an endless one."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Edit:
+    """A change of one tree: what stands in place of some of its nodes."""
+
+    key: str  # what it does, in words that find the same edit again in a later tree
+    replaced: Mapping[ast.AST, Sequence[ast.AST]]  # nothing, a node, or several statements
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """A tree with its text. Nodes keep the lines of the text that was reduced."""
+
+    tree: ast.Module
+    made_by: str = ""  # the edits that led here, in words
+
+    @cached_property
+    def source(self) -> str:
+        """The text, ends with a line end unless it is empty."""
+        text = ast.unparse(self.tree)
+        return f"{text}\n" if text else ""
+
+    @cached_property
+    def lines(self) -> int:
+        """How many lines are not empty."""
+        return lines_of(self.source)
+
+    @cached_property
+    def size(self) -> tuple[int, int, int]:
+        """Non-blank lines, nodes, characters."""
+        return self.lines, sum(1 for _ in ast.walk(self.tree)), len(self.source)
+
+    def edited(self, edits: Iterable[Edit]) -> Program:
+        """Return the program with some edits of its own tree. Raises Misfit."""
+        replaced: dict[ast.AST, Sequence[ast.AST]] = {}
+        keys = []
+        for edit in edits:
+            replaced |= edit.replaced
+            keys.append(edit.key)
+        more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+        return Program(tree=rewritten(self.tree, replaced), made_by=f"{keys[-1]}{more}" if keys else self.made_by)
+
+
+def lines_of(source: str) -> int:
+    """Return how many lines of a text are not empty."""
+    return sum(bool(line.strip()) for line in source.splitlines())
+
+
+def rewritten(tree: NodeT, replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> NodeT:
+    """Return a copy of a tree with other nodes in place of some. Raises Misfit."""
+    copies = _Copier(replaced).copies(tree)
+    if len(copies) != 1 or not isinstance(copies[0], type(tree)):
+        raise Misfit
+    return copies[0]
+
+
+def copied(nodes: Iterable[NodeT], replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> list[NodeT]:
+    """Return copies of nodes, with others in place of some inside of them. Raises Misfit."""
+    copier = _Copier(replaced)
+    found: list[NodeT] = []
+    for node in nodes:
+        found += cast("list[NodeT]", copier.copies(node))
+    return found
+
+
+class _Copier:
+    """Copies a tree; a replacement may hold nodes of the tree, and even the node that it stands for."""
+
+    def __init__(self, replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> None:
+        self._replaced = replaced
+        self._open: set[ast.AST] = set()  # nodes whose replacement is being copied
+        self._made = 0
+
+    def copies(self, node: ast.AST) -> list[ast.AST]:
+        """Return what stands in place of a node."""
+        if node not in self._replaced or node in self._open:
+            return self._copy(node)
+        self._open.add(node)
+        found = [copy for other in self._replaced[node] for copy in self.copies(other)]
+        self._open.discard(node)
+        return found
+
+    def _copy(self, node: ast.AST) -> list[ast.AST]:
+        self._made += 1
+        if self._made > _WIDEST:
+            raise Misfit
+        kind = type(node).__name__
+        fields: dict[str, object] = {}
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                fields[name] = [
+                    copy for item in value for copy in (self.copies(item) if isinstance(item, ast.AST) else [item])
+                ]
+            elif isinstance(value, ast.AST) and value._fields:
+                found = self.copies(value)
+                if not found and isinstance(node, ast.Expr):
+                    return []
+                if len(found) > 1 or (not found and (kind, name) not in _OPTIONAL):
+                    raise Misfit
+                fields[name] = found[0] if found else None
+            else:
+                fields[name] = value
+        copy = type(node)(**fields)
+        if isinstance(copy, (ast.expr, ast.stmt, ast.ExceptHandler)):
+            copy.lineno, copy.end_lineno = getattr(node, "lineno", NOWHERE), getattr(node, "end_lineno", NOWHERE)
+        return _fitting(copy)
+
+
+def _fitting(node: ast.AST) -> list[ast.AST]:
+    """Return a node as it may stand: bodies hold something, and what holds nothing is left out. Raises Misfit."""
+    if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+        for name in _BODIES:
+            body = getattr(node, name, None)
+            if isinstance(body, list):
+                kept = [statement for statement in body if not isinstance(statement, ast.Pass)]
+                setattr(node, name, kept or ([ast.Pass(lineno=NOWHERE, end_lineno=NOWHERE)] if name == "body" else []))
+    match node:
+        case ast.Try(handlers=[], finalbody=[]):
+            return [*node.body, *node.orelse]
+        case ast.Try(handlers=[]) if node.orelse:
+            node.body, node.orelse = [*node.body, *node.orelse], []
+        case ast.With(items=[]) | ast.AsyncWith(items=[]):
+            return list(node.body)
+        case ast.Assign(targets=[]):
+            return [ast.copy_location(ast.Expr(value=node.value), node)]
+        case ast.BoolOp(values=[value]):
+            return [value]
+        case ast.BoolOp(values=[]) | ast.Match(cases=[]):
+            raise Misfit
+        case ast.Delete(targets=[]):
+            return []
+    if isinstance(node, _NAMING) and not node.names:
+        return []
+    return [node]

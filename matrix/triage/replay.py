@@ -1,0 +1,73 @@
+"""A case that was packed elsewhere, run here, to see whether it reproduces."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matrix.errors import UsageError
+from matrix.model import Model
+from matrix.plan.planning import RunOptions
+from matrix.suite import selection
+from matrix.triage.archive import unpack
+from matrix.triage.case import MINIMAL
+from matrix.triage.case_runs import Setting
+from matrix.triage.places import CasePlace, CaseTest, opened_case
+from matrix.triage.reproduction import failure_of, is_shown
+
+if TYPE_CHECKING:
+    from matrix.environments.cache import EnvironmentCache
+    from matrix.events import Show
+
+RUNS = 2
+
+
+class Replayed(Model):
+    """What came of a case elsewhere."""
+
+    schema_: int = 1
+    name: str
+    environment: str
+    script: str  # of the case, that was run
+    expected: str  # outcome and signature in the case
+    seen: tuple[str, ...]  # likewise, of each run here
+    reproduces: bool | None  # None: nothing was learnt about torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOrder:
+    """Which case is to be run, and where."""
+
+    archive: Path
+    whole: bool = False  # the script as it was, instead of the smallest
+    place: CasePlace
+
+
+def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
+    """Unpack a case into a folder of its own and run its script there.
+
+    Raises UsageError for what is no case or holds no failure, and as `triage`.
+    """
+    with tempfile.TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        case = unpack(order.archive, folder)
+        if case.reproduction is None or not case.reproduction.outcome.is_red:
+            raise UsageError(f"{order.archive} holds no failure", hint="take the step `reproduce` of its triage first")
+        script = folder / (MINIMAL if case.minimal is not None and not order.whole else case.script)
+        test = CaseTest(scenario=selection.script(str(script)), variant=case.variant, options=RunOptions())
+        limit = case.reproduction.limit
+        failure = failure_of(case.reproduction)
+        with opened_case(replace(order.place, beside=folder), test, cache, show) as runs:
+            records = [runs.run(limit, Setting(in_scratch=True)).record for _ in range(RUNS)]
+            label = runs.environment.label
+    told = [record for record in records if not record.attempt.outcome.is_prevented]
+    return Replayed(
+        name=case.name,
+        environment=label,
+        script=script.name,
+        expected=f"{failure.outcome.word} {failure.signature or ''}".strip(),
+        seen=tuple(f"{record.attempt.outcome.word} {record.signature or ''}".strip() for record in records),
+        reproduces=any(is_shown(failure, record) for record in told) if told else None,
+    )

@@ -1,0 +1,96 @@
+"""Run the script as its user does, and see how often it fails, how, and how fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from matrix.bisect.sightings import Failure
+from matrix.diagnosis.deadline import longer_look
+from matrix.model import Outcome, StoppedBy
+from matrix.triage.case import Reproduction
+from matrix.triage.case_runs import NOTING, PLAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matrix.model import Record
+    from matrix.triage.case_runs import CaseRun, CaseRuns
+
+RUNS = 3
+MARGIN = 4.0  # times the longest run that failed: what takes longer fails in another way
+SHORTEST_LIMIT = 10.0  # seconds: a busy machine may stop a process for some
+STDERR_KEPT = 64 * 2**10  # characters of its end
+
+
+def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction, list[CaseRun]]:
+    """Run the script until its failure was seen often enough; return what was seen, and the runs that show it.
+
+    A hang that needs the whole limit is run twice only, and what is slow gets a longer look, which decides.
+    KeyboardInterrupt passes through.
+    """
+    limit = runs.planned.limits.timeout
+    made: list[CaseRun] = []
+    while len(made) < RUNS and not (len(made) == 2 and all(map(_took_the_clock, made))):
+        # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
+        setting = NOTING if len(made) == 1 else PLAIN
+        run = runs.run(limit, setting)
+        if run.record.attempt.outcome is Outcome.SLOW:
+            goal, limit = longer_look([run.record.attempt], limit)
+            tell(f"run {len(made) + 1}: slow, {run.record.attempt.seconds:.1f} s; again, for {limit:.0f} s")
+            run = runs.run(limit, replace(setting, goal=goal))
+        made.append(run)
+        attempt = run.record.attempt
+        tell(f"run {len(made)}: {attempt.outcome.word}, {attempt.seconds:.1f} s  {attempt.message[:100]}")
+    shown = _of_one_failure(made)
+    first = shown[0].record
+    attempt = first.attempt
+    longest = max(run.record.attempt.seconds for run in shown)
+    return Reproduction(
+        failing=len(shown) if attempt.outcome.is_red else 0,
+        runs=len(made),
+        outcome=attempt.outcome,
+        signal=attempt.signal or "",
+        signature=first.signature or "",
+        message=attempt.message,
+        where=attempt.diagnosis.summary if attempt.diagnosis else "",
+        hang_kind=attempt.diagnosis.kind if attempt.diagnosis else "",
+        seconds=longest,
+        limit=limit if _took_the_clock(shown[0]) else min(limit, max(SHORTEST_LIMIT, MARGIN * longest)),
+        stderr=shown[0].stderr[-STDERR_KEPT:],
+        others=tuple(_words(run) for run in made if run not in shown),
+    ), shown
+
+
+def failure_of(reproduction: Reproduction) -> Failure:
+    """Return the failure that a case is about."""
+    return Failure(outcome=reproduction.outcome, signature=reproduction.signature or None, message=reproduction.message)
+
+
+def is_shown(failure: Failure, record: Record) -> bool:
+    """Return whether a run shows a failure; what is not done in a hang's limit counts as that hang."""
+    is_unfinished = failure.outcome is Outcome.HANG and record.attempt.outcome is Outcome.SLOW
+    return is_unfinished or failure.is_seen_in(record)
+
+
+def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
+    """Return the runs that show the most frequent failure; those that pass, where none fails."""
+    red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
+    if not red:
+        return list(made)
+    alike = [[other for other in red if _failure(run).is_seen_in(other.record)] or [run] for run in red]
+    return max(alike, key=len)
+
+
+def _failure(run: CaseRun) -> Failure:
+    attempt = run.record.attempt
+    return Failure(outcome=attempt.outcome, signature=run.record.signature, message=attempt.message)
+
+
+def _took_the_clock(run: CaseRun) -> bool:
+    return run.record.attempt.stopped_by is StoppedBy.TIMEOUT
+
+
+def _words(run: CaseRun) -> str:
+    attempt = run.record.attempt
+    return " ".join(filter(None, (attempt.outcome.word, run.record.signature, attempt.message)))

@@ -1,0 +1,139 @@
+"""`triage` and `replay` at the shell: from a script to a case, and the case elsewhere."""
+
+from __future__ import annotations
+
+import json
+import signal
+import zipfile
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
+from tests.test_schema import generated
+
+pytestmark = pytest.mark.shell
+
+PASSES = "NOTE\nimport torch\nassert torch.behaviour\n"
+WRITES = "NOTE\nimport os, torch\nopen('here.txt', 'a').write('1')\nopen(os.path.expanduser('~/home.txt'), 'a')\n"
+
+
+def case_of(user: User, name: str) -> dict[str, object]:
+    """Return what a case's folder holds."""
+    case = json.loads((user.folder / "output" / "cases" / name / "case.json").read_text())
+    assert isinstance(case, dict)
+    return case
+
+
+def test_a_script_becomes_a_case(user: User) -> None:
+    """All steps are taken, the test is shown to fail and to pass, and nothing is left running."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    ended = user.run("triage", script, "--torch", "9.1.0", "--json", "case.json")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    case = case_of(user, "repro")
+    jsonschema.validate(case, json.loads(generated("triage")))
+    assert case == json.loads((user.folder / "case.json").read_text())
+    assert case["reproduction"]["failing"] == case["reproduction"]["runs"] == 3  # type: ignore[index]
+    assert case["classification"]["category"] == "script-check"  # type: ignore[index]
+    assert [(each["from"], each["to"]) for each in case["bisection"]["boundaries"]] == [("9.1.0", "9.2.0")]  # type: ignore[index]
+    test = case["unit_test"]
+    assert (test["fails_in"], test["passes_in"]) == ("torch-9.1.0-pypi", "torch-9.2.0-pypi")  # type: ignore[index]
+    text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
+    for part in ("# FAIL: AssertionError: as it was", "## Script", "fixed in 9.2.0", "## Unit test", "torch: 9.1.0"):
+        assert part in text
+    assert not alive_in(user.folder)
+
+
+def test_a_case_is_run_elsewhere(user: User, tmp_path: Path) -> None:
+    """From the archive alone, in an empty folder, it reproduces where the fault is, and not where it is gone."""
+    (user.folder / "helper.py").write_text("wanted = 'new'\n")
+    source = "NOTE\nimport torch, helper\nassert torch.behaviour == helper.wanted, 'as it was'\n"
+    script = user.script("repro.py", source)
+    assert user.run("triage", script, "--torch", "9.1.0", "--until", "reproduce").returncode == 0
+    archive = tmp_path / "case.zip"
+    archive.write_bytes((user.folder / "output" / "cases" / "repro" / "case.zip").read_bytes())
+    assert "helper.py" in zipfile.ZipFile(archive).namelist()
+    (user.folder / "helper.py").unlink()
+    old = user.run("replay", str(archive), "--json", "replayed.json")  # in the release that the case names
+    assert (old.returncode, "repro reproduces in torch-9.1.0-pypi" in old.stdout) == (0, True), old.stdout + old.stderr
+    jsonschema.validate(json.loads((user.folder / "replayed.json").read_text()), json.loads(generated("replay")))
+    new = user.run("replay", str(archive), "--torch", "9.2.0")
+    assert (new.returncode, "does not reproduce in torch-9.2.0-pypi" in new.stdout) == (1, True), new.stdout
+
+
+def test_a_case_becomes_a_scenario(user: User) -> None:
+    """The header holds the outcomes that were measured, and the matrix has them as expected."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    assert user.run("new-scenario", script).returncode == 2  # there is no case yet
+    assert user.run("triage", script, "--torch", "9.1.0", "--until", "bisect").returncode == 0
+    written = user.run("new-scenario", script, "--output", "mine.py")
+    assert written.returncode == 0, written.stderr
+    assert '# expect = [\n#   { torch = "<9.2.0", outcome = "fail", ' in (user.folder / "mine.py").read_text()
+    assert user.run("matrix", "--torch", "9.1.0,9.2.0", "--script", "mine.py").returncode == 0
+    assert user.run("new-scenario", script, "--output", "mine.py").returncode == 2  # it is there already
+
+
+def test_a_step_that_is_done_is_not_taken_again(user: User) -> None:
+    """The same command goes on with the case that it finds; another script, or --fresh, begins anew."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    command = ("triage", script, "--torch", "9.1.0", "--until", "minimise")
+    assert user.run(*command).returncode == 0
+    runs = user.runs("repro.py")
+    assert user.run(*command).returncode == 0
+    assert user.runs("repro.py") == runs
+    assert user.run(*command, "--fresh").returncode == 0
+    assert user.runs("repro.py") > runs
+
+
+def test_an_interrupt_loses_nothing(user: User) -> None:
+    """What was done before it is kept, nothing runs on, and the same command goes on."""
+    script = user.script("repro.py", "NOTE\nimport time, torch\ntime.sleep(2)\nraise ValueError('late')\n")
+    started = user.start("triage", script, "--torch", "9.1.0", "--until", "classify")
+    wait_for(lambda: user.runs("repro.py") >= 1)
+    started.send_signal(signal.SIGINT)
+    assert started.wait(30) == 130
+    assert not alive_in(user.folder)
+    ended = user.run("triage", script, "--torch", "9.1.0", "--until", "classify")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert case_of(user, "repro")["classification"]
+
+
+def test_candidates_run_away_from_what_is_the_users(user: User) -> None:
+    """While it is cut down, a script that writes files writes them in a scratch folder and home."""
+    script = user.script("repro.py", WRITES + "assert torch.behaviour == 'new', 'as it was'\n")
+    (user.folder.parent / "empty").mkdir()
+    assert user.run("triage", script, "--torch", "9.1.0", "--until", "gather").returncode == 0
+    written = (user.folder / "here.txt").read_text()
+    (user.folder.parent / "empty" / "home.txt").unlink()
+    assert user.run("triage", script, "--torch", "9.1.0", "--until", "minimise").returncode == 0
+    assert (user.folder / "here.txt").read_text() == written
+    assert not (user.folder.parent / "empty" / "home.txt").exists()
+
+
+def test_what_passes_is_said_to_pass(user: User) -> None:
+    """There is nothing to cut down and no release to blame."""
+    ended = user.run("triage", user.script("repro.py", PASSES), "--torch", "9.1.0")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "it passes: 3 of 3 runs" in ended.stdout
+    case = case_of(user, "repro")
+    assert (case["minimal"], case["bisection"], case["unit_test"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("triage", "absent.py"), 2, "no such script: absent.py"),
+        (("triage", "repro.py", "--until", "nowhere"), 2, "no step is called 'nowhere'"),
+        (("triage", "repro.py", "--torch", "9.1.0,9.2.0"), 2, "a case is of one environment, not of 2"),
+        (("triage", "repro.py", "--torch", "9.9.9"), 2, "9.9.9"),
+        (("replay", "absent.zip"), 2, "absent.zip cannot be read as a case"),
+        (("replay", "repro.py"), 2, "repro.py cannot be read as a case"),
+    ],
+)
+def test_mistakes_are_told_in_words(user: User, arguments: tuple[str, ...], code: int, said: str) -> None:
+    """A mistake of the user ends in a message with its exit code, never in a traceback."""
+    user.script("repro.py", PASSES)
+    ended = user.run(*arguments)
+    assert (ended.returncode, said in ended.stderr) == (code, True), ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,80 @@
+"""Chains of exceptions, as Python writes them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrix.diagnosis.traceback_chain import read_chain
+
+
+def chain_of(tmp_path: Path, source: str) -> list[tuple[str, str]]:
+    """Return types and messages of what a script writes when it ends."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(source))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    return [(link.type, link.message) for link in read_chain(done.stderr)]
+
+
+def test_a_cause_follows_its_effect(tmp_path: Path) -> None:
+    """Both ways of chaining count, and what was handled before does not."""
+    source = """
+        import sys, traceback
+        try:
+            {}["printed"]
+        except KeyError:
+            traceback.print_exc()
+        try:
+            try:
+                1 / 0
+            except ZeroDivisionError as error:
+                raise ValueError("first\\n  second line") from error
+        except ValueError:
+            raise RuntimeError("at the end")
+        """
+    assert chain_of(tmp_path, source) == [
+        ("RuntimeError", "at the end"),
+        ("ValueError", "first\n  second line"),
+        ("ZeroDivisionError", "division by zero"),
+    ]
+
+
+def test_frames_are_innermost_first_and_show_their_source(tmp_path: Path) -> None:
+    """A frame has file, line, function and the source line, if the file can be read."""
+    script = tmp_path / "script.py"
+    script.write_text("def inner():\n    raise ValueError('no')\n\n\ninner()\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    (link,) = read_chain(done.stderr)
+    assert [(frame.function, frame.line, frame.source) for frame in link.frames] == [
+        ("inner", 2, "raise ValueError('no')"),
+        ("<module>", 5, "inner()"),
+    ]
+    assert {frame.file for frame in link.frames} == {str(script)}
+
+
+def test_what_a_worker_reports_is_a_cause() -> None:
+    """The exception of another process stands within the message of the one that passes it on."""
+    stderr = textwrap.dedent(
+        """\
+        Traceback (most recent call last):
+          File "script.py", line 9, in <module>
+        RuntimeError: Caught AttributeError in worker process 0.
+        Original Traceback (most recent call last):
+          File "script.py", line 4, in __getitem__
+        AttributeError: 'Rows' object has no attribute 'rows'
+        """
+    )
+    links = read_chain(stderr)
+    assert [link.name for link in links] == ["RuntimeError", "AttributeError"]
+    assert links[1].frames[0].function == "__getitem__"
+
+
+@given(st.text(max_size=400))
+def test_any_text_is_read(text: str) -> None:
+    """Whatever a script writes, there is an answer, and none without a traceback."""
+    assert read_chain(text) == () or "Traceback (most recent call last):" in text

@@ -1,0 +1,7 @@
+while True:
+    try:
+        break
+    except* ValueError:
+        print(1)
+with open("f") as f, open("g"):
+    f.read()

@@ -1,0 +1,89 @@
+"""The call of torch that a script ended in, as a script of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from matrix.triage.minimise.operator_call import has_large_values, scripts_of, under_way
+
+TENSOR = {
+    "tensor": [2, 3],
+    "dtype": "torch.float32",
+    "device": "cpu",
+    "stride": [3, 1],
+    "layout": "torch.strided",
+    "requires_grad": False,
+    "parameter": False,
+    "fake": False,
+}
+
+
+def call(name: str, *args: Any, modes: tuple[str, ...] = (), **kwargs: Any) -> dict[str, Any]:
+    """Return a call as the hook writes it."""
+    return {"name": name, "number": 1, "args": list(args), "kwargs": kwargs, "modes": list(modes)}
+
+
+def tensor(**fields: Any) -> dict[str, Any]:
+    """Return a tensor as the hook writes it."""
+    return {**TENSOR, **fields}
+
+
+@pytest.mark.parametrize(
+    ("told", "lines"),
+    [
+        (call("torch.nonzero", tensor(device="meta")), ["x = torch.ones(2, 3, device='meta')", "torch.nonzero(x)"]),
+        (call("torch.Tensor.add_", tensor(), tensor(dtype="torch.int64")),
+         ["x = torch.rand(2, 3)", "y = torch.ones(2, 3, dtype=torch.int64)", "x.add_(y)"]),
+        (call("torch.Tensor.__matmul__", tensor(), tensor()),
+         ["x = torch.rand(2, 3)", "y = torch.rand(2, 3)", "x @ y"]),
+        (call("torch.cat", {"list": [tensor(), tensor()]}, dim={"literal": "-1"}),
+         ["x = torch.rand(2, 3)", "y = torch.rand(2, 3)", "torch.cat([x, y], dim=-1)"]),
+        (call("torch.full", {"tuple": [{"literal": "2"}]}, {"literal": "nan"}), ["torch.full((2,), float('nan'))"]),
+        (call("torch.relu", tensor(stride=[1, 2])), ["x = torch.rand(3, 2).permute(1, 0)", "torch.relu(x)"]),
+        (call("torch.relu", tensor(stride=[0, 1])), ["x = torch.rand(1, 3).expand(2, 3)", "torch.relu(x)"]),
+        (call("torch.relu", tensor(stride=[6, 2])),
+         ["x = torch.empty_strided((2, 3), (6, 2)).uniform_()", "torch.relu(x)"]),
+        (call("torch.relu", tensor(values="[[nan, 1.0, -inf]]", tensor=[1, 3])),
+         ["x = torch.tensor([[float('nan'), 1.0, float('-inf')]], dtype=torch.float32)", "torch.relu(x)"]),
+        (call("torch.relu", tensor(requires_grad=True)), ["x = torch.rand(2, 3).requires_grad_()", "torch.relu(x)"]),
+        (call("torch.relu", tensor(requires_grad=True, parameter=True)),
+         ["x = torch.nn.Parameter(torch.rand(2, 3))", "torch.relu(x)"]),
+        (call("torch.relu", tensor(), modes=("no_grad",)),
+         ["with torch.no_grad():", "    x = torch.rand(2, 3)", "    torch.relu(x)"]),
+        (call("torch.relu", tensor(fake=True)),
+         ["from torch._subclasses.fake_tensor import FakeTensorMode",
+          "with FakeTensorMode(allow_non_fake_inputs=True):", "    x = torch.ones(2, 3)", "    torch.relu(x)"]),
+    ],
+)  # fmt: skip
+def test_a_call_is_written_with_the_tensors_that_it_takes(told: dict[str, Any], lines: list[str]) -> None:
+    """Shapes, types, strides, devices, modes and numbers that are none stay; nothing else is written."""
+    (script,) = scripts_of([told])
+    assert [line for line in script.splitlines() if line] == ["import torch", *lines]
+    compile(script, "script.py", "exec")
+
+
+def test_what_no_line_can_make_is_left_out() -> None:
+    """A tensor of another library, or a function that is not torch's, gives no script."""
+    unknown = call("torch.relu", {"unknown": "DTensor"})
+    foreign = call("mine.relu", tensor())
+    sparse = call("torch.relu", tensor(layout="torch.sparse_coo", stride=None))
+    assert list(scripts_of([unknown, foreign, sparse, call("torch.relu", tensor())])) != []
+    assert list(scripts_of([unknown, foreign, sparse])) == []
+
+
+def test_a_file_that_a_crash_tore_says_nothing() -> None:
+    """The hook's file is read if it is whole, the innermost call first."""
+    text = json.dumps([call("torch.outer"), call("torch.inner")])
+    assert [each["name"] for each in under_way(text)] == ["torch.inner", "torch.outer"]
+    assert under_way(text[:-4]) == []
+    assert under_way("") == []
+
+
+def test_values_are_asked_for_where_there_are_some() -> None:
+    """A tensor on the meta device, or a fake one, has none."""
+    assert has_large_values(call("torch.relu", {"list": [tensor()]}))
+    assert not has_large_values(call("torch.relu", tensor(values="[]")))
+    assert not has_large_values(call("torch.relu", tensor(device="meta"), tensor(fake=True), None, True))

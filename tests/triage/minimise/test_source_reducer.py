@@ -1,0 +1,116 @@
+"""A script that fails is reduced to little more than the failure, with few questions."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matrix.triage.minimise.rewriting import Program, lines_of
+from matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
+from tests.triage.minimise.failures import failure, same_failure, traced
+
+SCRIPTS = Path(__file__).parent / "scripts"
+ODD = tuple(path.read_text(encoding="utf-8") for path in sorted((SCRIPTS / "odd").glob("*.py")))
+
+
+def reduction(source: str, *, is_traced: bool = True, calls: int = 150) -> Reduction:
+    lines, failing = traced(source) if is_traced else (None, ())
+    return SourceReducer(is_same=same_failure(source), most_calls=calls).reduced(source, lines, failing)
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
+def test_padded_script_comes_down_to_a_few_lines(path: Path) -> None:
+    """A script of a user's size, with classes, settings, loops and messages, ends as at most 15 lines."""
+    source = path.read_text(encoding="utf-8")
+    found = reduction(source)
+    assert failure(found.source) == failure(source)
+    assert found.lines <= 15, found.source
+    assert found.calls <= 150
+
+
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
+def test_unknown_lines_cost_calls_only(path: Path) -> None:
+    """Without the lines that ran and those that failed, the script is reduced all the same."""
+    source = path.read_text(encoding="utf-8")
+    found = reduction(source, is_traced=False, calls=300)
+    assert failure(found.source) == failure(source)
+    assert found.lines < found.lines_before / 2
+
+
+def test_all_goes_where_the_oracle_wants_nothing() -> None:
+    """An oracle that always says yes is left with an empty source."""
+    found = SourceReducer(is_same=lambda _: True).reduced("x = 1\nprint(x)\n")
+    assert (found.source, found.lines, found.is_complete) == ("", 0, True)
+
+
+def test_source_stays_where_nothing_may_go() -> None:
+    """An oracle that always says no leaves the source as it was written."""
+    source = "x = 1  # kept\nprint( x )\n"
+    found = SourceReducer(is_same=lambda _: False).reduced(source)
+    assert (found.source, found.is_smaller) == (source, False)
+
+
+def test_what_is_no_python_stays() -> None:
+    """A source that does not parse is returned without a question."""
+    found = SourceReducer(is_same=lambda _: True).reduced("def (:\n")
+    assert (found.source, found.calls) == ("def (:\n", 0)
+
+
+def test_interrupted_reduction_goes_on() -> None:
+    """With the answers of an interrupted reduction, the same result takes only the questions that were left."""
+    source = (SCRIPTS / "training.py").read_text(encoding="utf-8")
+    lines, failing = traced(source)
+    oracle = same_failure(source)
+    whole = SourceReducer(is_same=oracle).reduced(source, lines, failing)
+    known: dict[str, bool] = {}
+    first = SourceReducer(is_same=oracle, known=known, most_calls=9).reduced(source, lines, failing)
+    second = SourceReducer(is_same=oracle, known=known).reduced(source, lines, failing)
+    assert (first.calls, first.is_complete) == (9, False)
+    assert second.calls == whole.calls - 9
+    assert second.source == whole.source
+
+
+def test_no_source_is_asked_for_twice() -> None:
+    """Each question is a new one, and is told when it is answered."""
+    source = (SCRIPTS / "training.py").read_text(encoding="utf-8")
+    asked: list[str] = []
+    told: list[ReductionStep] = []
+    oracle = same_failure(source)
+
+    def is_same(candidate: str) -> bool:
+        asked.append(candidate)
+        return oracle(candidate)
+
+    found = SourceReducer(is_same=is_same, tell=told.append).reduced(source)
+    assert len(set(asked)) == len(asked) == found.calls == len(told)
+    assert told[-1].lines == found.lines
+
+
+def test_script_that_fails_by_an_unknown_name_is_reduced() -> None:
+    """A name that nothing binds may be the failure itself."""
+    found = reduction("import os\nfor i in range(3):\n    print(os.name)\n    print(undefined + i)\n")
+    assert failure(found.source) == "NameError: name 'undefined' is not defined"
+    assert found.lines == 1
+
+
+@given(source=st.lists(st.sampled_from(ODD), min_size=1, max_size=4).map("".join), seed=st.integers(0, 1 << 20))
+@settings(max_examples=25, deadline=None)
+def test_result_is_one_that_the_oracle_accepted(source: str, seed: int) -> None:
+    """Whatever the oracle says, the result parses, is one that it said yes to or the source, and is no larger."""
+    accepted = set()
+
+    def is_same(candidate: str) -> bool:
+        answer = hashlib.sha256(f"{seed}{candidate}".encode()).digest()[0] < seed % 256
+        if answer:
+            accepted.add(candidate)
+        return answer
+
+    found = SourceReducer(is_same=is_same, most_calls=40).reduced(source, range(seed % 7, 99, 2), (seed % 11,))
+    assert found.source == source or found.source in accepted
+    assert Program(tree=ast.parse(found.source)).size <= Program(tree=ast.parse(source)).size
+    assert found.lines <= max(lines_of(source), Program(tree=ast.parse(source)).lines)

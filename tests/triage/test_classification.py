@@ -1,0 +1,80 @@
+"""What kind of failure it is, of what real scripts showed on real releases of torch.
+
+Each file of `recorded` is what a triage found of one small script, by its name and the release of torch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from matrix.model import Outcome
+from matrix.triage.case import Case
+from matrix.triage.categories import CATEGORIES, logs_of
+from matrix.triage.classification import UNCLASSIFIED, classify, signs_of
+from matrix.triage.signs import CompileCall, Rung, Signs
+
+RECORDED = Path(__file__).parent / "recorded"
+KINDS = {
+    "aot": ("trace-operator", "torch.compile", "while compiling"),
+    "branch": ("data-dependent", "torch.compile", "while compiling"),
+    "eager_op": ("operator", "eager", ""),
+    "export_branch": ("data-dependent", "torch.export (strict)", "while compiling"),
+    "export_constraint": ("dynamic-shapes", "torch.export (strict)", "while compiling"),
+    "fake_device": ("fake-tensor", "eager", ""),
+    "internal": ("script-check", "eager", ""),
+    "lowering": ("lowering", "torch.compile", "while compiling"),
+    "meta_missing": ("meta-error", "eager", ""),
+    "meta_nonzero": ("meta-missing", "eager", ""),
+    "own_backend": ("own-backend", "torch.compile", "while compiling"),
+    "own_error": ("script-check", "eager", ""),
+    "recompiles": ("recompile-limit", "torch.compile", "while compiling"),
+    "removed": ("missing-api", "eager", ""),
+    "segfault": ("crash", "eager", ""),
+    "silent_recompile": ("silent-recompilation", "torch.compile", ""),
+    "trace_op": ("trace-operator", "torch.compile", "while compiling"),
+    "unsupported": ("graph-break", "torch.compile", "while compiling"),
+}
+OTHERWISE = {"recompiles-2.6.0": ("missing-api", "eager", "")}  # the setting came later
+
+
+@pytest.mark.parametrize("file", sorted(RECORDED.glob("*.json")), ids=lambda file: file.stem)
+def test_a_real_failure_has_its_kind(file: Path) -> None:
+    """Kind, mode and stage are those that somebody who knows torch would name."""
+    case = Case.model_validate(json.loads(file.read_text()))
+    signs = replace(signs_of(case, RECORDED / "absent.py"), uses_meta=case.name.startswith("meta"))
+    found = classify(signs)
+    expected = OTHERWISE.get(file.stem, KINDS[case.name])
+    assert (found.category, found.mode, found.stage) == expected
+
+
+def test_every_kind_is_recorded() -> None:
+    """No entry of the table above is about a file that is not there."""
+    assert {file.stem.partition("-")[0] for file in RECORDED.glob("*.json")} == set(KINDS)
+
+
+def test_the_outcome_comes_before_what_was_raised() -> None:
+    """A hang is a hang and a crash a crash, whatever else was written."""
+    calls = (CompileCall(call="compile", backend="inductor"),)
+    passes = (Rung(name="off", outcome=Outcome.PASS, is_same=False),)
+    assert classify(Signs(outcome=Outcome.HANG, calls=calls, rungs=passes)).category == "hang"
+    assert classify(Signs(outcome=Outcome.CRASH, calls=calls, rungs=passes)).category == "compiled-crash"
+    assert classify(Signs(outcome=Outcome.CRASH)).category == "crash"
+    assert classify(Signs(outcome=Outcome.OOM)).category == "out-of-memory"
+    assert classify(Signs(outcome=Outcome.PASS)).category == "healthy"
+
+
+def test_what_fits_no_rule_is_unclassified() -> None:
+    """A script that ends with an exit code and no exception gives nothing to go by."""
+    found = classify(Signs(outcome=Outcome.FAIL))
+    assert (found.category, found.nearest) == (UNCLASSIFIED, "")
+
+
+def test_a_kind_has_words_and_logs() -> None:
+    """Each row says what it is; logs are asked for by a kind's name."""
+    assert all(category.words and category.name for category in CATEGORIES)
+    assert "recompiles" in logs_of("recompile-limit")
+    assert logs_of(UNCLASSIFIED) == ()

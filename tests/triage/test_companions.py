@@ -1,0 +1,46 @@
+"""What a script needs beside itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrix.triage import companions
+from matrix.triage.companions import lay_beside
+
+
+def write(folder: Path, **files: str) -> Path:
+    """Write modules, and return the script."""
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    return folder / "script.py"
+
+
+def test_modules_and_files_come_along(tmp_path: Path) -> None:
+    """Modules beside the script, what those import, packages, and files named in texts, wherever the user is."""
+    script = write(tmp_path / "code", script="import helper, os\nopen('data/rows.txt')\n", helper="from pack import x")
+    write(tmp_path / "code" / "pack", __init__="from . import deep\nx = 1\n", deep="")
+    (tmp_path / "user" / "data").mkdir(parents=True)
+    (tmp_path / "user" / "data" / "rows.txt").write_text("1")
+    found = companions.companions(script, tmp_path / "user")
+    assert set(found) == {"helper.py", "pack/__init__.py", "pack/deep.py", "data/rows.txt"}
+    lay_beside(found, tmp_path / "there")
+    assert (tmp_path / "there" / "data" / "rows.txt").read_text() == "1"
+
+
+def test_nothing_from_elsewhere_comes_along(tmp_path: Path) -> None:
+    """Absolute paths and what lies outside of the two folders is left where it is; so is the script itself."""
+    (tmp_path / "secret.txt").write_text("no")
+    script = write(tmp_path / "code", script=f"a = '../secret.txt', {str(tmp_path / 'secret.txt')!r}, 'script.py', ''")
+    assert companions.companions(script, tmp_path / "code") == {}
+
+
+def test_large_files_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case is sent to people: there is a limit to what comes along."""
+    monkeypatch.setattr(companions, "MOST_BYTES", 5)
+    script = write(tmp_path / "code", script="a = 'small', 'large'")
+    (tmp_path / "code" / "small").write_text("1234")
+    (tmp_path / "code" / "large").write_text("123456")
+    assert set(companions.companions(script, tmp_path)) == {"small"}
