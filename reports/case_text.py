@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.model import Outcome
+from matrix.triage.classification import UNCLASSIFIED
 from reports.bisection_text import answer_lines
 from reports.shown_text import code_span, escaped, fenced, one_line
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.triage.case import Case, Classification, Minimal, Reproduction, ShownTest
+    from matrix.triage.case import Case, Classification, Ladder, Minimal, Reproduction, ShownTest
+    from matrix.triage.signs import Rung
 
 ERROR_LINES = 40  # of the traceback that CASE.md shows
 TITLE = 120  # characters
@@ -29,7 +31,7 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
     if (seen := case.reproduction) is not None:
         yield f"  {_seen(seen)}"
     if case.ladder is not None:
-        yield from (f"  {line}" for line in _rung_lines(case))
+        yield from (f"  {line}" for line in _rung_lines(case.ladder))
     if (found := case.classification) is not None:
         yield f"  {_class(found)}"
     if (minimal := case.minimal) is not None:
@@ -37,7 +39,7 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
     if case.bisection is not None:
         yield from (f"  {line.strip()}" for line in answer_lines(case.bisection))
     if (test := case.unit_test) is not None:
-        yield f"  unit test: {_shown(test)}"
+        yield f"  unit test: {test.file} {_shown(test)}"
     if case.logs:
         yield f"  logs: {', '.join(case.logs)}"
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
@@ -64,8 +66,8 @@ def _seen(seen: Reproduction) -> str:
 
 
 def _class(found: Classification) -> str:
-    if found.category == "unclassified":
-        return "unclassified: no rule applies" + (f"; the nearest is {found.nearest}" if found.nearest else "")
+    if found.category == UNCLASSIFIED:
+        return f"{UNCLASSIFIED}: {found.words}" + (f"; the nearest is {found.nearest}" if found.nearest else "")
     stage = f", {found.stage}" if found.stage else ""
     return f"{found.category}: {found.words}; look at {found.layer or 'the script'} ({found.mode}{stage})"
 
@@ -77,16 +79,22 @@ def _size(minimal: Minimal) -> str:
 def _shown(test: ShownTest) -> str:
     fails = f"fails in {test.fails_in}" if test.fails_in else "was not seen to fail"
     passes = f"passes in {test.passes_in}" if test.passes_in else "was not seen to pass"
-    return f"{test.file} {fails} and {passes}"
+    return f"{fails} and {passes}"
 
 
-def _rung_lines(case: Case) -> Iterator[str]:
-    assert case.ladder is not None
-    for rung in case.ladder.rungs:
-        what = "the same failure" if rung.is_same else " ".join(filter(None, (rung.signature, rung.message)))
-        yield f"{rung.name:<28} {rung.outcome.word:<6} {one_line(what, TITLE)}".rstrip()
-    if case.ladder.graph_breaks or case.ladder.recompilations:
-        yield f"{case.ladder.graph_breaks} graph breaks, {case.ladder.recompilations} recompilations in a plain run"
+def _rung_lines(ladder: Ladder) -> Iterator[str]:
+    for rung in ladder.rungs:
+        yield f"{rung.name:<28} {rung.outcome.word:<6} {_came_to(rung)}".rstrip()
+    if ladder.graph_breaks or ladder.recompilations:
+        yield f"{ladder.graph_breaks} graph breaks, {ladder.recompilations} recompilations in a plain run"
+
+
+def _came_to(rung: Rung) -> str:
+    return one_line("the same failure" if rung.is_same else f"{rung.signature} {rung.message}".strip(), TITLE)
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def case_markdown(case: Case) -> Iterator[str]:
@@ -95,7 +103,7 @@ def case_markdown(case: Case) -> Iterator[str]:
     yield ""
     if (seen := case.reproduction) is not None:
         where = f" in torch {case.environment.torch}" if case.environment is not None else ""
-        yield f"{escaped(_seen(seen).capitalize())}{escaped(where)}."
+        yield f"{escaped(_sentence(_seen(seen)))}{escaped(where)}."
         yield ""
     if (found := case.classification) is not None:
         yield f"**{escaped(found.category)}**: {escaped(_class(found).partition(': ')[2])}."
@@ -109,7 +117,7 @@ def case_markdown(case: Case) -> Iterator[str]:
     if found is not None and found.evidence:
         yield from ("## Evidence", "", *(f"- {escaped(line)}" for line in found.evidence), "")
     if (test := case.unit_test) is not None:
-        yield from ("## Unit test", "", f"{escaped(_shown(test).capitalize())}.", "")
+        yield from ("## Unit test", "", f"{code_span(test.file)} {escaped(_shown(test))}.", "")
         yield f"{code_span(test.test_case)} is the same as PyTorch writes tests; its tree has such tests in"
         yield f"{code_span(test.place)}."
         yield ""
@@ -127,7 +135,7 @@ def _script(minimal: Minimal) -> Iterator[str]:
     yield ""
     sure = "In a process and with caches of its own it fails in the same way" if minimal.is_verified else "Not verified"
     healthy = f", and it passes in {minimal.healthy_in}" if minimal.healthy_in else ""
-    yield f"{escaped(_size(minimal).capitalize())}. {sure}{escaped(healthy)}."
+    yield f"{escaped(_sentence(_size(minimal)))}. {sure}{escaped(healthy)}."
     yield ""
 
 
@@ -161,8 +169,7 @@ def _layers(case: Case) -> Iterator[str]:
         return
     yield from ("## At which layer", "", "| the same script with | comes to | |", "|---|---|---|")
     for rung in case.ladder.rungs:
-        what = "the same failure" if rung.is_same else f"{rung.signature} {rung.message}".strip()
-        yield f"| {code_span(rung.name)} | {rung.outcome.word} | {escaped(one_line(what, TITLE))} |"
+        yield f"| {code_span(rung.name)} | {rung.outcome.word} | {escaped(_came_to(rung))} |"
     yield ""
 
 

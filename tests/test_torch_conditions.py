@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PATIENCE = 2400  # seconds; installs of torch on a slow network
+from tests.real_torch import run_of
+
 STALL_WAIT = 30.0  # seconds: half the scenario's timeout; the import of torch on a busy machine takes 10
 
 pytestmark = pytest.mark.torch
 
 
 def cells(tmp_path: Path, *scenarios: str) -> dict[str, dict[str, Any]]:
-    """Run scenarios in torch 2.11.0 and the project's own state; return their cells by name."""
-    path = tmp_path / "result.json"
-    options = [option for name in scenarios for option in ("--scenario", name)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "matrix", "matrix", "--build", "pypi", "--torch", "2.11.0", "--json", path, *options],
-        cwd=ROOT,
-        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = json.loads(path.read_text())["cells"]
+    """Run scenarios; return their cells by name."""
+    found = run_of(tmp_path, *scenarios)["cells"]
     return {",".join([cell["scenario"].rpartition("/")[2], *cell["variant"].values()]): cell for cell in found}
 
 

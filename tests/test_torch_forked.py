@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +13,7 @@ from matrix.environments.inside.startup import FOLDER
 from matrix.process.executor import LocalExecutor
 from matrix.process.forking_executor import ForkingExecutor
 from matrix.process.supervision import Ending, Task
-
-ROOT = Path(__file__).parent.parent
-PATIENCE = 2400  # seconds; installs of torch on a slow network
+from tests.real_torch import run_of
 
 pytestmark = pytest.mark.torch
 
@@ -39,20 +34,8 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def interpreter(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the interpreter of torch 2.11.0 in the project's own state."""
-    answer = tmp_path_factory.mktemp("answer") / "result.json"
-    options = ["--build", "pypi", "--torch", "2.11.0", "--scenario", "meta/nonzero", "--json", str(answer)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "matrix", "matrix", *options],
-        cwd=ROOT,
-        env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (environment,) = json.loads(answer.read_text())["environments"]
+    """Return the interpreter of an environment in the project's own state."""
+    (environment,) = run_of(tmp_path_factory.mktemp("run"), "meta/nonzero")["environments"]
     return str(Path(environment["interpreter"]).expanduser())
 
 

@@ -21,11 +21,22 @@ class Failure:
     signature: str | None
     message: str = ""  # of the exception
 
+    @classmethod
+    def of(cls, record: Record) -> Failure:
+        """Return what a record shows, as it is stored."""
+        attempt = record.attempt
+        return cls(outcome=attempt.outcome, signature=record.signature, message=attempt.message)
+
     def is_seen_in(self, record: Record) -> bool:
         """Return whether a record shows this failure."""
         outcome, signature = _failure_of(record)
         is_same = is_same_failure(signature, self.signature, record.attempt.message, self.message)
         return outcome is self.outcome and is_same
+
+    def is_shown_by(self, record: Record) -> bool:
+        """Return the same of a run whose limit was chosen for this failure: what does not end in it still hangs."""
+        is_unfinished = self.outcome is Outcome.HANG and record.attempt.outcome is Outcome.SLOW
+        return is_unfinished or self.is_seen_in(record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,13 @@ from matrix.errors import UsageError
 from matrix.plan.planning import RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
+from matrix.triage.step import Step
 
 CASES = Path("output") / "cases"
-_STEPS = "environment, reproduce, layer, classify, gather"
+OneInterpreter = Annotated[
+    Path | None, command.EnvironmentOption("--interpreter", metavar="PYTHON", help="Your own environment, as it is.")
+]
+_STEPS = ", ".join(Step)
 
 
 def triage(  # one parameter per option
@@ -28,9 +32,7 @@ def triage(  # one parameter per option
     build: command.OneBuild = None,
     config_name: command.OneConfig = None,
     patch: command.OnePatch = None,
-    interpreter: Annotated[
-        Path | None, command.EnvironmentOption(metavar="PYTHON", help="An environment of yours, used as it is.")
-    ] = None,
+    interpreter: OneInterpreter = None,
     matrix_file: command.MatrixPath = None,
     disk: command.Disk = None,
     timeout: command.Timeout = None,
@@ -50,7 +52,7 @@ def triage(  # one parameter per option
     """
     # imported here, because other commands start without them
     from matrix.triage.archive import pack
-    from matrix.triage.casework import Step, TriageOrder
+    from matrix.triage.casework import TriageOrder
     from matrix.triage.casework import triage as make_case
     from matrix.triage.classification import UNCLASSIFIED
     from matrix.triage.places import CasePlace, CaseTest
@@ -99,9 +101,7 @@ def replay(  # one parameter per option
     build: command.OneBuild = None,
     config_name: command.OneConfig = None,
     patch: command.OnePatch = None,
-    interpreter: Annotated[
-        Path | None, command.EnvironmentOption(metavar="PYTHON", help="An environment of yours, used as it is.")
-    ] = None,
+    interpreter: OneInterpreter = None,
     matrix_file: command.MatrixPath = None,
     disk: command.Disk = None,
     whole: Annotated[bool, RunningOption("--whole", help="Run the script as it was, instead of the smallest.")] = False,
@@ -152,7 +152,7 @@ def new_scenario(
 
     The smallest script is taken where there is one. Exit code: 0 written; 2 there is no case, or the file is there.
     """
-    from matrix.triage.case import MINIMAL, CaseFolder
+    from matrix.triage.case import CaseFolder
     from matrix.triage.scenario_header import scenario_of
 
     scenario, _ = command.one_test(test)
@@ -160,7 +160,7 @@ def new_scenario(
     case = CaseFolder(folder).read()
     if case is None or case.reproduction is None:
         raise UsageError(f"{folder} holds no case", hint=f"make it with {command.called('triage')} {test}")
-    source = (folder / (case.script if case.minimal is None else MINIMAL)).read_text(encoding="utf-8")
+    source = (folder / case.smallest).read_text(encoding="utf-8")
     text = scenario_of(case, source)
     if file is None:
         print(text, end="")

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
+
+from matrix.events import EnvironmentStage
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from matrix.events import Show
     from matrix.model import Environment, Request
 
 Stage = Callable[[str], None]  # called with what is being done: "resolving", "installing", "probing", …
+
+
+@contextmanager
+def acquired(environments: Environments, request: Request, show: Show) -> Iterator[Environment]:
+    """Give an environment, made where it is not there yet, and keep it until the end; its stages are shown."""
+
+    def stage(name: str) -> None:
+        emit(EnvironmentStage(label=request.label, stage=name))
+
+    try:
+        with show(None) as emit:
+            environment = environments.acquire(request, stage=stage)
+        yield environment
+    finally:
+        environments.release(request)
 
 
 def silent(_stage: str) -> None:

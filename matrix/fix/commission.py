@@ -16,8 +16,8 @@ from matrix.bisect.axes.git import Checkout
 from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from matrix.bisect.strategy.evidence import AnswerKind, Change
 from matrix.environments.patches import read_patch
+from matrix.environments.provider import acquired
 from matrix.errors import PreventedError, UsageError
-from matrix.events import EnvironmentStage
 from matrix.fix.fixing import Fix, fix
 from matrix.fix.origins import Origins, ReleaseSpan
 from matrix.fix.scene import FixRequest
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from matrix.bisect.request import SearchRequest
     from matrix.environments.cache import EnvironmentCache
-    from matrix.events import Emit, Show
+    from matrix.events import Show
     from matrix.model import Request
 
 SCHEMA = 1
@@ -89,8 +89,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
         request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
     )
     with ExitStack() as held:
-        with show(None) as emit:
-            pair = [_held(request, cache, emit, held) for request in requests]
+        pair = [_usable(held.enter_context(acquired(cache, request, show))) for request in requests]
         executor = LocalExecutor()
         held.callback(executor.interrupt)
         store = held.enter_context(opened_run(search.home))
@@ -130,14 +129,7 @@ def _request(search: SearchRequest, version: str) -> Request:
     return requests[0]
 
 
-def _held(request: Request, cache: EnvironmentCache, emit: Emit, held: ExitStack) -> Environment:
-    """Return a release's environment, installed, which stays until `held` is closed."""
-
-    def stage(name: str) -> None:
-        emit(EnvironmentStage(label=request.label, stage=name))
-
-    held.callback(cache.release, request)
-    environment = cache.acquire(request, stage=stage)
+def _usable(environment: Environment) -> Environment:
     if not environment.is_usable:
-        raise PreventedError(f"{request.label} cannot be used: {environment.reason or environment.outcome}")
+        raise PreventedError(f"{environment.label} cannot be used: {environment.reason or environment.outcome}")
     return environment

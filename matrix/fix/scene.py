@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -135,9 +135,8 @@ def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
 
 
 def _failure(record: Record) -> Failure:
-    attempt = record.attempt
-    outcome = Outcome.HANG if attempt.outcome is Outcome.SLOW else attempt.outcome  # ends in the good release by then
-    return Failure(outcome=outcome, signature=record.signature, message=attempt.message)
+    failure = Failure.of(record)  # what is slow ends in the good release by then
+    return replace(failure, outcome=Outcome.HANG) if failure.outcome is Outcome.SLOW else failure
 
 
 def _tree(environment: Environment) -> PackageTree:

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,9 +177,7 @@ class ScriptRuns:
     def _noting(self, notes: Path) -> PlannedCell:
         """Return the cell with a hook that notes the functions which run, in a folder."""
         notes.mkdir()
-        config = self.planned.request.config
-        noting = config.model_copy(update={"hooks": (*config.hooks, _NOTING), "env": config.env | {FOLDER: str(notes)}})
-        return replace(self.planned, request=self.planned.request.model_copy(update={"config": noting}))
+        return self.planned.configured({FOLDER: str(notes)}, [_NOTING])
 
     def _inside(self, planned: PlannedCell, environment: Environment, source: Path, arguments: Sequence[str]) -> str:
         """Run a script of the tool's own in an environment, and return what it said."""
@@ -223,10 +221,8 @@ def judged(record: Record, frames: tuple[FailingFrame, ...], failure: Failure) -
         raise PreventedError(f"a run could not be judged: {attempt.note or attempt.outcome}")
     if attempt.outcome is Outcome.PASS:
         return Trial(effect=Effect.CURED, seconds=attempt.seconds)
-    # what does not end in the time that a cure would take still hangs
-    is_same = failure.is_seen_in(record) or (failure.outcome is Outcome.HANG and attempt.outcome is Outcome.SLOW)
     return Trial(
-        effect=Effect.SAME if is_same else Effect.UNRESOLVED,
+        effect=Effect.SAME if failure.is_shown_by(record) else Effect.UNRESOLVED,
         exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
         frames=frames,
         seconds=attempt.seconds,

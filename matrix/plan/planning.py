@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis import conditions
@@ -30,7 +30,7 @@ from matrix.plan.expansion import expand
 from matrix.suite import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from matrix.plan.matrix_file import MatrixFile
@@ -93,6 +93,12 @@ class PlannedCell:
     def environ(self, environment: Environment, home: Path) -> dict[str, str]:
         """Return the variables that its attempts run with."""
         return cell_environ(self.request, environment, home) | selection.variant_environ(self.variant)
+
+    def configured(self, env: Mapping[str, str], hooks: Sequence[str] = ()) -> PlannedCell:
+        """Return the cell with further variables and start-up hooks."""
+        config = self.request.config
+        changed = config.model_copy(update={"hooks": (*config.hooks, *hooks), "env": {**config.env, **env}})
+        return replace(self, request=self.request.model_copy(update={"config": changed}))
 
     def expectation(self, environment: Environment | None) -> Expectation | None:
         """Return what the scenario's header says of it; before there is an environment, by what was asked for."""

@@ -43,7 +43,6 @@ class ForkSlot:
     server: ForkServer
     program: subprocess.Popen[bytes] | None = None
     uses: int = 0
-    is_spent: bool = False
 
     def begin(self, task: Task) -> Supervised:
         """Hand a task over."""

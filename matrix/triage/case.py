@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
+from matrix.bisect.sightings import Failure
 from matrix.model import Model, Outcome
 from matrix.triage.signs import CompileCall, Rung  # noqa: TC001  pydantic reads them
 
@@ -89,6 +90,11 @@ class Reproduction(Model):
     stderr: str = ""  # its end, redacted
     others: tuple[str, ...] = ()  # what other runs showed
 
+    @property
+    def failure(self) -> Failure:
+        """The failure that the case is about."""
+        return Failure(outcome=self.outcome, signature=self.signature or None, message=self.message)
+
 
 class Ladder(Model):
     """The script at one layer after another."""
@@ -116,7 +122,7 @@ class Minimal(Model):
 
     source: str
     method: str  # how it was found
-    lines: int  # that are not blank
+    lines: int  # of code: neither blank nor a comment alone
     lines_before: int
     runs: int
     seconds: float
@@ -154,6 +160,11 @@ class Case(Model):
     cold_because: str | None = None  # why no run is forked; "" where they are, None where it was not tried
     seconds: dict[str, float] = Field(default_factory=dict)  # by step
     command: str = ""
+
+    @property
+    def smallest(self) -> str:
+        """The file of the smallest script that is known, in the case's folder."""
+        return self.script if self.minimal is None else MINIMAL
 
 
 class CaseFolder:

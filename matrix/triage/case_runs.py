@@ -51,7 +51,6 @@ class CaseRun:
     """What came of one run."""
 
     record: Record
-    stdout: str
     stderr: str
     calls: tuple[CompileCall, ...] = ()
     operators: str = ""  # the calls of torch under way at its end, as the start-up hook wrote them
@@ -100,7 +99,6 @@ class CaseRuns:
                 raise KeyboardInterrupt
             return CaseRun(
                 record=record,
-                stdout=_text(self.home / record.attempt.stdout),
                 stderr=_text(self.home / record.attempt.stderr),
                 calls=tuple(_calls(workshop / "calls.jsonl")),
                 operators=_text(workshop / "operators.json"),
@@ -113,10 +111,8 @@ class CaseRuns:
         script = folder / planned.scenario.path.name
         source = setting.source
         script.write_bytes(planned.scenario.path.read_bytes() if source is None else source.encode())
-        config = planned.request.config
-        config = config.model_copy(update={"env": {**config.env, "HOME": str(folder)}})
         scenario = planned.scenario.model_copy(update={"path": script})
-        return replace(planned, scenario=scenario, request=planned.request.model_copy(update={"config": config}))
+        return replace(planned, scenario=scenario).configured({"HOME": str(folder)})
 
     @contextmanager
     def _workshop(self) -> Iterator[Path]:
@@ -126,8 +122,7 @@ class CaseRuns:
 
 def _hooked(planned: PlannedCell, setting: Setting, workshop: Path) -> PlannedCell:
     """Return the cell with the variables and the start-up hooks of a setting, which write into a folder."""
-    config = planned.request.config
-    env, hooks = {**config.env, **setting.variables}, list(config.hooks)
+    env, hooks = dict(setting.variables), list[str]()
     if setting.rung is not None:
         hooks.append(LAYER_HOOK)
         env[LAYER_VARIABLE] = json.dumps({**setting.rung, "notes": str(workshop / "calls.jsonl")})
@@ -135,8 +130,7 @@ def _hooked(planned: PlannedCell, setting: Setting, workshop: Path) -> PlannedCe
         hooks.append(operator_call.HOOK)
         asked = {"file": str(workshop / "operators.json"), "values_at": setting.values_at}
         env[operator_call.VARIABLE] = json.dumps(asked)
-    config = config.model_copy(update={"hooks": tuple(hooks), "env": env})
-    return replace(planned, request=planned.request.model_copy(update={"config": config}))
+    return planned.configured(env, hooks)
 
 
 def _text(path: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,12 +17,13 @@ from matrix.triage.case import FILE, MINIMAL, Case, CaseEnvironment, CaseFolder,
 from matrix.triage.case_runs import Setting
 from matrix.triage.categories import logs_of
 from matrix.triage.classification import classify, signs_of
-from matrix.triage.companions import companions, lay_beside
+from matrix.triage.companions import lay_beside
 from matrix.triage.ladder import climb
 from matrix.triage.minimise.failure_shape import shape_of
 from matrix.triage.minimise.minimising import Minimising, SameFailure
 from matrix.triage.places import Elsewhere, opened_case
-from matrix.triage.reproduction import failure_of, is_shown, reproduce
+from matrix.triage.reproduction import reproduce
+from matrix.triage.step import Step
 from matrix.triage.unit_test import unit_test
 
 if TYPE_CHECKING:
@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from matrix.model import Environment, Scenario
     from matrix.triage.case_runs import CaseRuns
     from matrix.triage.places import CasePlace, CaseTest
-
-
-class Step(StrEnum):
-    """What a triage does, in its order."""
-
-    ENVIRONMENT = "environment"
-    REPRODUCE = "reproduce"
-    LAYER = "layer"
-    CLASSIFY = "classify"
-    GATHER = "gather"
-    MINIMISE = "minimise"
-    BISECT = "bisect"
-    UNIT_TEST = "unit-test"
 
 
 TEST_MARGIN = 2.0  # times the script's limit, for a test that runs it in a process of its own
@@ -117,7 +104,7 @@ class Casework:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.empty()
         shutil.copyfile(scenario.path, self.folder.path / scenario.path.name)
-        lay_beside(companions(scenario.path, self.order.place.beside), self.folder.path)
+        lay_beside(self.runs.companions, self.folder.path)
         return Case(
             name=self.folder.path.name,
             script=scenario.path.name,
@@ -156,7 +143,7 @@ class Casework:
         self.runs.forks = True
         run = self.runs.run(seen.limit, Setting(rung={}, may_fork=True))
         because = run.record.attempt.evidence.cold_because
-        if not because and not is_shown(failure_of(seen), run.record) and seen.outcome.is_red:
+        if not because and not seen.failure.is_shown_by(run.record) and seen.outcome.is_red:
             because = f"a forked run showed {run.record.attempt.outcome.word} {run.record.signature or ''}".strip()
         self.runs.forks = not because
         self._keep(self.case.model_copy(update={"cold_because": because}))
@@ -170,7 +157,7 @@ class Casework:
             breaks, recompilations = logs.count(self.runs, seen.limit)
             ladder = ladder.model_copy(update={"graph_breaks": breaks, "recompilations": recompilations})
         if seen.outcome.is_red:
-            climbing = partial(climb, self.runs, self.case.calls, failure_of(seen), seen.limit)
+            climbing = partial(climb, self.runs, self.case.calls, seen.failure, seen.limit)
             for rung in climbing(ladder.rungs, self.order.tell):
                 ladder = ladder.model_copy(update={"rungs": (*ladder.rungs, rung)})
                 self._keep(self.case.model_copy(update={"ladder": ladder}))
@@ -200,7 +187,7 @@ class Casework:
             return False
         source = self.order.test.scenario.path.read_text(encoding="utf-8")
         whole = self.runs.run(seen.limit, Setting(source=source))
-        if not is_shown(failure_of(seen), whole.record):
+        if not seen.failure.is_shown_by(whole.record):
             self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
             return True
         self._try_fork()
@@ -224,7 +211,9 @@ class Casework:
         if not seen.outcome.is_red:
             return False
         left = None if self._until is None else max(1.0, self._until - time.monotonic())
-        found = self.elsewhere.searched(self._smallest, self.order.test.variant, environment.torch, left)
+        found = self.elsewhere.searched(
+            self.folder.path / self.case.smallest, self.order.test.variant, environment.torch, left
+        )
         self._keep(self.case.model_copy(update={"bisection": found}))
         return True
 
@@ -232,7 +221,7 @@ class Casework:
         seen, found = self.case.reproduction, self.case.classification
         if self.case.unit_test is not None or seen is None or found is None or not seen.outcome.is_red:
             return False
-        source = self._smallest.read_text(encoding="utf-8")
+        source = (self.folder.path / self.case.smallest).read_text(encoding="utf-8")
         tests = unit_test(source, self.case.name, seen.outcome, seen.limit, (found.category, found.layer))
         name = f"test_{Path(self.case.script).stem}.py"
         folder = self.folder.path / "tests"
@@ -256,11 +245,6 @@ class Casework:
         limit = TEST_MARGIN * limit
         setting = Setting(source=source + called, in_scratch=True)
         return runs.run(limit, setting).record.attempt.outcome
-
-    @property
-    def _smallest(self) -> Path:
-        """The file of the smallest script that is known."""
-        return self.folder.path / (self.case.script if self.case.minimal is None else MINIMAL)
 
 
 def _healthy_release(case: Case) -> str:

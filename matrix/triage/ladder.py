@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from matrix.triage.case_runs import Setting
-from matrix.triage.reproduction import is_shown
 from matrix.triage.signs import Rung
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Fai
         outcome=attempt.outcome,
         signature=run.record.signature or "",
         message=attempt.message,
-        is_same=is_shown(failure, run.record),
+        is_same=failure.is_shown_by(run.record),
         seconds=attempt.seconds,
     )
 

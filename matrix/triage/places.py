@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from matrix.bisect import request as bisect_request
 from matrix.bisect.request import Budget, SearchRequest
 from matrix.environments.index.version_specs import EVERY_RELEASE
+from matrix.environments.provider import acquired
 from matrix.errors import UsageError
-from matrix.events import EnvironmentStage
 from matrix.plan.expansion import expand
 from matrix.plan.planning import PlannedCell
 from matrix.process.executor import LocalExecutor
@@ -84,15 +84,9 @@ def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show:
     """Install the environment of a place, and give where a test runs in it; raises as `triage`."""
     with ExitStack() as held:
         request = _request(place)
-        held.callback(cache.release, request)
-        with show(None) as emit:
-            environment = cache.acquire(
-                request, stage=lambda name: emit(EnvironmentStage(label=request.label, stage=name))
-            )
-        executor, forking = (
-            LocalExecutor(),
-            held.enter_context(ForkingExecutor(level=read_script(test.scenario.path).level)),
-        )
+        environment = held.enter_context(acquired(cache, request, show))
+        executor = LocalExecutor()
+        forking = held.enter_context(ForkingExecutor(level=read_script(test.scenario.path).level))
         held.callback(executor.interrupt)
         held.callback(forking.interrupt)
         caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))

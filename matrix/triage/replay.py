@@ -12,10 +12,8 @@ from matrix.model import Model
 from matrix.plan.planning import RunOptions
 from matrix.suite import selection
 from matrix.triage.archive import unpack
-from matrix.triage.case import MINIMAL
 from matrix.triage.case_runs import Setting
 from matrix.triage.places import CasePlace, CaseTest, opened_case
-from matrix.triage.reproduction import failure_of, is_shown
 
 if TYPE_CHECKING:
     from matrix.environments.cache import EnvironmentCache
@@ -55,10 +53,10 @@ def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
         case = unpack(order.archive, folder)
         if case.reproduction is None or not case.reproduction.outcome.is_red:
             raise UsageError(f"{order.archive} holds no failure", hint="take the step `reproduce` of its triage first")
-        script = folder / (MINIMAL if case.minimal is not None and not order.whole else case.script)
+        script = folder / (case.script if order.whole else case.smallest)
         test = CaseTest(scenario=selection.script(str(script)), variant=case.variant, options=RunOptions())
         limit = case.reproduction.limit
-        failure = failure_of(case.reproduction)
+        failure = case.reproduction.failure
         with opened_case(replace(order.place, beside=folder), test, cache, show) as runs:
             records = [runs.run(limit, Setting(in_scratch=True)).record for _ in range(RUNS)]
             label = runs.environment.label
@@ -69,5 +67,5 @@ def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
         script=script.name,
         expected=f"{failure.outcome.word} {failure.signature or ''}".strip(),
         seen=tuple(f"{record.attempt.outcome.word} {record.signature or ''}".strip() for record in records),
-        reproduces=any(is_shown(failure, record) for record in told) if told else None,
+        reproduces=any(failure.is_shown_by(record) for record in told) if told else None,
     )

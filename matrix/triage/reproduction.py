@@ -14,7 +14,6 @@ from matrix.triage.case_runs import NOTING, PLAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from matrix.model import Record
     from matrix.triage.case_runs import CaseRun, CaseRuns
 
 RUNS = 3
@@ -62,29 +61,13 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
     ), shown
 
 
-def failure_of(reproduction: Reproduction) -> Failure:
-    """Return the failure that a case is about."""
-    return Failure(outcome=reproduction.outcome, signature=reproduction.signature or None, message=reproduction.message)
-
-
-def is_shown(failure: Failure, record: Record) -> bool:
-    """Return whether a run shows a failure; what is not done in a hang's limit counts as that hang."""
-    is_unfinished = failure.outcome is Outcome.HANG and record.attempt.outcome is Outcome.SLOW
-    return is_unfinished or failure.is_seen_in(record)
-
-
 def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
     """Return the runs that show the most frequent failure; those that pass, where none fails."""
     red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
     if not red:
         return list(made)
-    alike = [[other for other in red if _failure(run).is_seen_in(other.record)] or [run] for run in red]
+    alike = [[other for other in red if Failure.of(run.record).is_seen_in(other.record)] or [run] for run in red]
     return max(alike, key=len)
-
-
-def _failure(run: CaseRun) -> Failure:
-    attempt = run.record.attempt
-    return Failure(outcome=attempt.outcome, signature=run.record.signature, message=attempt.message)
 
 
 def _took_the_clock(run: CaseRun) -> bool:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import RunFacts
+    from matrix.triage.minimise.searching import Knowledge
 
 _CALLED = ("__call__", "forward")  # what a call of an object runs
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def classes_dissolved(program: Program, _: RunFacts) -> Iterator[Edit]:
+def classes_dissolved(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put functions and variables in place of a class that is made once, by the module itself."""
     layout = layout_of(program.tree)
     for node in program.tree.body:
@@ -53,7 +53,7 @@ def _objects_in(node: ast.ClassDef) -> list[str]:
     return found[::-1]
 
 
-def bases_merged(program: Program, _: RunFacts) -> Iterator[Edit]:
+def bases_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put the members of a base class into the only class that inherits from it."""
     layout = layout_of(program.tree)
     classes = {each.name: each for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from matrix.triage.minimise.reading import Function
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import RunFacts
+    from matrix.triage.minimise.searching import Knowledge
 
 _ONCE = (
     ast.Assign,
@@ -43,7 +43,7 @@ _ONCE = (
 MOST_PLACES = 4  # that a function of one line is put into
 
 
-def functions_inlined(program: Program, _: RunFacts) -> Iterator[Edit]:
+def functions_inlined(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put a function's body where it is called, from one place, or from few where it is short."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):
@@ -162,7 +162,7 @@ def _first_taken(call: ast.Call, layout: Layout) -> ast.Assign | None:
     return None
 
 
-def returns_merged(program: Program, _: RunFacts) -> Iterator[Edit]:
+def returns_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that make one `return` of two: `return a if test else b`."""
     for block in blocks_of(program.tree):
         for place, statement in enumerate(block):
@@ -189,7 +189,7 @@ def returns_merged(program: Program, _: RunFacts) -> Iterator[Edit]:
             )
 
 
-def lambdas(program: Program, _: RunFacts) -> Iterator[Edit]:
+def lambdas(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put a lambda where a function of one expression is named."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):
@@ -221,7 +221,7 @@ def _unhinted(parameters: ast.arguments) -> ast.arguments:
     return ast.arguments(**fields)
 
 
-def parameters_unused(program: Program, _: RunFacts) -> Iterator[Edit]:
+def parameters_unused(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that leave out a parameter that its function does not read, and its arguments."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import RunFacts
+    from matrix.triage.minimise.searching import Knowledge
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def methods_inlined(program: Program, _: RunFacts) -> Iterator[Edit]:
+def methods_inlined(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put the expression which a method or property returns where it is called."""
     layout = layout_of(program.tree)
     uses: dict[str, list[ast.Attribute]] = {}
@@ -60,7 +60,7 @@ def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: 
     return Edit(key=f"inline .{method.name}", replaced=replaced)
 
 
-def registered(program: Program, _: RunFacts) -> Iterator[Edit]:
+def registered(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
     layout = layout_of(program.tree)
     registries = {
@@ -98,7 +98,7 @@ def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr |
             return None
 
 
-def spread(program: Program, _: RunFacts) -> Iterator[Edit]:
+def spread(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that write the entries of a dict as keywords, in place of `**{…}`; and `*[…]` as arguments."""
     for node in ast.walk(program.tree):
         if not isinstance(node, ast.Call):
@@ -116,7 +116,7 @@ def spread(program: Program, _: RunFacts) -> Iterator[Edit]:
                 yield Edit(key=f"spread {words(argument)}", replaced={argument: [*argument.value.elts]})
 
 
-def entries(program: Program, _: RunFacts) -> Iterator[Edit]:
+def entries(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put the value of an entry in place of a dict that is written out, and looked up."""
     for node in ast.walk(program.tree):
         match node:
@@ -126,7 +126,7 @@ def entries(program: Program, _: RunFacts) -> Iterator[Edit]:
                         yield Edit(key=f"entry {words(node)}", replaced={node: [value]})
 
 
-def scattered(program: Program, _: RunFacts) -> Iterator[Edit]:
+def scattered(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that make variables of an object that only holds values: of a dataclass, say."""
     layout = layout_of(program.tree)
     classes = {each.name: each for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}
@@ -168,7 +168,7 @@ def _held(node: ast.ClassDef, call: ast.Call) -> dict[str, ast.expr] | None:
     )
 
 
-def fields_unread(program: Program, _: RunFacts) -> Iterator[Edit]:
+def fields_unread(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that leave out a field of a dataclass that nothing reads, and its arguments."""
     layout = layout_of(program.tree)
     read = {node.attr for node in ast.walk(program.tree) if isinstance(node, ast.Attribute)}

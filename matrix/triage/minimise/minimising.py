@@ -76,8 +76,8 @@ class Minimising:
         return Minimal(
             source=best,
             method=method,
-            lines=lines_of(best),
-            lines_before=lines_of(source),
+            lines=code_lines(best),
+            lines_before=code_lines(source),
             runs=same.asked,
             seconds=round(time.monotonic() - started, 1),
             is_verified=found is not None or same.is_verified(source),
@@ -141,6 +141,6 @@ class Minimising:
         return self.same.runs.run(self.same.limit, Setting(source=source, values_at=values_at)).operators
 
 
-def lines_of(source: str) -> int:
+def code_lines(source: str) -> int:
     """Return how many lines of a script are neither blank nor a comment alone."""
     return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.splitlines())

@@ -26,7 +26,7 @@ from matrix.triage.minimise.variables import aliases, modules_merged, read_once
 
 if TYPE_CHECKING:
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import Reducing, RunFacts
+    from matrix.triage.minimise.searching import Knowledge, Reducing
 
 MOST_ROUNDS = 12
 FIRST_PATIENCE = 4  # refusals in a row, of one kind of edit: what is left is tried again later, with more patience
@@ -53,7 +53,7 @@ _STRUCTURE = (
 )
 
 
-def smallest(program: Program, facts: RunFacts) -> Reducing:
+def smallest(program: Program, facts: Knowledge) -> Reducing:
     """Return the smallest program that was found."""
     program = yield from in_halves(program, chatter(program, facts), facts)
     program = yield from in_halves(program, idle(program, facts), facts)
@@ -73,7 +73,7 @@ def smallest(program: Program, facts: RunFacts) -> Reducing:
     return program
 
 
-def _less_structure(program: Program, facts: RunFacts) -> Reducing:
+def _less_structure(program: Program, facts: Knowledge) -> Reducing:
     """Return the program with less structure around fewer statements."""
     while True:
         before = program.source
@@ -85,7 +85,7 @@ def _less_structure(program: Program, facts: RunFacts) -> Reducing:
             return program
 
 
-def _plainer(program: Program, facts: RunFacts) -> Reducing:
+def _plainer(program: Program, facts: Knowledge) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
     program = yield from in_halves(program, decorators(program, facts), facts)
     program = yield from in_halves(program, plain_names(program, facts), facts)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     Reducing = Generator[Program, bool, Program]
-    Rule = Callable[[Program, "RunFacts"], Iterator[Edit]]
+    Rule = Callable[[Program, "Knowledge"], Iterator[Edit]]
 
 MOST_STEPS = 60  # that are built on each other before one is tried
 MOST_REPAIRS = 5  # times that what used a deleted name is deleted, too
@@ -26,7 +26,7 @@ SLACK = 3  # lines that a step may add, for others to remove
 
 
 @dataclass(kw_only=True)
-class RunFacts:
+class Knowledge:
     """What is known of the script that is reduced, and what was refused so far."""
 
     executed: frozenset[int] | None = None  # lines
@@ -38,7 +38,7 @@ class RunFacts:
     patience: int = 4  # refusals in a row after which the next kind of edit is tried
 
     @classmethod
-    def of(cls, program: Program, executed: frozenset[int] | None, failing_lines: Iterable[int]) -> RunFacts:
+    def of(cls, program: Program, executed: frozenset[int] | None, failing_lines: Iterable[int]) -> Knowledge:
         """Return the case of a program that compiles."""
         lines = tuple(failing_lines)
         return cls(executed=executed, failing_lines=lines, given=missing(program.tree, program.source))
@@ -93,7 +93,7 @@ class RunFacts:
 def in_halves(
     program: Program,
     edits: Iterable[Edit],
-    facts: RunFacts,
+    facts: Knowledge,
     *,
     at_once: int = 0,
     repairs: bool = False,
@@ -130,7 +130,7 @@ def _is_worth(candidate: Program, best: Program, *, grows: bool) -> bool:
     return candidate.size < best.size or (grows and candidate.lines <= best.lines and candidate.source != best.source)
 
 
-def step_by_step(program: Program, rules: Sequence[Rule], facts: RunFacts) -> Reducing:
+def step_by_step(program: Program, rules: Sequence[Rule], facts: Knowledge) -> Reducing:
     """Return the program after as many steps as work: all of them at once, else the longest row of first ones."""
     refusals = 0
     while True:
@@ -154,7 +154,7 @@ def step_by_step(program: Program, rules: Sequence[Rule], facts: RunFacts) -> Re
             return program
 
 
-def _steps(program: Program, rules: Sequence[Rule], facts: RunFacts) -> Iterator[tuple[str, Program]]:
+def _steps(program: Program, rules: Sequence[Rule], facts: Knowledge) -> Iterator[tuple[str, Program]]:
     """Yield keys and programs, each a step further than the one before."""
     done = set(facts.blocked)
     for _ in range(MOST_STEPS):
@@ -166,7 +166,7 @@ def _steps(program: Program, rules: Sequence[Rule], facts: RunFacts) -> Iterator
         yield key, program
 
 
-def _next_step(program: Program, rules: Sequence[Rule], facts: RunFacts, done: set[str]) -> tuple[str, Program] | None:
+def _next_step(program: Program, rules: Sequence[Rule], facts: Knowledge, done: set[str]) -> tuple[str, Program] | None:
     for rule in rules:
         for edit in rule(program, facts):
             if edit.key in done:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import RunFacts
+    from matrix.triage.minimise.searching import Knowledge
 
 _FLAGS = {"store_true": False, "store_false": True}  # actions of argparse, and what they leave when not given
 
 
-def constants(program: Program, _: RunFacts) -> Iterator[Edit]:
+def constants(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put the value of a name that is bound once, to a constant, where it is read."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):
@@ -38,7 +38,7 @@ def constants(program: Program, _: RunFacts) -> Iterator[Edit]:
                     yield Edit(key=f"constant {name}", replaced={statement: [], **{use: [value] for use in uses}})
 
 
-def options(program: Program, _: RunFacts) -> Iterator[Edit]:
+def options(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield an edit that puts the defaults of argparse where options are read."""
     found: dict[str, ast.expr] = {}
     for node in ast.walk(program.tree):
@@ -69,7 +69,7 @@ def _option_name(call: ast.Call, given: dict[str, ast.expr]) -> str:
     return (long or names)[0].lstrip("-").replace("-", "_")
 
 
-def fields(program: Program, _: RunFacts) -> Iterator[Edit]:
+def fields(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that put the values of a config's fields where they are read: of a dataclass, a namespace, a dict."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):

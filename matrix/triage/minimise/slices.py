@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import RunFacts
+    from matrix.triage.minimise.searching import Knowledge
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _METHODS = {"forward", "__call__"}  # what a call of an object runs
@@ -33,7 +33,7 @@ _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Co
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
-def unneeded(program: Program, facts: RunFacts) -> Iterator[Edit]:
+def unneeded(program: Program, facts: Knowledge) -> Iterator[Edit]:
     """Yield the deletion of all that no statement which failed depends on; nothing where these are not known."""
     slices = _Slice(program.tree)
     for statement in _failing(program, facts):
@@ -43,7 +43,7 @@ def unneeded(program: Program, facts: RunFacts) -> Iterator[Edit]:
             yield from _left_out(outer, slices.needed)
 
 
-def _failing(program: Program, facts: RunFacts) -> Iterator[ast.stmt]:
+def _failing(program: Program, facts: Knowledge) -> Iterator[ast.stmt]:
     """Yield the innermost statements in which the script was; where these are not known, the last that ran."""
     found = [
         statement

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from matrix.triage.minimise.bindings import compiles
 from matrix.triage.minimise.rewriting import Program, lines_of
 from matrix.triage.minimise.schedule import smallest
-from matrix.triage.minimise.searching import RunFacts
+from matrix.triage.minimise.searching import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
@@ -41,7 +41,6 @@ class ReductionStep:
 
     calls: int  # so far
     lines: int  # of the smallest source so far
-    tried_lines: int
     is_same: bool
     tried: str = ""  # what was left out, in words
 
@@ -78,7 +77,7 @@ class SourceReducer:
         self, program: Program, executed: Iterable[int] | None, failing_lines: Iterable[int]
     ) -> tuple[Program, bool]:
         """Return the smallest program, and whether the search came to its end."""
-        facts = RunFacts.of(program, None if executed is None else frozenset(executed), failing_lines)
+        facts = Knowledge.of(program, None if executed is None else frozenset(executed), failing_lines)
         search, best = smallest(program, facts), program
         try:
             candidate = next(search)
@@ -107,7 +106,6 @@ class SourceReducer:
                 ReductionStep(
                     calls=self.calls,
                     lines=lines,
-                    tried_lines=candidate.lines,
                     is_same=self.known[digest],
                     tried=candidate.made_by,
                 )

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import RunFacts
+    from matrix.triage.minimise.searching import Knowledge
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def unwrapped(program: Program, facts: RunFacts) -> Iterator[Edit]:
+def unwrapped(program: Program, facts: Knowledge) -> Iterator[Edit]:
     """Yield edits that leave a block alone in place of a statement around it: of several the one that ran."""
     for statement in statements_in(program.tree):
         if blocks := _blocks(statement, facts):
             yield _unwrapping(statement, blocks[0])
 
 
-def otherwise_unwrapped(program: Program, facts: RunFacts) -> Iterator[Edit]:
+def otherwise_unwrapped(program: Program, facts: Knowledge) -> Iterator[Edit]:
     """Yield edits that leave another block than `unwrapped` does."""
     for statement in statements_in(program.tree):
         for block in _blocks(statement, facts)[1:]:
@@ -38,7 +38,7 @@ def _unwrapping(statement: ast.stmt, block: Sequence[ast.stmt]) -> Edit:
     return Edit(key=f"unwrap {words(statement)}{len(block)}", replaced={statement: block, **leaving})
 
 
-def _blocks(statement: ast.stmt, facts: RunFacts) -> list[list[ast.stmt]]:
+def _blocks(statement: ast.stmt, facts: Knowledge) -> list[list[ast.stmt]]:
     """Return what may stand in place of a statement, the likeliest first."""
     match statement:
         case ast.If(body=body, orelse=orelse):
@@ -60,7 +60,7 @@ def _blocks(statement: ast.stmt, facts: RunFacts) -> list[list[ast.stmt]]:
             return []
 
 
-def _ran(block: Sequence[ast.stmt], facts: RunFacts) -> bool:
+def _ran(block: Sequence[ast.stmt], facts: Knowledge) -> bool:
     lines = (
         range(block[0].lineno, (block[-1].end_lineno or block[-1].lineno) + 1) if hasattr(block[0], "lineno") else ()
     )
@@ -125,7 +125,7 @@ def _assigned(target: ast.expr, value: ast.expr, place: ast.stmt) -> ast.stmt:
     return ast.copy_location(ast.Assign(targets=[target], value=value), place)
 
 
-def in_step(program: Program, _: RunFacts) -> Iterator[Edit]:
+def in_step(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield one edit that makes all coroutines plain functions."""
     replaced: dict[ast.AST, list[ast.AST]] = {}
     for node in ast.walk(program.tree):

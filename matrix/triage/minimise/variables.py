@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.triage.minimise.rewriting import Program
-    from matrix.triage.minimise.searching import RunFacts
+    from matrix.triage.minimise.searching import Knowledge
 
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
 
 
-def aliases(program: Program, _: RunFacts) -> Iterator[Edit]:
+def aliases(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that use the first name of what has two."""
     layout = layout_of(program.tree)
     for block in blocks_of(program.tree):
@@ -41,7 +41,7 @@ def aliases(program: Program, _: RunFacts) -> Iterator[Edit]:
                     yield Edit(key=f"alias {name}", replaced={statement: []})
 
 
-def read_once(program: Program, facts: RunFacts) -> Iterator[Edit]:
+def read_once(program: Program, facts: Knowledge) -> Iterator[Edit]:
     """Yield edits that put a value where its variable is read, in the same block, and nowhere else."""
     layout = layout_of(program.tree)
     for block in blocks_of(program.tree):
@@ -115,7 +115,7 @@ def _fits(use: ast.Name, value: ast.expr, layout: Layout, width: int) -> bool:
     return whole + len(words(value)) - len(use.id) <= width
 
 
-def modules_merged(program: Program, _: RunFacts) -> Iterator[Edit]:
+def modules_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield edits that read names of a package through the package itself, in place of a second import."""
     layout = layout_of(program.tree)
     for statement in program.tree.body:

@@ -14,7 +14,7 @@ from matrix.triage.minimise.first_items import first_items, lambdas_called, list
 from matrix.triage.minimise.inlining import functions_inlined, lambdas, parameters_unused, returns_merged
 from matrix.triage.minimise.members import entries, fields_unread, methods_inlined, registered, scattered, spread
 from matrix.triage.minimise.rewriting import Program
-from matrix.triage.minimise.searching import RunFacts
+from matrix.triage.minimise.searching import Knowledge
 from matrix.triage.minimise.settings import constants, fields, options
 from matrix.triage.minimise.slices import unneeded
 from matrix.triage.minimise.unwrapping import in_step, unwrapped
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:
     """Return the source after a rule's first edit that can run."""
     program = Program(tree=ast.parse(dedent(source)))
-    case = RunFacts.of(program, None, failing_lines)
+    case = Knowledge.of(program, None, failing_lines)
     candidates = (case.candidate(program, [edit]) for edit in rule(program, case))
     return next((candidate.source for candidate in candidates if candidate is not None), "")
 
@@ -177,7 +177,7 @@ def test_only_what_failed_may_depend_on_is_needed() -> None:
     """All that the failing line's names do not lead to is deleted, edit by edit."""
     source = "a = 1\nb = a\nc = []\nc.append(b)\nlog = print\nlog(b)\ndef f(x):\n    y = 2\n    return x\nf(c)[3]\n"
     program = Program(tree=ast.parse(source))
-    case = RunFacts.of(program, None, [10])
+    case = Knowledge.of(program, None, [10])
     found = case.candidate(program, list(unneeded(program, case)))
     assert found is not None
     assert found.source == "a = 1\nb = a\nc = []\nc.append(b)\n\ndef f(x):\n    return x\nf(c)[3]\n"
