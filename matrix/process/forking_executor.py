@@ -31,6 +31,9 @@ END_PATIENCE = 10.0  # seconds for a supervisor to end its server
 # Variables that differ between attempts, and that nothing reads while it is imported: no part of what a server is.
 PER_ATTEMPT = {"TMPDIR", "HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
 OWN_PREFIX, HOOKS = "WHICHTORCH_", "WHICHTORCH_HOOKS"
+# A forked script runs to its end, exit handlers included, but is not taken apart then: what frees the memory of torch
+# and of compilers takes longer than a small script. A crash of that part is not seen.
+BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
 # they begin at the first import, with files of one attempt
 WRITING_HOOKS = {"observe", "note_functions", "last_operator"}
 
@@ -204,5 +207,5 @@ def _lasting(environ: dict[str, str]) -> dict[str, str]:
     return {
         name: text
         for name, text in environ.items()
-        if name not in PER_ATTEMPT and (name == HOOKS or not name.startswith(OWN_PREFIX))
+        if name not in PER_ATTEMPT and (name in {HOOKS, BRIEF_EXIT} or not name.startswith(OWN_PREFIX))
     }

@@ -49,6 +49,7 @@ _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _TAKEN_VARIANTS = frozenset(
     [
         "attempt",
+        "brief_exit",
         "command",
         "fetch",
         "functions",

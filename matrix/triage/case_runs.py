@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.diagnosis.traceback_chain import read_chain
 from matrix.model import Outcome, Record
+from matrix.process.forking_executor import BRIEF_EXIT
 from matrix.run.attempt import AttemptOrder, run_attempt
 from matrix.triage.companions import companions, lay_beside
 from matrix.triage.minimise import operator_call
@@ -40,6 +41,7 @@ class Setting:
     values_at: int | None = None  # number of the call of torch whose values are noted; 0 for none, None: no call is
     goal: float | None = None  # seconds with a core, of a longer look at what was slow
     may_fork: bool = False  # from a process that has imported torch, with compilers' caches of the runs before
+    is_brief: bool = False  # a fork ends without taking torch apart, so that a crash there is not seen
 
 
 PLAIN = Setting()
@@ -123,6 +125,8 @@ class CaseRuns:
 def _hooked(planned: PlannedCell, setting: Setting, workshop: Path) -> PlannedCell:
     """Return the cell with the variables and the start-up hooks of a setting, which write into a folder."""
     env, hooks = dict(setting.variables), list[str]()
+    if setting.is_brief:
+        env[BRIEF_EXIT] = "1"
     if setting.rung is not None:
         hooks.append(LAYER_HOOK)
         env[LAYER_VARIABLE] = json.dumps({**setting.rung, "notes": str(workshop / "calls.jsonl")})

@@ -17,7 +17,7 @@ import pytest
 from matrix.environments.inside.startup import FOLDER
 from matrix.process import forking_executor, marks
 from matrix.process.executor import LocalExecutor
-from matrix.process.forking_executor import ForkingExecutor
+from matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
 from matrix.process.supervision import Ending, Supervised, Task
 from tests.process.running import PROGRAMS, family, is_alive, until
 
@@ -152,17 +152,20 @@ def words(folder: Path) -> tuple[str, ...]:
     Where a signal ends it, faulthandler shows what it was forked from below it.
     """
     texts = ((folder / name).read_text() for name in ("out", "err"))
-    return tuple(re.sub(r'0x[0-9a-f]+|  File ".*fork_server.py", line \d+ in <module>\n', "", text) for text in texts)
+    return tuple(re.sub(r'0x[0-9a-f]+|  File ".*fork_server.py", line \d+ in (?:<module>|run|run_and_end)\n', "", text) for text in texts)
 
 
+@pytest.mark.parametrize("exit_is", ["whole", "brief"])
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_forked_and_cold_show_the_same(tmp_path: Path, packages: Path, executor: ForkingExecutor, name: str) -> None:
+def test_forked_and_cold_show_the_same(
+    tmp_path: Path, packages: Path, executor: ForkingExecutor, name: str, exit_is: str
+) -> None:
     """Exit code, signal and every byte of the output are those of a cold start."""
     script = tmp_path / "script.py"
     script.write_text(LINES + SCRIPTS[name] + "\n")
     (tmp_path / "beside.py").write_text("value = __name__")
     task = task_of(tmp_path / "forked", packages, script)
-    fork = executor.run(task)
+    fork = executor.run(replace(task, env=task.env | {BRIEF_EXIT: "1"}) if exit_is == "brief" else task)
     cold = LocalExecutor().run(replace(task, stdout=str(tmp_path / "out"), stderr=str(tmp_path / "err")))
     assert fork is not None
     assert cold is not None

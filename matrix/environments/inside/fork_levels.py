@@ -64,6 +64,7 @@ LEVELS = {
     "dynamo": (TORCH + DYNAMO, DYNAMO_TABLES),
     "inductor": (TORCH + DYNAMO + INDUCTOR, DYNAMO_TABLES + INDUCTOR_TABLES),
 }
+BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 SETTLING = 2.0  # seconds for threads that have been joined to be gone
 
@@ -94,9 +95,10 @@ def bring_in(level: str) -> None:
 def keep_as_it_is() -> None:
     """Take what is there out of the hands of the collector: what it looks at is copied in each fork.
 
-    What nanobind has bound stays in them, and with it what was imported later: it complains of what is left.
+    What nanobind has bound stays in them, and with it what was imported later: it complains of what is left, unless
+    nothing is taken apart at the end.
     """
-    if not binds_with_nanobind():
+    if os.environ.get(BRIEF_EXIT) or not binds_with_nanobind():
         gc.collect()
         gc.freeze()
 

@@ -16,6 +16,7 @@ here runs an operator or touches a GPU: threads and devices do not survive a for
 from __future__ import annotations
 
 import array
+import atexit
 import builtins
 import importlib
 import json
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = os.path.dirname(os.path.realpath(__file__))
+BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"  # torch and the interpreter are not taken apart at the end of a script
 FOLDER_CACHES = ("cache_dir", "default_cache_dir", "cubin_cache_dir")  # functions of inductor that old releases cache
 OUTPUT_KEPT = 1 << 20  # bytes that `import torch` may write to stdout, and to stderr
 
@@ -101,7 +103,8 @@ class Server:
         try:
             self.channel.close()
             order["env"].update(self.environ)
-            script = Script(order)
+            is_brief = bool(order["env"].pop(BRIEF_EXIT, ""))
+            script = Script(order, is_brief)
             script.take_place(self.said)
             forget(self.folder)
             message = {"pid": os.getpid()}  # type: dict[str, Any]
@@ -118,12 +121,47 @@ class Server:
 class Script:
     """What is to run in a forked process."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
+    def __init__(self, order: dict[str, Any], is_brief: bool) -> None:
         self.order = order
+        self.is_brief = is_brief
         self.argv = order["argv"][1:]
         self.path = self.argv[0]
         self.source = b""
         self.names = {}  # type: dict[str, Any]
+
+    def run(self) -> None:
+        """Run it as the interpreter would."""
+        try:
+            exec(compile(self.source, self.path, "exec", dont_inherit=True), self.names)  # noqa: S102
+        except SystemExit:
+            raise
+        except BaseException as error:  # the interpreter prints it
+            without_us(error)
+            raise
+
+    def run_and_end(self) -> None:
+        """Run it, wait for its threads and what it left for its end, and end without what the interpreter does then.
+
+        That frees all that torch and the compilers have made, which takes longer than a small script.
+        """
+        code = 0
+        try:
+            self.run()
+        except SystemExit as asked:
+            code = ended_with(asked)
+        except KeyboardInterrupt:  # the interpreter ends itself by the signal
+            raise
+        except BaseException:  # noqa: BLE001
+            sys.excepthook(*sys.exc_info())
+            code = 1
+        threads = sys.modules.get("threading")
+        if threads is not None:
+            threads._shutdown()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        os._exit(code)
 
     def take_place(self, said: tuple[bytes, bytes]) -> None:
         """Take on all that a start gives a process: session, folder, environment, files and arguments."""
@@ -203,6 +241,14 @@ def without_us(error: BaseException) -> None:
     sys.excepthook = show
 
 
+def ended_with(asked: SystemExit) -> int:
+    """Return the exit code that a SystemExit asks for; what is no number is printed."""
+    if asked.code is None or isinstance(asked.code, int):
+        return (asked.code or 0) & 0xFF
+    print(asked.code, file=sys.stderr)
+    return 1
+
+
 def started() -> Script:
     """Import, tell of it, and return in each forked process."""
     server = Server(sys.argv[1], int(sys.argv[2]))
@@ -219,10 +265,6 @@ def started() -> Script:
 
 if __name__ == "__main__":
     script = started()
-    try:
-        exec(compile(script.source, script.path, "exec", dont_inherit=True), script.names)  # noqa: S102
-    except SystemExit:
-        raise
-    except BaseException as error:  # the interpreter prints it
-        without_us(error)
-        raise
+    if script.is_brief:
+        script.run_and_end()
+    script.run()

@@ -40,7 +40,9 @@ class SameFailure:
     def __call__(self, source: str) -> bool:
         """Return whether a candidate shows the failure."""
         self.asked += 1
-        setting = Setting(source=source, rung={}, may_fork=True)  # with the hook that the other layer needs
+        is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
+        # with the hook that the other layer needs, too
+        setting = Setting(source=source, rung={}, may_fork=True, is_brief=is_brief)
         return self._is_shown(setting) and self._is_healthy(setting)
 
     def is_verified(self, source: str) -> bool:
