@@ -195,7 +195,7 @@ class Casework:
         is_right_eagerly = off is not None and off.is_healthy
         same = SameFailure(runs=self.runs, shape=shape_of(whole), limit=seen.limit, is_right_eagerly=is_right_eagerly)
         minimising = Minimising(
-            same=same, whole=whole, is_eager=not self.case.calls, known=self.folder.answers(), tell=self.order.tell
+            same=same, whole=whole, calls=self.case.calls, known=self.folder.answers(), tell=self.order.tell
         )
         minimal = minimising.smallest(source)
         (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")

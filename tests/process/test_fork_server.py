@@ -152,7 +152,10 @@ def words(folder: Path) -> tuple[str, ...]:
     Where a signal ends it, faulthandler shows what it was forked from below it.
     """
     texts = ((folder / name).read_text() for name in ("out", "err"))
-    return tuple(re.sub(r'0x[0-9a-f]+|  File ".*fork_server.py", line \d+ in (?:<module>|run|run_and_end)\n', "", text) for text in texts)
+    return tuple(
+        re.sub(r'0x[0-9a-f]+|  File ".*fork_server.py", line \d+ in (?:<module>|run|run_and_end)\n', "", text)
+        for text in texts
+    )
 
 
 @pytest.mark.parametrize("exit_is", ["whole", "brief"])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 
+from matrix.triage.minimise.prelude import with_prelude
+
 _NAME = "_whichtorch_line"
 _PRELUDE = """\
 def {name}(number, seen=set(), file=open({path!r}, "a", buffering=1)):
@@ -23,16 +25,7 @@ def instrumented(source: str, path: str) -> str | None:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return None
-    head = [node for node in tree.body[:1] if _is_docstring(node)]
-    head += [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    tree.body = [node for node in tree.body if node not in head]
-    noting = _Noting().visit(tree)
-    noting.body = [*head, *ast.parse(_PRELUDE.format(name=_NAME, path=path)).body, *noting.body]
-    return ast.unparse(ast.fix_missing_locations(noting))
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return with_prelude(_Noting().visit(tree), _PRELUDE.format(name=_NAME, path=path))
 
 
 class _Noting(ast.NodeTransformer):

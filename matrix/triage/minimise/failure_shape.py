@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ALIKE = 0.7  # of the characters of two messages, without numbers and what stands in quotes
 FRAMES = 2  # innermost ones of libraries that must be the same
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\([^)]*\)|0x[0-9a-f]+|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_PASSING_ON = ("torch/nn/modules/module.py", "torch/_dynamo/eval_frame.py")  # calls: of a module, of what is compiled
 _SPACE = re.compile(r"\s+")
 
 
@@ -54,7 +55,9 @@ def shape_of(run: CaseRun) -> FailureShape:
     chain = run.chain
     cause = chain[-1] if chain else None
     frames = cause.frames if cause else ()
-    outside = [frame for frame in frames if owner_of(frame) is not Owner.SCRIPT]
+    outside = [
+        frame for frame in frames if owner_of(frame) is not Owner.SCRIPT and not frame.file.endswith(_PASSING_ON)
+    ]
     if not frames or not frames[0].source.startswith(("raise ", "assert ")):
         outside = []  # an operator raised it: which wrapper of torch called that one is no part of the failure
     return FailureShape(

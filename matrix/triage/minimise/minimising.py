@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from dataclasses import dataclass, replace
@@ -13,18 +14,23 @@ from matrix.triage.case_runs import Setting
 from matrix.triage.minimise import operator_call
 from matrix.triage.minimise.executed_lines import instrumented
 from matrix.triage.minimise.failure_shape import shape_of
-from matrix.triage.minimise.source_reducer import ReductionStep, SourceReducer
+from matrix.triage.minimise.script_places import ScriptPlaces
+from matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
+from matrix.triage.minimise.standing_alone import scripts_of
 from matrix.triage.signs import Owner, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, MutableMapping
+    from collections.abc import Callable, Iterator, MutableMapping, Sequence
 
     from matrix.triage.case_runs import CaseRun, CaseRuns
     from matrix.triage.minimise.failure_shape import FailureShape
+    from matrix.triage.signs import CompileCall
 
+PLACE_TRIALS = 8  # scripts of a place alone that are tried
 OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
 OFF = {"layer": "off"}
-ITSELF, CALL, CUT = "the script itself", "the call of torch that it ended in", "what it does not need left out"
+ITSELF, CUT = "the script itself", "what it does not need left out"
+CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +71,7 @@ class Minimising:
 
     same: SameFailure
     whole: CaseRun  # the script, run in a folder of its own
-    is_eager: bool  # it compiles nothing
+    calls: tuple[CompileCall, ...]  # of compilers, that it makes
     known: MutableMapping[str, bool]  # answers by candidate: kept, the same minimising goes on
     tell: Callable[[str], None]
 
@@ -92,15 +98,38 @@ class Minimising:
 
     def _smaller(self, source: str) -> Iterator[tuple[str, str]]:
         """Yield smaller scripts and how they were found, the cheapest first."""
-        if self.is_eager:
+        if not self.calls:
             for candidate in self._single_calls(source):
                 if self.same(candidate):
                     self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
                     yield candidate, CALL
-        reducer = SourceReducer(is_same=self.same, known=self.known, tell=self._told)
-        reduction = reducer.reduced(source, self._executed(source), self._failing_lines())
+        for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
+            if self.same(candidate):
+                self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
+                yield self._reduced(candidate).source, PLACE
+        lines = [*self._raised_lines(), *self._compiled_lines()]
+        reduction = self._reduced(source, self._executed(source), lines)
         if reduction.is_smaller:
             yield reduction.source, CUT
+
+    def _reduced(
+        self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
+    ) -> Reduction:
+        return SourceReducer(is_same=self.same, known=self.known, tell=self._told).reduced(
+            source, executed, failing_lines
+        )
+
+    def _places(self, source: str) -> Iterator[str]:
+        """Yield scripts of the places alone in which the script was when it failed."""
+        script = ScriptPlaces(source, self._raised_lines(), self._compiled_lines())
+        if not script.places:
+            return
+        notes = self.same.runs.caches / "values.json"
+        notes.unlink(missing_ok=True)
+        setting = Setting(source=script.recording(str(notes)), rung=OFF if self.calls else None, may_fork=True)
+        self.same.runs.run(self.same.limit, setting)
+        if notes.exists():
+            yield from scripts_of(script, notes.read_text(encoding="utf-8"), next(iter(self.calls), None))
 
     def _told(self, step: ReductionStep) -> None:
         if step.is_same:
@@ -119,17 +148,19 @@ class Minimising:
         except OSError:
             return None
 
-    def _failing_lines(self) -> list[int]:
-        """Return the script's lines on the stack of the first cause, the innermost last.
+    def _raised_lines(self) -> list[int]:
+        """Return the script's lines on the stack of the first cause, the innermost last."""
+        frames = self.whole.chain[-1].frames if self.whole.chain else ()
+        return [frame.line for frame in reversed(frames) if owner_of(frame) is Owner.SCRIPT]
 
-        While a compiler reads the script's code, that code is on no stack: the message quotes it ("from user code").
+    def _compiled_lines(self) -> list[int]:
+        """Return the script's lines that a compiler was reading when it failed, the innermost last.
+
+        They are on no stack: the message quotes them ("from user code").
         """
-        chain = self.whole.chain
-        frames = chain[-1].frames if chain else ()
-        raised = [frame.line for frame in reversed(frames) if owner_of(frame) is Owner.SCRIPT]
         name = re.escape(self.same.runs.planned.scenario.path.name)
-        quoted = re.findall(rf'File "[^"]*\b{name}", line (\d+)', "\n".join(link.message for link in chain[-1:]))
-        return [*raised, *map(int, quoted)]
+        message = self.whole.chain[-1].message if self.whole.chain else ""
+        return list(map(int, re.findall(rf'File "[^"]*\b{name}", line (\d+)', message)))
 
     def _single_calls(self, source: str) -> Iterator[str]:
         """Yield scripts of the calls that were under way at the end; first with new tensors, then with their values."""

@@ -6,7 +6,7 @@ number of a call, the values of its tensors are written, too, where they are not
 
 A start-up hook: it runs in the environments under test, before a script. It needs torch.overrides, of torch 1.13 on.
 """
-# ruff: noqa: PTH123
+# ruff: noqa: PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 ASKED: dict[str, Any] = json.loads(os.environ.get("WHICHTORCH_OPERATORS", "{}"))
 MOST_VALUES = 4096  # elements of a tensor whose values are written
-LONGEST = 200  # elements of a list, characters of a text: a call with more is not one to be written as a line
 
 
 def install(after_import: Callable[[str, Callable[[Any], object]], None]) -> None:
@@ -53,6 +52,7 @@ class _Writer:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
+        self.described = _beside("described_values")["described"]
         self.file = open(ASKED["file"], "w", encoding="utf-8")  # noqa: SIM115  # as long as the process
         self.owner = os.getpid()
         self.calls: list[dict[str, Any]] = []
@@ -62,13 +62,13 @@ class _Writer:
         if os.getpid() != self.owner:
             return
         self.number += 1
-        has_values = ASKED.get("values_at") == self.number
+        most = MOST_VALUES if ASKED.get("values_at") == self.number else 0
         with self.torch._C.DisableTorchFunction():
             call = {
                 "name": name,
                 "number": self.number,
-                "args": [self.described(value, has_values) for value in args],
-                "kwargs": {key: self.described(value, has_values) for key, value in kwargs.items()},
+                "args": [self.described(self.torch, value, most) for value in args],
+                "kwargs": {key: self.described(self.torch, value, most) for key, value in kwargs.items()},
                 "modes": _modes(self.torch),
             }
         self.calls.append(call)
@@ -84,46 +84,14 @@ class _Writer:
         json.dump(self.calls[-8:], self.file)
         self.file.flush()
 
-    def described(self, value: Any, has_values: bool) -> Any:
-        """Return a value as JSON that says what it is; {"unknown": type} for what cannot be written in a script."""
-        torch = self.torch
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, (int, float, complex, str)) and type(value) in {int, float, complex, str}:
-            return {"literal": repr(value)} if len(repr(value)) < LONGEST else {"unknown": type(value).__name__}
-        if isinstance(value, torch.Tensor):
-            return self.tensor(value, has_values)
-        if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
-            return {"literal": str(value)}
-        if isinstance(value, torch.device):
-            return {"literal": repr(str(value))}
-        if isinstance(value, (list, tuple)) and len(value) < LONGEST:
-            kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [self.described(each, has_values) for each in value]}
-        return {"unknown": type(value).__name__}
 
-    def tensor(self, tensor: Any, has_values: bool) -> Any:
-        torch = self.torch
-        kind = type(tensor)
-        is_fake = kind.__name__ == "FakeTensor"
-        if kind not in {torch.Tensor, torch.nn.Parameter} and not is_fake:
-            return {"unknown": kind.__name__}
-        try:
-            shown: dict[str, Any] = {
-                "tensor": list(map(int, tensor.shape)),
-                "dtype": str(tensor.dtype),
-                "device": str(tensor.device),
-                "stride": list(map(int, tensor.stride())) if tensor.layout is torch.strided else None,
-                "layout": str(tensor.layout),
-                "requires_grad": tensor.requires_grad and tensor.is_leaf,
-                "parameter": kind is torch.nn.Parameter,
-                "fake": is_fake,
-            }
-        except Exception:  # noqa: BLE001  # a tensor that does not say what it is cannot be written
-            return {"unknown": kind.__name__}
-        if has_values and not is_fake and tensor.device.type == "cpu" and tensor.numel() <= MOST_VALUES:
-            shown["values"] = repr(tensor.detach().tolist())
-        return shown
+def _beside(name: str) -> dict[str, Any]:
+    """Return the names of a file of the folder above; not an import: a script may have a module of the same name."""
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), name + ".py")
+    with open(path, encoding="utf-8") as file:
+        names: dict[str, Any] = {"__name__": "whichtorch_" + name}
+        exec(compile(file.read(), path, "exec", dont_inherit=True), names)  # noqa: S102
+    return names
 
 
 def _modes(torch: Any) -> list[str]:

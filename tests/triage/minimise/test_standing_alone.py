@@ -1,0 +1,211 @@
+"""A place that a script failed in, as a script of its own, and what is written down for that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.triage.minimise.script_places import ScriptPlaces
+from matrix.triage.minimise.standing_alone import scripts_of
+from matrix.triage.signs import CompileCall
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TENSOR = {
+    "tensor": [2, 3],
+    "dtype": "torch.float32",
+    "device": "cpu",
+    "stride": [3, 1],
+    "layout": "torch.strided",
+    "requires_grad": False,
+    "parameter": False,
+    "fake": False,
+    "values": "[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]",
+}
+LINEAR = {"literal": "torch.nn.Linear(3, 3)"}
+OBJECT = {"unknown": "Net"}
+COMPILED = CompileCall(call="compile", backend="aot_eager", fullgraph=True)
+SCRIPT = dedent("""\
+    import math
+    import os
+    import torch
+    logger = print
+    rate = 1 / 2
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            '''Of some use.'''
+            y = self.lin(x) * self.scale
+            for _ in range(self.steps):
+                y = math.sqrt(rate) * y.mul(x).item()
+            logger(os.name)
+            return y
+    def train():
+        net = Net()
+        net(torch.ones(2, 3))
+    train()
+    print("a long tail that no place of the failure needs", *range(10), "of twice the length of what is needed")
+    print("so that a script of such a place is worth a run, as it is in a script that a user has written")
+""")  # line 11 is the innermost
+
+
+def scripts(recorded: dict[str, Any], call: CompileCall | None = None) -> list[str]:
+    """Return the scripts of the places of SCRIPT, with what was written down there."""
+    raised, compiled = ([16, 17], [11]) if call else ([17, 16, 11], [])
+    return list(scripts_of(ScriptPlaces(SCRIPT, raised, compiled), json.dumps(recorded), call))
+
+
+STATEMENT = {"11": {"rate": {"literal": "0.5"}, "x": TENSOR, "y": TENSOR}}
+FUNCTION = {
+    "11 all": {
+        "rate": {"literal": "0.5"},
+        "x": TENSOR,
+        "self": OBJECT,
+        "self.lin": LINEAR,
+        "self.scale": TENSOR,
+        "self.steps": {"literal": "2"},
+        "logger": {"unknown": "builtin"},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "call", "lines"),
+    [
+        pytest.param(
+            STATEMENT,
+            None,
+            """\
+            import math
+            import torch
+            y = torch.rand(2, 3)
+            x = torch.rand(2, 3)
+            y = math.sqrt(0.5) * y.mul(x).item()
+            """,
+            id="a statement is run with new tensors",
+        ),
+        pytest.param(
+            STATEMENT,
+            COMPILED,
+            """\
+            import math
+            import torch
+            def function(y, x):
+                y = math.sqrt(0.5) * y.mul(x).item()
+                return y
+            torch.compile(function, backend='aot_eager', fullgraph=True)(torch.rand(2, 3), torch.rand(2, 3))
+            """,
+            id="a statement is compiled as the script compiles it",
+        ),
+        pytest.param(
+            STATEMENT,
+            CompileCall(call="export", strict=True),
+            """\
+            import math
+            import torch
+            class Module(torch.nn.Module):
+                def forward(self, y, x):
+                    y = math.sqrt(0.5) * y.mul(x).item()
+                    return y
+            torch.export.export(Module(), (torch.rand(2, 3), torch.rand(2, 3),), strict=True)
+            """,
+            id="a statement is exported",
+        ),
+        pytest.param(
+            FUNCTION,
+            COMPILED,
+            """\
+            import math
+            import os
+            import torch
+            logger = print
+            lin = torch.nn.Linear(3, 3)
+            def function(x, scale):
+                y = lin(x) * scale
+                for _ in range(2):
+                    y = math.sqrt(0.5) * y.mul(x).item()
+                logger(os.name)
+                return y
+            torch.compile(function, backend='aot_eager', fullgraph=True)(torch.rand(2, 3), torch.rand(2, 3))
+            """,
+            id="a method becomes a function, its object's attributes names",
+        ),
+    ],
+)
+def test_a_place_stands_alone(recorded: dict[str, Any], call: CompileCall | None, lines: str) -> None:
+    """What it reads is made anew, and what of the script it uses is kept; first with numbers of no meaning."""
+    found = scripts(recorded, call)
+    assert found[0] == dedent(lines)
+    assert "torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float32)" in found[1]
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {},
+        {"11": {"rate": OBJECT, "x": OBJECT, "y": TENSOR}},
+        {"11": {"y": TENSOR | {"fake": True}, "x": TENSOR}},
+        {"11 all": {"self": OBJECT, "self.lin": OBJECT, "self.scale": TENSOR, "x": TENSOR}},
+    ],
+    ids=["not reached", "an object of the script's own", "a fake tensor", "an attribute that cannot be made"],
+)
+def test_what_cannot_be_made_stands_nowhere(recorded: dict[str, Any]) -> None:
+    """No script is made of a place that reads what no line can make."""
+    assert scripts(recorded, COMPILED) == []
+
+
+def test_own_backend_is_kept() -> None:
+    """A backend of the script's own is named as there; one without a name of its own cannot be."""
+    own = CompileCall(call="compile", backend="logger", own=True)
+    assert "torch.compile(function, backend=logger)" in scripts(STATEMENT, own)[0]
+    assert scripts(STATEMENT, CompileCall(call="compile", backend="f.<locals>.g", own=True)) == []
+
+
+STANDIN = """\
+import contextlib
+class Tensor: pass
+class dtype: pass
+layout = memory_format = device = dtype
+class nn:
+    class Module: pass
+    class Parameter: pass
+class _C:
+    DisableTorchFunction = contextlib.nullcontext
+def ones(*shape):
+    return list(shape)
+"""
+
+
+def test_values_of_the_places_are_written_down(tmp_path: Path) -> None:
+    """Names and attributes, as they were when the place was reached last; what fails to be read is left out."""
+    (tmp_path / "torch.py").write_text(STANDIN)
+    source = dedent("""\
+        '''Of some use.'''
+        from __future__ import annotations
+        import torch
+        class Thing:
+            size = 2
+            @property
+            def broken(self):
+                raise ValueError
+            def grow(self, by):
+                self.size += by; return self.size / (by - 2)
+        thing = Thing()
+        for number in range(3):
+            thing.grow(number) if number else None
+    """)
+    places = ScriptPlaces(source, [13, 10], [])
+    (tmp_path / "script.py").write_text(places.recording(str(tmp_path / "values.json")))
+    subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, check=False)
+    found = json.loads((tmp_path / "values.json").read_text())
+    assert found["10 all"] == {"by": {"literal": "2"}, "self": {"unknown": "Thing"}, "self.size": {"literal": "3"}}
+    assert found["13"] == {
+        "number": {"literal": "2"},
+        "thing": {"unknown": "Thing"},
+        "thing.grow": {"unknown": "method"},
+    }
