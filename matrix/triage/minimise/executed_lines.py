@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from matrix.triage.minimise.prelude import with_prelude
+from matrix.triage.minimise.prelude import first_statements, with_prelude
 
 _NAME = "_whichtorch_line"
 _PRELUDE = """\
@@ -25,7 +25,11 @@ def instrumented(source: str, path: str) -> str | None:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return None
-    return with_prelude(_Noting().visit(tree), _PRELUDE.format(name=_NAME, path=path))
+    head = first_statements(tree)
+    tree.body = [node for node in tree.body if node not in head]
+    noting = _Noting().visit(tree)
+    noting.body = [*head, *noting.body]
+    return with_prelude(noting, _PRELUDE.format(name=_NAME, path=path))
 
 
 class _Noting(ast.NodeTransformer):
