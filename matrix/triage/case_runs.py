@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.diagnosis.traceback_chain import read_chain
+from matrix.fix.lanes import Lanes
 from matrix.model import Outcome, Record
 from matrix.process.forking_executor import BRIEF_EXIT
 from matrix.run.attempt import AttemptOrder, run_attempt
@@ -105,6 +106,15 @@ class CaseRuns:
                 calls=tuple(_calls(workshop / "calls.jsonl")),
                 operators=_text(workshop / "operators.json"),
             )
+
+    def lanes(self, count: int) -> Lanes:
+        """Return where so many runs may be made at once; an interrupt there stops them all."""
+
+        def stop() -> None:
+            self.executor.interrupt()
+            self.forking.interrupt()
+
+        return Lanes(count, stop)
 
     def _scratch(self, planned: PlannedCell, setting: Setting, folder: Path) -> PlannedCell:
         """Return the cell with its script in a folder of its own, which is its home as well."""

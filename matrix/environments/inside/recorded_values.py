@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +26,7 @@ class Recorder:
     """What is known of the places so far, and the file that it is in."""
 
     def __init__(self, folder: str, file: str, paths: dict[str, list[str]]) -> None:
-        path = os.path.join(folder, "described_values.py")
-        names = {"__name__": "whichtorch_described_values"}  # type: dict[str, Any]
-        with open(path, encoding="utf-8") as source:
-            exec(compile(source.read(), path, "exec", dont_inherit=True), names)  # noqa: S102
-        self.described = names["described"]
+        self.described = runpy.run_path(os.path.join(folder, "described_values.py"))["described"]
         self.file, self.paths = file, paths
         self.places = {}  # type: dict[str, dict[str, Any]]
         self.owner = os.getpid()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import time
@@ -12,6 +13,8 @@ from matrix.model import Outcome
 from matrix.triage.case import Minimal
 from matrix.triage.case_runs import Setting
 from matrix.triage.minimise import operator_call
+from matrix.triage.minimise.captured_graph import CapturedGraph
+from matrix.triage.minimise.definitions import needed_by, registering
 from matrix.triage.minimise.executed_lines import instrumented
 from matrix.triage.minimise.failure_shape import shape_of
 from matrix.triage.minimise.script_places import ScriptPlaces
@@ -21,15 +24,17 @@ from matrix.triage.signs import Owner, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping, Sequence
+    from pathlib import Path
 
     from matrix.triage.case_runs import CaseRun, CaseRuns
     from matrix.triage.minimise.failure_shape import FailureShape
     from matrix.triage.signs import CompileCall
 
-PLACE_TRIALS = 8  # scripts of a place alone that are tried
+PLACE_TRIALS = 16  # scripts of a place alone that are tried
 OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
 OFF = {"layer": "off"}
 ITSELF, CUT = "the script itself", "what it does not need left out"
+GRAPH = "the graph that its backend was given, with its inputs"
 CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
 
 
@@ -49,7 +54,11 @@ class SameFailure:
         is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
         # with the hook that the other layer needs, too
         setting = Setting(source=source, rung={}, may_fork=True, is_brief=is_brief)
-        return self._is_shown(setting) and self._is_healthy(setting)
+        if not self.is_right_eagerly:
+            return self._is_shown(setting)
+        # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
+        with self.runs.lanes(2) as lanes:
+            return all(lanes.results(lambda: self._is_shown(setting), lambda: self._is_healthy(setting)))
 
     def is_verified(self, source: str) -> bool:
         """Return the same, in processes that import torch themselves, with caches of their own."""
@@ -107,6 +116,10 @@ class Minimising:
             if self.same(candidate):
                 self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
                 yield self._reduced(candidate).source, PLACE
+        graph = self._graph(source)
+        if graph is not None:
+            self.tell(f"a part of its graph is enough: {code_lines(graph)} lines")
+            yield self._reduced(graph).source, GRAPH
         lines = [*self._raised_lines(), *self._compiled_lines()]
         reduction = self._reduced(source, self._executed(source), lines)
         if reduction.is_smaller:
@@ -126,10 +139,24 @@ class Minimising:
             return
         notes = self.same.runs.caches / "values.json"
         notes.unlink(missing_ok=True)
-        setting = Setting(source=script.recording(str(notes)), rung=OFF if self.calls else None, may_fork=True)
+        setting = Setting(source=script.recording(str(notes)), rung=OFF if self.calls else {}, may_fork=True)
         self.same.runs.run(self.same.limit, setting)
-        if notes.exists():
-            yield from scripts_of(script, notes.read_text(encoding="utf-8"), next(iter(self.calls), None))
+        yield from scripts_of(script, _text_of(notes), next(iter(self.calls), None))
+
+    def _graph(self, source: str) -> str | None:
+        """Return a script of the last graph that a backend was given; None where none was, or it does not fail so."""
+        call = next((call for call in self.calls if call.call != "export" and not call.own), None)
+        if call is None:
+            return None
+        notes = self.same.runs.caches / "graph.json"
+        notes.unlink(missing_ok=True)
+        self.same.runs.run(self.same.limit, Setting(source=source, rung={"graph": str(notes)}, may_fork=True))
+        graph = CapturedGraph.read(_text_of(notes), call)
+        if graph is None:
+            return None
+        tree = ast.parse(source)
+        acting = registering(tree, next(iter(self._raised_lines()), 0))
+        return graph.smallest(needed_by(ast.Module([], []), tree, acting) if acting else "", self.same)
 
     def _told(self, step: ReductionStep) -> None:
         if step.is_same:
@@ -141,12 +168,9 @@ class Minimising:
         script = instrumented(source, str(notes))
         if script is None:
             return None
-        rung = OFF if self.same.is_right_eagerly else None
+        rung = OFF if self.same.is_right_eagerly else {}
         self.same.runs.run(self.same.limit, Setting(source=script, rung=rung, may_fork=True))
-        try:
-            return frozenset(int(line) for line in notes.read_text(encoding="utf-8").split() if line.isdigit()) or None
-        except OSError:
-            return None
+        return frozenset(int(line) for line in _text_of(notes).split() if line.isdigit()) or None
 
     def _raised_lines(self) -> list[int]:
         """Return the script's lines on the stack of the first cause, the innermost last."""
@@ -172,6 +196,11 @@ class Minimising:
 
     def _last_calls(self, source: str, values_at: int) -> str:
         return self.same.runs.run(self.same.limit, Setting(source=source, values_at=values_at)).operators
+
+
+def _text_of(notes: Path) -> str:
+    """Return what a run has noted, "" where it noted nothing."""
+    return notes.read_text(encoding="utf-8") if notes.exists() else ""
 
 
 def code_lines(source: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.fix.names import bound, parameters
+from matrix.triage.minimise.definitions import DEFINITIONS, registering
 from matrix.triage.minimise.prelude import with_prelude
 from matrix.triage.minimise.reading import Function, blocks_of, in_head, is_docstring, stores_in
 
@@ -18,17 +19,15 @@ if TYPE_CHECKING:
 
 
 INSIDE = Path(__file__).parents[2] / "environments" / "inside"
+ROWS = (1, 2, 4)  # how many statements, up to the one that failed, are tried alone
 _NAME = "_whichtorch_values"
 _PRELUDE = """\
 def {name}(place, names, recorders=[]):
     if not recorders:
-        code = {{"__name__": "whichtorch_recorded_values"}}
-        with open({recorder!r}, encoding="utf-8") as source:
-            exec(compile(source.read(), {recorder!r}, "exec"), code)
-        recorders.append(code["Recorder"]({folder!r}, {file!r}, {paths!r}))
+        import runpy
+        recorders.append(runpy.run_path({recorder!r})["Recorder"]({folder!r}, {file!r}, {paths!r}))
     recorders[0].record(place, names)
 """
-DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 GIVEN = frozenset(dir(builtins))
 
 
@@ -68,6 +67,7 @@ class ScriptPlaces:
             name for statement in self.tree.body if isinstance(statement, DEFINITIONS) for name in bound([statement])
         )
         self.assigned = stores_in(*(each for each in self.tree.body if isinstance(each, (ast.Assign, ast.AnnAssign))))
+        self.registering = registering(self.tree, next(iter(raised), 0))
         self.places = list(self._found([*((line, False) for line in raised), *((line, True) for line in compiled)]))
 
     def recording(self, file: str) -> str:
@@ -92,7 +92,12 @@ class ScriptPlaces:
             if statement is None or id(statement) in done:
                 continue
             done.add(id(statement))
-            yield Place(key=f"{line}", block=block, before=statement, body=[statement], is_compiled=is_compiled)
+            end = block.index(statement) + 1
+            for length in (length for length in ROWS if length <= end):
+                row = block[end - length : end]
+                if not any(isinstance(each, DEFINITIONS) for each in row):
+                    key = f"{line} -{length}"
+                    yield Place(key=key, block=block, before=row[0], body=row, is_compiled=is_compiled)
             function = _around(self.tree, line)
             if function is not None and id(function) not in done:
                 done.add(id(function))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, MutableMapping
 
 MOST_CALLS = 150  # of the oracle: from then on hardly anything is gained
+FEW = 15  # lines: a script so short is read at a glance
+MOST_IN_VAIN = 30  # calls in a row that left out no line of so short a script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class SourceReducer:
     most_calls: int = MOST_CALLS
     tell: Callable[[ReductionStep], None] = lambda _: None
     calls: int = 0
+    in_vain: int = 0  # calls since a line was left out
 
     def reduced(
         self, source: str, executed: Iterable[int] | None = None, failing_lines: Iterable[int] = ()
@@ -97,11 +100,12 @@ class SourceReducer:
         """Return whether a candidate fails in the same way; None where no call is left to find out."""
         digest = digest_of(candidate.source)
         if digest not in self.known:
-            if self.calls >= self.most_calls:
+            if self.calls >= self.most_calls or (best.lines <= FEW and self.in_vain >= MOST_IN_VAIN):
                 return None
             self.calls += 1
             self.known[digest] = self.is_same(candidate.source)
             lines = min(candidate, best, key=lambda each: each.size).lines if self.known[digest] else best.lines
+            self.in_vain = self.in_vain + 1 if lines == best.lines else 0
             self.tell(
                 ReductionStep(
                     calls=self.calls,

@@ -7,18 +7,19 @@ itself is not needed.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from matrix.fix.names import bound
 from matrix.triage.minimise.bindings import compiles
+from matrix.triage.minimise.definitions import needed_by
 from matrix.triage.minimise.reading import loads_in, stores_in
 from matrix.triage.minimise.rewriting import Misfit, copied
-from matrix.triage.minimise.script_places import DEFINITIONS, GIVEN, outermost_chains, parts_of
+from matrix.triage.minimise.script_places import GIVEN, outermost_chains, parts_of
 from matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from matrix.triage.minimise.script_places import Place, ScriptPlaces
     from matrix.triage.signs import CompileCall
@@ -30,6 +31,8 @@ LEAST_GAIN = 0.75  # of the script's text: what is longer is no smaller script
 def scripts_of(script: ScriptPlaces, recorded: str, call: CompileCall | None) -> Iterator[str]:
     """Yield a script for each place that was reached; first with new tensors, then with the values they had.
 
+    Each stands alone first, then after what the script has registered and set by then.
+
     `call` is how the script compiles or exports; None where it does neither.
     """
     try:
@@ -38,37 +41,24 @@ def scripts_of(script: ScriptPlaces, recorded: str, call: CompileCall | None) ->
         return
     seen = set[str]()
     longest = LEAST_GAIN * len(ast.unparse(script.tree))
-    for with_values in (False, True):
-        for place in [place for place in script.places if place.key in known]:
-            piece = _Piece(place, known[place.key], script, with_values=with_values)
-            try:
-                text = _script(piece, script.tree, call if place.is_compiled else None)
-            except (UnwritableError, Misfit):
-                continue
-            if text not in seen and len(text) < longest and compiles(text):
-                seen.add(text)
-                yield text
+    reached = [place for place in script.places if place.key in known]
+    for with_values, always, place in itertools.product((False, True), ((), script.registering), reached):
+        piece = _Piece(place, known[place.key], script, with_values=with_values)
+        try:
+            text = _script(piece, call if place.is_compiled else None, always)
+        except (UnwritableError, Misfit):
+            continue
+        if text not in seen and len(text) < longest and compiles(text):
+            seen.add(text)
+            yield text
 
 
-def _script(piece: _Piece, tree: ast.Module, call: CompileCall | None) -> str:
+def _script(piece: _Piece, call: CompileCall | None, always: Collection[ast.stmt]) -> str:
     """Return the lines that make what a piece reads, and the piece. Raises UnwritableError."""
-    body = piece.body()
+    body, script = piece.body(), piece.script
     driver = _driver(body, piece.tensors, call) if call else _plain(body, piece.tensors, piece.place)
     own = "\n".join([*(f"{name} = {text}" for name, text in piece.made.items()), driver])
-    return "\n".join([*_definitions(tree, ast.parse(own)), own]) + "\n"
-
-
-def _definitions(tree: ast.Module, lines: ast.Module) -> list[str]:
-    """Return the statements of a script that some lines need, `import torch` among them."""
-    needed = {*loads_in(lines), "torch"}
-    kept: list[ast.stmt] = []
-    for statement in reversed(tree.body):
-        is_defining = isinstance(statement, (*DEFINITIONS, ast.Assign, ast.AnnAssign))
-        if is_defining and bound([statement]) & needed:
-            kept.append(statement)
-            needed |= loads_in(statement).keys()
-    texts = [ast.unparse(statement) for statement in reversed(kept)]
-    return texts if "import torch" in texts else ["import torch", *texts]
+    return f"{needed_by(ast.parse(own), script.tree, always)}{own}\n"
 
 
 class _Piece:
@@ -157,8 +147,6 @@ def _holds_tensor(told: Any) -> bool:
 
 def _driver(body: Sequence[ast.stmt], tensors: dict[str, str], call: CompileCall) -> str:
     """Return the definition of a function or module of a body, and the call that compiles or exports it."""
-    if call.own and not call.backend.isidentifier():
-        raise UnwritableError(call.backend)
     text = _indented(_returning(body))
     if call.call == "export":
         strict = "" if call.strict is None else f", strict={call.strict}"
@@ -166,11 +154,17 @@ def _driver(body: Sequence[ast.stmt], tensors: dict[str, str], call: CompileCall
         names = ", ".join(["self", *tensors])
         head = f"class Module(torch.nn.Module):\n    def forward({names}):\n"
         return f"{head}{_indented_text(text)}\ntorch.export.export(Module(), ({arguments.rstrip()}){strict})"
+    return f"def function({', '.join(tensors)}):\n{text}\n{compiled_call(call)}({', '.join(tensors.values())})"
+
+
+def compiled_call(call: CompileCall) -> str:
+    """Return the expression that compiles `function` as a script has compiled its own. Raises UnwritableError."""
+    if call.own and not call.backend.isidentifier():
+        raise UnwritableError(call.backend)
     options = [] if call.backend == "inductor" else [f"backend={call.backend if call.own else repr(call.backend)}"]
     options += ["fullgraph=True"] if call.fullgraph else []
     options += [f"dynamic={call.dynamic}"] if call.dynamic is not None else []
-    compiled = f"torch.compile({', '.join(['function', *options])})"
-    return f"def function({', '.join(tensors)}):\n{text}\n{compiled}({', '.join(tensors.values())})"
+    return f"torch.compile({', '.join(['function', *options])})"
 
 
 def _plain(body: Sequence[ast.stmt], tensors: dict[str, str], place: Place) -> str:

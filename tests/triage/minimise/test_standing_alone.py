@@ -60,7 +60,7 @@ def scripts(recorded: dict[str, Any], call: CompileCall | None = None) -> list[s
     return list(scripts_of(ScriptPlaces(SCRIPT, raised, compiled), json.dumps(recorded), call))
 
 
-STATEMENT = {"11": {"rate": {"literal": "0.5"}, "x": TENSOR, "y": TENSOR}}
+STATEMENT = {"11 -1": {"rate": {"literal": "0.5"}, "x": TENSOR, "y": TENSOR}}
 FUNCTION = {
     "11 all": {
         "rate": {"literal": "0.5"},
@@ -148,8 +148,8 @@ def test_a_place_stands_alone(recorded: dict[str, Any], call: CompileCall | None
     "recorded",
     [
         {},
-        {"11": {"rate": OBJECT, "x": OBJECT, "y": TENSOR}},
-        {"11": {"y": TENSOR | {"fake": True}, "x": TENSOR}},
+        {"11 -1": {"rate": OBJECT, "x": OBJECT, "y": TENSOR}},
+        {"11 -1": {"y": TENSOR | {"fake": True}, "x": TENSOR}},
         {"11 all": {"self": OBJECT, "self.lin": OBJECT, "self.scale": TENSOR, "x": TENSOR}},
     ],
     ids=["not reached", "an object of the script's own", "a fake tensor", "an attribute that cannot be made"],
@@ -204,7 +204,7 @@ def test_values_of_the_places_are_written_down(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, check=False)
     found = json.loads((tmp_path / "values.json").read_text())
     assert found["10 all"] == {"by": {"literal": "2"}, "self": {"unknown": "Thing"}, "self.size": {"literal": "3"}}
-    assert found["13"] == {
+    assert found["13 -1"] == {
         "number": {"literal": "2"},
         "thing": {"unknown": "Thing"},
         "thing.grow": {"unknown": "method"},

@@ -4,13 +4,16 @@ WHICHTORCH_LADDER is a JSON object. Its "layer" is "off" (nothing is compiled; w
 one of torch's backends for debugging ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"); without it
 each call keeps its backend. A backend that is a script's own is never replaced. "dynamic" and "strict" (true, false)
 do the same for dynamic shapes and for the mode of torch.export. "notes" is a file: a line of JSON for each call.
+"graph" is a file for the graph that Dynamo gives to a backend, the last one of all: its code, its values by name, and
+what of its module it reads, as `described_values.py` describes them.
 
 A start-up hook: it runs in the environments under test, before a script, with the standard library only.
 """
-# ruff: noqa: PTH123
+# ruff: noqa: PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 OFF = "off"
+_DESCRIBING = "described_values.py"  # in the folder above
+_MOST_VALUES = 64  # elements of an input whose values are noted
 _TORCH = ("torch.", "functorch.")  # modules of backends that torch brings
 
 
@@ -29,6 +34,7 @@ def install(after_import: Callable[[str, Callable[[Any], object]], None]) -> Non
     after_import("torch", _wrap_compile)
     after_import("torch._dynamo", lambda module: _replace(module, "optimize", _optimize))
     after_import("torch.export", lambda module: _replace(module, "export", _export))
+    after_import("torch._dynamo.output_graph", lambda module: _watch_graphs(module.OutputGraph))
 
 
 def _wrap_compile(torch: Any) -> None:
@@ -106,6 +112,44 @@ def _export(original: Callable[..., Any], mod: Any, args: Any = (), kwargs: Any 
     if "strict" in rung:
         options["strict"] = rung["strict"]
     return original(mod, args, kwargs, **options)
+
+
+def _watch_graphs(kind: Any) -> None:
+    """Note each graph before it is given to its backend."""
+    original = getattr(kind, "call_user_compiler", None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def noting(self: Any, gm: Any, *rest: Any, **options: Any) -> Any:
+        file = _rung().get("graph")
+        if file:
+            with contextlib.suppress(Exception):  # a graph that cannot be noted is no start for a smaller script
+                _note_graph(file, gm, self.example_inputs())
+        return original(self, gm, *rest, **options)
+
+    kind.call_user_compiler = noting
+
+
+def _note_graph(file: str, gm: Any, inputs: Any) -> None:
+    import runpy
+
+    import torch
+
+    described = runpy.run_path(os.path.join(os.path.dirname(os.path.dirname(__file__)), _DESCRIBING))["described"]
+    nodes = list(gm.graph.nodes)
+    given = [node.name for node in nodes if node.op == "placeholder"]
+    reads = {str(node.target) for node in nodes if node.op in {"get_attr", "call_module"}}
+    with torch._C.DisableTorchFunction():
+        values = {node.name: described(torch, node.meta.get("example_value")) for node in nodes}
+        values.update({name: described(torch, value, _MOST_VALUES) for name, value in zip(given, inputs)})
+        graph = {
+            "code": gm.code,
+            "values": values,
+            "attributes": {path: described(torch, functools.reduce(getattr, path.split("."), gm)) for path in reads},
+        }
+    with open(file, "w", encoding="utf-8") as notes:
+        json.dump(graph, notes)
 
 
 def _is_own(backend: Any) -> bool:

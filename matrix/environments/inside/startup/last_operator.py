@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class _Writer:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.described = _beside("described_values")["described"]
+        folder = os.path.dirname(os.path.dirname(__file__))
+        self.described = runpy.run_path(os.path.join(folder, "described_values.py"))["described"]
         self.file = open(ASKED["file"], "w", encoding="utf-8")  # noqa: SIM115  # as long as the process
         self.owner = os.getpid()
         self.calls: list[dict[str, Any]] = []
@@ -83,15 +85,6 @@ class _Writer:
         self.file.truncate()
         json.dump(self.calls[-8:], self.file)
         self.file.flush()
-
-
-def _beside(name: str) -> dict[str, Any]:
-    """Return the names of a file of the folder above; not an import: a script may have a module of the same name."""
-    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), name + ".py")
-    with open(path, encoding="utf-8") as file:
-        names: dict[str, Any] = {"__name__": "whichtorch_" + name}
-        exec(compile(file.read(), path, "exec", dont_inherit=True), names)  # noqa: S102
-    return names
 
 
 def _modes(torch: Any) -> list[str]:
