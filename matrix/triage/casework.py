@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,8 @@ from matrix.triage.classification import classify, signs_of
 from matrix.triage.companions import lay_beside
 from matrix.triage.ladder import climb
 from matrix.triage.minimise.failure_shape import shape_of
-from matrix.triage.minimise.minimising import Minimising, SameFailure
+from matrix.triage.minimise.minimising import Minimising
+from matrix.triage.minimise.same_failure import OFF, Reference, SameFailure
 from matrix.triage.places import Elsewhere, opened_case
 from matrix.triage.reproduction import reproduce
 from matrix.triage.step import Step
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from matrix.triage.places import CasePlace, CaseTest
 
 
+UNTOLD = (
+    "it is not cut down: a check of its own fails, and no release is known in which it passes, so that nothing would "
+    "tell the failure of a smaller script from any other"
+)
 TEST_MARGIN = 2.0  # times the script's limit, for a test that runs it in a process of its own
 
 
@@ -191,16 +197,36 @@ class Casework:
             self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
             return True
         self._try_fork()
-        off = next((rung for rung in ladder.rungs if rung.name == "off"), None)
-        is_right_eagerly = off is not None and off.is_healthy
-        same = SameFailure(runs=self.runs, shape=shape_of(whole), limit=seen.limit, is_right_eagerly=is_right_eagerly)
-        minimising = Minimising(
-            same=same, whole=whole, calls=self.case.calls, known=self.folder.answers(), tell=self.order.tell
-        )
-        minimal = minimising.smallest(source)
+        with ExitStack() as held:
+            reference = self._reference(ladder, held)
+            if reference is None and signs_of(self.case, self.order.test.scenario.path).is_raised_by_script:
+                self.order.tell(UNTOLD)
+                return True
+            same = SameFailure(runs=self.runs, shape=shape_of(whole), limit=seen.limit, reference=reference)
+            minimising = Minimising(
+                same=same, whole=whole, calls=self.case.calls, known=self.folder.answers(), tell=self.order.tell
+            )
+            minimal = minimising.smallest(source)
         (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")
         self._keep(self.case.model_copy(update={"minimal": minimal}))
         return True
+
+    def _reference(self, ladder: Ladder, held: ExitStack) -> Reference | None:
+        """Return where the script passes: with nothing compiled, or, where its own check fails, in a near release.
+
+        A smaller script whose own check fails may do so for any reason; what torch refuses is told by torch's words.
+        """
+        if any(rung.name == "off" and rung.is_healthy for rung in ladder.rungs):
+            return Reference(runs=self.runs, rung=OFF, words="the same environment with nothing compiled")
+        if not signs_of(self.case, self.order.test.scenario.path).is_raised_by_script:
+            return None
+        self._bisect()
+        release = _healthy_release(self.case)
+        if not release:
+            return None
+        elsewhere = held.enter_context(self.elsewhere.runs(release, self.order.test))
+        elsewhere.forks = self.runs.forks
+        return Reference(runs=elsewhere, rung={}, words=elsewhere.environment.label)
 
     def _bisect(self) -> bool:
         """Search all releases for the change, by the smallest script: where it fails in one it may pass in another."""

@@ -6,17 +6,16 @@ import ast
 import itertools
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.model import Outcome
 from matrix.triage.case import Minimal
 from matrix.triage.case_runs import Setting
 from matrix.triage.minimise import operator_call
 from matrix.triage.minimise.captured_graph import CapturedGraph
 from matrix.triage.minimise.definitions import needed_by, registering
 from matrix.triage.minimise.executed_lines import instrumented
-from matrix.triage.minimise.failure_shape import shape_of
+from matrix.triage.minimise.same_failure import OFF
 from matrix.triage.minimise.script_places import ScriptPlaces
 from matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
 from matrix.triage.minimise.standing_alone import scripts_of
@@ -26,52 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping, Sequence
     from pathlib import Path
 
-    from matrix.triage.case_runs import CaseRun, CaseRuns
-    from matrix.triage.minimise.failure_shape import FailureShape
+    from matrix.triage.case_runs import CaseRun
+    from matrix.triage.minimise.same_failure import SameFailure
     from matrix.triage.signs import CompileCall
 
 PLACE_TRIALS = 16  # scripts of a place alone that are tried
 OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
-OFF = {"layer": "off"}
 ITSELF, CUT = "the script itself", "what it does not need left out"
 GRAPH = "the graph that its backend was given, with its inputs"
 CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
-
-
-@dataclass(slots=True, kw_only=True)
-class SameFailure:
-    """What every candidate is asked: whether it fails in the same way, and for no other reason."""
-
-    runs: CaseRuns
-    shape: FailureShape
-    limit: float  # seconds
-    is_right_eagerly: bool  # the script passes when nothing is compiled, and so must every candidate
-    asked: int = 0
-
-    def __call__(self, source: str) -> bool:
-        """Return whether a candidate shows the failure."""
-        self.asked += 1
-        is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
-        # with the hook that the other layer needs, too
-        setting = Setting(source=source, rung={}, may_fork=True, is_brief=is_brief)
-        if not self.is_right_eagerly:
-            return self._is_shown(setting)
-        # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
-        with self.runs.lanes(2) as lanes:
-            return all(lanes.results(lambda: self._is_shown(setting), lambda: self._is_healthy(setting)))
-
-    def is_verified(self, source: str) -> bool:
-        """Return the same, in processes that import torch themselves, with caches of their own."""
-        setting = Setting(source=source)
-        return self._is_shown(setting) and self._is_healthy(setting)
-
-    def _is_shown(self, setting: Setting) -> bool:
-        return self.shape.is_seen_in(shape_of(self.runs.run(self.limit, setting)))
-
-    def _is_healthy(self, setting: Setting) -> bool:
-        if not self.is_right_eagerly:
-            return True
-        return self.runs.run(self.limit, replace(setting, rung=OFF)).record.attempt.outcome is Outcome.PASS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +60,7 @@ class Minimising:
             runs=same.asked,
             seconds=round(time.monotonic() - started, 1),
             is_verified=found is not None or same.is_verified(source),
-            healthy_in="the same environment with nothing compiled" if same.is_right_eagerly else "",
+            healthy_in=same.reference.words if same.reference else "",
         )
 
     def _holds(self, candidate: tuple[str, str]) -> bool:
@@ -168,7 +130,7 @@ class Minimising:
         script = instrumented(source, str(notes))
         if script is None:
             return None
-        rung = OFF if self.same.is_right_eagerly else {}
+        rung = OFF if self.calls else {}
         self.same.runs.run(self.same.limit, Setting(source=script, rung=rung, may_fork=True))
         return frozenset(int(line) for line in _text_of(notes).split() if line.isdigit()) or None
 

@@ -1,0 +1,64 @@
+"""What every smaller script is asked: whether it fails in the same way, and for no other reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from matrix.model import Outcome
+from matrix.triage.case_runs import Setting
+from matrix.triage.minimise.failure_shape import shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matrix.triage.case_runs import CaseRuns
+    from matrix.triage.minimise.failure_shape import FailureShape
+
+OFF = {"layer": "off"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Where the script passes, and so must all that becomes of it."""
+
+    runs: CaseRuns
+    rung: Mapping[str, Any]
+    words: str  # for where that is
+
+    def passes(self, limit: float, setting: Setting) -> bool:
+        """Return whether a script passes there."""
+        record = self.runs.run(limit, replace(setting, rung=self.rung)).record
+        return record.attempt.outcome is Outcome.PASS
+
+
+@dataclass(slots=True, kw_only=True)
+class SameFailure:
+    """The question, and how often it was put."""
+
+    runs: CaseRuns
+    shape: FailureShape
+    limit: float  # seconds
+    reference: Reference | None  # None: nothing but the shape tells the failure from others
+    asked: int = 0
+
+    def __call__(self, source: str) -> bool:
+        """Return whether a candidate shows the failure."""
+        self.asked += 1
+        is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
+        # with the hook that the other layer needs, too
+        setting = Setting(source=source, rung={}, may_fork=True, is_brief=is_brief)
+        reference = self.reference
+        if reference is None:
+            return self._is_shown(setting)
+        # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
+        with self.runs.lanes(2) as lanes:
+            return all(lanes.results(lambda: self._is_shown(setting), lambda: reference.passes(self.limit, setting)))
+
+    def is_verified(self, source: str) -> bool:
+        """Return the same, in processes that import torch themselves, with caches of their own."""
+        setting = Setting(source=source)
+        return self._is_shown(setting) and (self.reference is None or self.reference.passes(self.limit, setting))
+
+    def _is_shown(self, setting: Setting) -> bool:
+        return self.shape.is_seen_in(shape_of(self.runs.run(self.limit, setting)))
