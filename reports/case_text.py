@@ -83,8 +83,9 @@ def _shown(test: ShownTest) -> str:
 
 
 def _rung_lines(ladder: Ladder) -> Iterator[str]:
+    width = max((len(rung.name) for rung in ladder.rungs), default=0)
     for rung in ladder.rungs:
-        yield f"{rung.name:<28} {rung.outcome.word:<6} {_came_to(rung)}".rstrip()
+        yield f"{rung.name:<{width}}  {rung.outcome.word:<6} {_came_to(rung)}".rstrip()
     if ladder.graph_breaks or ladder.recompilations:
         yield f"{ladder.graph_breaks} graph breaks, {ladder.recompilations} recompilations in a plain run"
 

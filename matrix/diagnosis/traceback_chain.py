@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:<locals>\.[\w.]+)*)(?:: ?(?P<message>.*))?$")
+_BETWEEN = 150  # characters at most between two tracebacks of a chain
 _LINKS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -72,6 +73,24 @@ def read_chain(stderr: str) -> tuple[LinkedException, ...]:
         if (found := _read_block(block)) is not None:
             chain += [found, *_reported(found.message)]
     return tuple(chain)
+
+
+def shortened(stderr: str, most: int) -> str:
+    """Return the end of what was written to stderr, about `most` characters, its last exception among them.
+
+    Where the message of that is longer, as a C++ compiler's is, its middle is left out.
+    """
+    last = stderr.rfind(f"{_HEADER}\n")
+    if len(stderr) <= most or last < 0 or last >= len(stderr) - most:
+        return stderr[-most:]
+    half, first = most // 2, last
+    while any(link in stderr[max(0, first - _BETWEEN) : first] for link in _LINKS):
+        before = stderr.rfind(f"{_HEADER}\n", 0, first)
+        if before < 0 or last - before > half // 2:
+            break
+        first = before
+    head, tail = stderr[first : first + half], stderr[-half:]
+    return f"{head}\n[... {len(stderr) - first - 2 * half} characters cut here ...]\n{tail}"
 
 
 def _is_linked(lines: Sequence[str], header: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from matrix.diagnosis.conditions import stuck_calls
 from matrix.diagnosis.deadline import StoppedLook, agreeing
 from matrix.diagnosis.hang import stack_folder
+from matrix.diagnosis.traceback_chain import shortened
 from matrix.diagnosis.verdict import Verdict, judge
 from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
 from matrix.process.marks import mark_for
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
 _OBSERVATION = "observed.json"  # in an observing attempt's folder
 SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
-STDERR_READ = 64 * 2**10  # bytes of the end of stderr in which a traceback is looked for
+STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,11 +205,9 @@ def _observation(folder: Path) -> DispatchedCalls | None:
 
 
 def _end_of(path: Path) -> str:
-    """Return the end of a text file, whatever bytes it holds."""
+    """Return the end of what a script wrote, whatever bytes it holds, with its last exception."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - STDERR_READ))
-            return file.read().decode(errors="replace")
+        return shortened(path.read_text(encoding="utf-8", errors="replace"), STDERR_READ)
     except FileNotFoundError:
         return ""
 

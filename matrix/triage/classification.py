@@ -82,10 +82,11 @@ def _is_strict(signs: Signs) -> bool:
 def _stage(signs: Signs) -> str:
     if signs.is_same_eagerly or signs.outcome is not Outcome.FAIL:
         return ""
-    if Owner.GENERATED in signs.owners and not is_tracing(signs):
-        return "while running"
+    if is_tracing(signs) or signs.names & COMPILING:
+        return "while compiling"
+    # what is generated is loaded by the compiler, too
     compilers = {Owner.DYNAMO, Owner.INDUCTOR, Owner.AOT, Owner.EXPORT}
-    is_compiling = is_tracing(signs) or signs.names & COMPILING or signs.innermost in compilers
+    is_compiling = Owner.GENERATED not in signs.owners and signs.innermost in compilers
     return "while compiling" if is_compiling else "while running"
 
 

@@ -5,6 +5,7 @@ Nothing of the script is edited: a start-up hook changes what its calls of torch
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from matrix.triage.case_runs import Setting
@@ -26,6 +27,11 @@ LAYERS = {
     "inductor": "Inductor",
 }
 _BACKENDS = list(LAYERS)[1:]
+# parts of a layer that torch's own bisector can switch off, from 2.6 on, in the order in which they act
+PARTS = {
+    "aot_eager_decomp_partition": ("decomposition",),
+    "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", "lowerings"),
+}
 
 
 def climb(
@@ -38,10 +44,11 @@ def climb(
 ) -> Iterator[Rung]:
     """Yield a rung after the other, those already `known` left out; stop where more would tell nothing.
 
-    From the layer up at which the failure shows first, the others have it, too. KeyboardInterrupt passes through.
+    From the layer up at which the failure shows first, the others have it, too. Of that layer, part after part is
+    switched off, until the script passes. KeyboardInterrupt passes through.
     """
     done = {rung.name: rung for rung in known}
-    for name, setting in _rungs(calls):
+    for name, setting in itertools.chain(_rungs(calls), _parts(done)):
         if name in LAYERS and any(done[lower].is_same for lower in LAYERS if lower in done):
             continue
         if name not in done:
@@ -66,6 +73,16 @@ def _rungs(calls: Sequence[CompileCall]) -> Iterator[tuple[str, Mapping[str, Any
     if any(call.call == "export" for call in calls):
         yield "strict", {"strict": True}
         yield "non-strict", {"strict": False}
+
+
+def _parts(done: Mapping[str, Rung]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the parts of the first layer that shows the failure, each switched off, until one without it is healthy."""
+    layer = next((name for name in LAYERS if name in done and done[name].is_same), "")
+    for part in PARTS.get(layer, ()):
+        name = f"{layer} without {part}"
+        yield name, {"layer": layer, "without": part}
+        if done[name].is_healthy:
+            return
 
 
 def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Failure, limit: float) -> Rung:

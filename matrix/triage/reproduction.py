@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.sightings import Failure
 from matrix.diagnosis.deadline import longer_look
+from matrix.diagnosis.traceback_chain import shortened
 from matrix.model import Outcome, StoppedBy
 from matrix.triage.case import Reproduction
 from matrix.triage.case_runs import NOTING, PLAIN
@@ -56,7 +57,7 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
         hang_kind=attempt.diagnosis.kind if attempt.diagnosis else "",
         seconds=longest,
         limit=limit if _took_the_clock(shown[0]) else min(limit, max(SHORTEST_LIMIT, MARGIN * longest)),
-        stderr=shown[0].stderr[-STDERR_KEPT:],
+        stderr=shortened(shown[0].stderr, STDERR_KEPT),
         others=tuple(_words(run) for run in made if run not in shown),
     ), shown
 

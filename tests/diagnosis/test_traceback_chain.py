@@ -7,10 +7,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.traceback_chain import read_chain
+from matrix.diagnosis.traceback_chain import _LINKS, read_chain, shortened
 
 
 def chain_of(tmp_path: Path, source: str) -> list[tuple[str, str]]:
@@ -72,6 +73,30 @@ def test_what_a_worker_reports_is_a_cause() -> None:
     links = read_chain(stderr)
     assert [link.name for link in links] == ["RuntimeError", "AttributeError"]
     assert links[1].frames[0].function == "__getitem__"
+
+
+LONG = "\n".join(f"header.h:{number}: error: no such type" for number in range(3000))
+CHAINED = (
+    f"warning\nTraceback (most recent call last):\nKeyError: 1\n\n{_LINKS[0]}\n\n"
+    f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nCompileError: it fails\n{LONG}\nbye\n'
+)
+
+
+def test_long_message_keeps_its_exception() -> None:
+    """The exception of a compiler that says much, its cause, and the end of what it says are kept."""
+    short = shortened("warning\n" * 3000 + CHAINED, 4000)
+    assert [link.type for link in read_chain(short)] == ["CompileError", "KeyError"]
+    assert len(short) < 4100
+    assert short.endswith("header.h:2999: error: no such type\nbye\n")
+    assert "characters cut here" in short
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 9000, CHAINED + "y" * 9000])
+def test_end_is_kept_where_no_long_message_ends_it(text: str) -> None:
+    """What is short is kept whole, and of what ends in other words than those of an exception the end."""
+    kept = shortened(text, 4000)
+    assert text.endswith(kept[-2000:])
+    assert len(kept) <= 4100
 
 
 @given(st.text(max_size=400))

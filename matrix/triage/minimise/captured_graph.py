@@ -48,7 +48,7 @@ class CapturedGraph:
         try:
             graph = json.loads(noted)
             body = next(node for node in ast.walk(ast.parse(graph["code"])) if isinstance(node, ast.FunctionDef)).body
-        except (ValueError, KeyError, StopIteration):
+        except (SyntaxError, ValueError, TypeError, KeyError, StopIteration):
             return None
         nodes = [each for each in body[:-1] if isinstance(each, ast.Assign) and not _is_alias(each)]
         return cls(

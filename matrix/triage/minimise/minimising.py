@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from matrix.triage.case import Minimal
 from matrix.triage.case_runs import Setting
 from matrix.triage.minimise import operator_call
+from matrix.triage.minimise.bindings import compiles
 from matrix.triage.minimise.captured_graph import CapturedGraph
 from matrix.triage.minimise.definitions import needed_by, registering
 from matrix.triage.minimise.executed_lines import instrumented
@@ -68,7 +69,9 @@ class Minimising:
         return self.same.is_verified(candidate[0])
 
     def _smaller(self, source: str) -> Iterator[tuple[str, str]]:
-        """Yield smaller scripts and how they were found, the cheapest first."""
+        """Yield smaller scripts and how they were found, the cheapest first; none of what this Python cannot read."""
+        if not compiles(source):
+            return
         if not self.calls:
             for candidate in self._single_calls(source):
                 if self.same(candidate):
