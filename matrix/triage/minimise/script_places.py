@@ -32,7 +32,7 @@ GIVEN = frozenset(dir(builtins))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ScriptPlace:
     """A piece of a script that can stand alone."""
 
     key: str
@@ -85,7 +85,7 @@ class ScriptPlaces:
         )
         return with_prelude(tree, prelude)
 
-    def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[Place]:
+    def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:
         done = set[int]()
         for line, is_compiled in reversed(lines):
             block, statement = _innermost(self.tree, line)
@@ -97,12 +97,12 @@ class ScriptPlaces:
                 row = block[end - length : end]
                 if not any(isinstance(each, DEFINITIONS) for each in row):
                     key = f"{line} -{length}"
-                    yield Place(key=key, block=block, before=row[0], body=row, is_compiled=is_compiled)
+                    yield ScriptPlace(key=key, block=block, before=row[0], body=row, is_compiled=is_compiled)
             function = _around(self.tree, line)
             if function is not None and id(function) not in done:
                 done.add(id(function))
                 body = [each for each in function.body if not is_docstring(each)]
-                yield Place(
+                yield ScriptPlace(
                     key=f"{line} all",
                     block=function.body,
                     before=body[0],

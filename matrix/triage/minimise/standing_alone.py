@@ -21,7 +21,7 @@ from matrix.triage.minimise.value_lines import UnwritableError, expression_of, t
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from matrix.triage.minimise.script_places import Place, ScriptPlaces
+    from matrix.triage.minimise.script_places import ScriptPlace, ScriptPlaces
     from matrix.triage.signs import CompileCall
 
 
@@ -64,7 +64,9 @@ def _script(piece: _Piece, call: CompileCall | None, always: Collection[ast.stmt
 class _Piece:
     """The statements of a place, with what its names stood for."""
 
-    def __init__(self, place: Place, recorded: dict[str, Any], script: ScriptPlaces, *, with_values: bool) -> None:
+    def __init__(
+        self, place: ScriptPlace, recorded: dict[str, Any], script: ScriptPlaces, *, with_values: bool
+    ) -> None:
         self.place, self.recorded, self.script = place, recorded, script
         self.with_values = with_values
         self.made: dict[str, str] = {}  # name -> expression of what is neither a tensor nor plain
@@ -167,7 +169,7 @@ def compiled_call(call: CompileCall) -> str:
     return f"torch.compile({', '.join(['function', *options])})"
 
 
-def _plain(body: Sequence[ast.stmt], tensors: dict[str, str], place: Place) -> str:
+def _plain(body: Sequence[ast.stmt], tensors: dict[str, str], place: ScriptPlace) -> str:
     """Return the lines of a body that is run as it is."""
     if not place.parameters and not any(isinstance(node, ast.Return) for each in body for node in ast.walk(each)):
         return "\n".join([*(f"{name} = {text}" for name, text in tensors.items()), *map(ast.unparse, body)])
