@@ -38,6 +38,7 @@ _OPERATOR_LACKS = re.compile(
 _REMOVED = re.compile(r"is now removed|has been removed|config\.\w+ does not exist")
 _ILLEGAL_ACCESS = re.compile(r"illegal memory access|device-side assert|unspecified launch failure")
 _STUCK_COMPILING = frozenset([HangKind.SLOW_COMPILE, HangKind.ENDLESS_COMPILE])
+_REFUSALS = frozenset(["RuntimeError", "IndexError", "NotImplementedError", "TypeError", "ValueError"])  # of operators
 _TRITON = frozenset(["CompilationError", "OutOfResources", "CompileTimeAssertionFailure"])
 
 
@@ -103,7 +104,7 @@ def _is_backend(owner: Owner) -> Callable[[Signs], bool]:
     def applies(signs: Signs) -> bool:
         last = next((each for each in signs.owners if each in parts), None)
         wraps = bool(signs.names & {"BackendCompilerFailed", "InductorError", "LoweringException"})
-        return last is owner and (wraps or signs.backend_owner in parts)
+        return last is owner and (wraps or signs.backend_owner in parts) and not signs.is_same_eagerly
 
     return applies
 
@@ -118,6 +119,8 @@ def _is_own_backend(signs: Signs) -> bool:
 
 def _is_trace_operator(signs: Signs) -> bool:
     """Return whether an operator refused its arguments while Dynamo or export ran it on fake tensors."""
+    if signs.is_same_eagerly:
+        return False
     if "TorchRuntimeError" in signs.names:
         return True
     return is_tracing(signs) and Owner.FAKE in signs.owners and "InternalTorchDynamoError" not in signs.names
@@ -368,8 +371,8 @@ CATEGORIES = (
         applies=lambda signs: (
             signs.is_same_eagerly
             and signs.cause is not None
-            and (signs.innermost is Owner.TORCH or signs.innermost is Owner.SCRIPT)
-            and signs.cause.name in {"RuntimeError", "IndexError", "NotImplementedError", "TypeError", "ValueError"}
+            and (signs.calls != () or signs.innermost in {Owner.TORCH, Owner.SCRIPT})
+            and bool(signs.names & _REFUSALS)
         ),
     ),
     Category(

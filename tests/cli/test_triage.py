@@ -37,6 +37,7 @@ def test_a_script_becomes_a_case(user: User) -> None:
     assert case["reproduction"]["failing"] == case["reproduction"]["runs"] == 3  # type: ignore[index]
     assert case["classification"]["category"] == "script-check"  # type: ignore[index]
     assert [(each["from"], each["to"]) for each in case["bisection"]["boundaries"]] == [("9.1.0", "9.2.0")]  # type: ignore[index]
+    assert case["minimal"]["healthy_in"] == "torch-9.2.0-pypi"  # type: ignore[index]
     test = case["unit_test"]
     assert (test["fails_in"], test["passes_in"]) == ("torch-9.1.0-pypi", "torch-9.2.0-pypi")  # type: ignore[index]
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
@@ -101,7 +102,7 @@ def test_an_interrupt_loses_nothing(user: User) -> None:
 
 def test_candidates_run_away_from_what_is_the_users(user: User) -> None:
     """While it is cut down, a script that writes files writes them in a scratch folder and home."""
-    script = user.script("repro.py", WRITES + "assert torch.behaviour == 'new', 'as it was'\n")
+    script = user.script("repro.py", WRITES + "{'new': 1}[torch.behaviour]\n")
     (user.folder.parent / "empty").mkdir()
     assert user.run("triage", script, "--torch", "9.1.0", "--until", "gather").returncode == 0
     written = (user.folder / "here.txt").read_text()

@@ -6,6 +6,7 @@ shortest script; where that does not fail in the same way, the one around it is 
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 HOOK = "last_operator"
 VARIABLE = "WHICHTORCH_OPERATORS"
 _METHOD = "torch.Tensor."
+_FUNCTIONS = {"__int__": "int", "__float__": "float", "__bool__": "bool", "__len__": "len", "__neg__": "-"}
 _OPERATORS = {  # of Python, for which a method stands
     "__add__": "+", "__sub__": "-", "__mul__": "*", "__truediv__": "/", "__floordiv__": "//", "__mod__": "%",
     "__matmul__": "@", "__pow__": "**", "__and__": "&", "__or__": "|", "__xor__": "^", "__lt__": "<", "__le__": "<=",
@@ -34,10 +36,15 @@ def under_way(text: str) -> list[dict[str, Any]]:
 
 
 def scripts_of(calls: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield a script for each call, the innermost first, without those that cannot be written."""
-    for call in calls:
+    """Yield a script for each call, the innermost first, with its modes where plain ones are not enough.
+
+    Calls that cannot be written are left out.
+    """
+    for call, has_modes in itertools.product(calls, (False, True)):
+        if has_modes and not call.get("modes"):
+            continue
         try:
-            yield _script(call)
+            yield _script(call if has_modes else call | {"modes": []})
         except UnwritableError:
             continue
 
@@ -86,6 +93,8 @@ def _call(name: str, arguments: Sequence[str], keywords: Sequence[str]) -> str:
         method = name.removeprefix(_METHOD)
         if method in _OPERATORS and len(arguments) == 2 and not keywords:
             return f"{arguments[0]} {_OPERATORS[method]} {arguments[1]}"
+        if method in _FUNCTIONS and len(arguments) == 1:
+            return f"{_FUNCTIONS[method]}({arguments[0]})"
         receiver, *rest = arguments
         return f"{receiver}.{method}({', '.join([*rest, *keywords])})"
     if not name.startswith("torch."):
