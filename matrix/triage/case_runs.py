@@ -41,6 +41,7 @@ class Setting:
     in_scratch: bool = False  # in a folder and a home of its own, with copies of what the script reads
     values_at: int | None = None  # number of the call of torch whose values are noted; 0 for none, None: no call is
     goal: float | None = None  # seconds with a core, of a longer look at what was slow
+    hung_at: str | None = None  # signature of a hang that a longer look has shown: what is busy there hangs, too
     may_fork: bool = False  # from a process that has imported torch, with compilers' caches of the runs before
     is_brief: bool = False  # a fork ends without taking torch apart, so that a crash there is not seen
 
@@ -94,7 +95,11 @@ class CaseRuns:
             planned = _hooked(planned, setting, workshop)
             may_fork = setting.may_fork and self.forks
             order = AttemptOrder(
-                limit=limit, goal=setting.goal, folder=folder, caches=self.caches if may_fork else None
+                limit=limit,
+                goal=setting.goal,
+                folder=folder,
+                caches=self.caches if may_fork else None,
+                hung_before=lambda signature: signature == setting.hung_at,
             )
             executor = self.forking if may_fork else self.executor
             record = run_attempt(planned, self.environment, order, executor, self.home, self.store)

@@ -42,6 +42,7 @@ UNTOLD = (
     "it is not cut down: a check of its own fails, and no release is known in which it passes, so that nothing would "
     "tell the failure of a smaller script from any other"
 )
+BRIEF_HANG = 20.0  # seconds for a candidate that may hang; what is found has the whole limit to show it
 TEST_MARGIN = 2.0  # times the script's limit, for a test that runs it in a process of its own
 
 
@@ -202,7 +203,13 @@ class Casework:
             if reference is None and signs_of(self.case, self.order.test.scenario.path).is_raised_by_script:
                 self.order.tell(UNTOLD)
                 return True
-            same = SameFailure(runs=self.runs, shape=shape_of(whole), limit=seen.limit, reference=reference)
+            same = SameFailure(
+                runs=self.runs,
+                shape=shape_of(whole),
+                limit=seen.limit,
+                brief_limit=min(seen.limit, BRIEF_HANG) if seen.outcome is Outcome.HANG else seen.limit,
+                reference=reference,
+            )
             minimising = Minimising(
                 same=same, whole=whole, calls=self.case.calls, known=self.folder.answers(), tell=self.order.tell
             )

@@ -39,6 +39,7 @@ class SameFailure:
     runs: CaseRuns
     shape: FailureShape
     limit: float  # seconds
+    brief_limit: float  # for candidates; less where the failure is a hang
     reference: Reference | None  # None: nothing but the shape tells the failure from others
     asked: int = 0
 
@@ -50,15 +51,22 @@ class SameFailure:
         setting = Setting(source=source, rung={}, may_fork=True, is_brief=is_brief)
         reference = self.reference
         if reference is None:
-            return self._is_shown(setting)
+            return self._is_shown(setting, self.brief_limit)
         # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
         with self.runs.lanes(2) as lanes:
-            return all(lanes.results(lambda: self._is_shown(setting), lambda: reference.passes(self.limit, setting)))
+            return all(
+                lanes.results(
+                    lambda: self._is_shown(setting, self.brief_limit),
+                    lambda: reference.passes(self.brief_limit, setting),
+                )
+            )
 
     def is_verified(self, source: str) -> bool:
         """Return the same, in processes that import torch themselves, with caches of their own."""
         setting = Setting(source=source)
-        return self._is_shown(setting) and (self.reference is None or self.reference.passes(self.limit, setting))
+        return self._is_shown(setting, self.limit) and (
+            self.reference is None or self.reference.passes(self.limit, setting)
+        )
 
-    def _is_shown(self, setting: Setting) -> bool:
-        return self.shape.is_seen_in(shape_of(self.runs.run(self.limit, setting)))
+    def _is_shown(self, setting: Setting, limit: float) -> bool:
+        return self.shape.is_seen_in(shape_of(self.runs.run(limit, setting)))
