@@ -81,7 +81,7 @@ def _new_tensor(told: dict[str, Any]) -> str:
     if "values" in told and 0 not in shape:
         values = re.sub(r"(?<![\w.])(-?)(nan|inf)\b", r"float('\1\2')", told["values"])
         text = f"torch.tensor({values}, dtype={dtype})"
-        if _is_contiguous(shape, told["stride"]):
+        if 0 in told["stride"] or _is_contiguous(shape, told["stride"]):  # nothing can be copied into an expanded one
             return text
         return f"torch.empty_strided({tuple(shape)}, {tuple(told['stride'])}{options}).copy_({text})"
     single = [1 if step == 0 else size for size, step in zip(shape, told["stride"], strict=True)]

@@ -48,6 +48,8 @@ def tensor(**fields: Any) -> dict[str, Any]:
          ["x = torch.empty_strided((2, 3), (6, 2)).uniform_()", "torch.relu(x)"]),
         (call("torch.relu", tensor(values="[[nan, 1.0, -inf]]", tensor=[1, 3])),
          ["x = torch.tensor([[float('nan'), 1.0, float('-inf')]], dtype=torch.float32)", "torch.relu(x)"]),
+        (call("torch.relu", tensor(values="[[nan, nan]]", tensor=[1, 2], stride=[0, 0])),
+         ["x = torch.tensor([[float('nan'), float('nan')]], dtype=torch.float32)", "torch.relu(x)"]),
         (call("torch.relu", tensor(requires_grad=True)), ["x = torch.rand(2, 3).requires_grad_()", "torch.relu(x)"]),
         (call("torch.relu", tensor(requires_grad=True, parameter=True)),
          ["x = torch.nn.Parameter(torch.rand(2, 3))", "torch.relu(x)"]),
