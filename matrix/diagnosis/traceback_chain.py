@@ -16,6 +16,7 @@ and is a cause of it, too.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:<locals>\.[\w.]+)*)(?:: ?(?P<message>.*))?$")
-_BETWEEN = 150  # characters at most between two tracebacks of a chain
 _LINKS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -60,14 +60,8 @@ class LinkedException:
 def read_chain(stderr: str) -> tuple[LinkedException, ...]:
     """Return the last exception that was written and what caused it, the effect first; empty where there is none."""
     lines = stderr.splitlines()
-    headers = [number for number, line in enumerate(lines) if line == _HEADER]
-    if not headers:
-        return ()
-    first = len(headers) - 1
-    while first and _is_linked(lines, headers[first]):
-        first -= 1
-    ends = [*headers[first + 1 :], len(lines)]
-    blocks = [lines[start + 1 : end] for start, end in zip(headers[first:], ends, strict=True)]
+    headers = _last_headers(lines)
+    blocks = [lines[start + 1 : end] for start, end in itertools.pairwise([*headers, len(lines)])]
     chain: list[LinkedException] = []
     for block in reversed(blocks):
         if (found := _read_block(block)) is not None:
@@ -80,17 +74,26 @@ def shortened(stderr: str, most: int) -> str:
 
     Where the message of that is longer, as a C++ compiler's is, its middle is left out.
     """
-    last = stderr.rfind(f"{_HEADER}\n")
-    if len(stderr) <= most or last < 0 or last >= len(stderr) - most:
+    if len(stderr) <= most:
+        return stderr
+    lines = stderr.splitlines(keepends=True)
+    headers = _last_headers([line.rstrip("\r\n") for line in lines])
+    starts = [sum(map(len, lines[:header])) for header in headers]
+    if not starts or starts[-1] >= len(stderr) - most:
         return stderr[-most:]
-    half, first = most // 2, last
-    while any(link in stderr[max(0, first - _BETWEEN) : first] for link in _LINKS):
-        before = stderr.rfind(f"{_HEADER}\n", 0, first)
-        if before < 0 or last - before > half // 2:
-            break
-        first = before
+    half = most // 2
+    first = next(start for start in starts if starts[-1] - start <= half // 2)
     head, tail = stderr[first : first + half], stderr[-half:]
     return f"{head}\n[... {len(stderr) - first - 2 * half} characters cut here ...]\n{tail}"
+
+
+def _last_headers(lines: Sequence[str]) -> list[int]:
+    """Return where the tracebacks of the last chain begin, the first cause first; none where there is no traceback."""
+    headers = [number for number, line in enumerate(lines) if line == _HEADER]
+    first = len(headers) - 1
+    while first > 0 and _is_linked(lines, headers[first]):
+        first -= 1
+    return headers[max(0, first) :]
 
 
 def _is_linked(lines: Sequence[str], header: int) -> bool:

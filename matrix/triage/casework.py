@@ -199,8 +199,9 @@ class Casework:
             return True
         self._try_fork()
         with ExitStack() as held:
-            reference = self._reference(ladder, held)
-            if reference is None and signs_of(self.case, self.order.test.scenario.path).is_raised_by_script:
+            has_own_check = signs_of(self.case, self.order.test.scenario.path).is_raised_by_script
+            reference = self._reference(ladder, held, has_own_check=has_own_check)
+            if reference is None and has_own_check:
                 self.order.tell(UNTOLD)
                 return True
             same = SameFailure(
@@ -218,14 +219,14 @@ class Casework:
         self._keep(self.case.model_copy(update={"minimal": minimal}))
         return True
 
-    def _reference(self, ladder: Ladder, held: ExitStack) -> Reference | None:
+    def _reference(self, ladder: Ladder, held: ExitStack, *, has_own_check: bool) -> Reference | None:
         """Return where the script passes: with nothing compiled, or, where its own check fails, in a near release.
 
         A smaller script whose own check fails may do so for any reason; what torch refuses is told by torch's words.
         """
         if any(rung.name == "off" and rung.is_healthy for rung in ladder.rungs):
             return Reference(runs=self.runs, rung=OFF, words="the same environment with nothing compiled")
-        if not signs_of(self.case, self.order.test.scenario.path).is_raised_by_script:
+        if not has_own_check:
             return None
         self._bisect()
         release = _healthy_release(self.case)

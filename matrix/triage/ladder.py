@@ -77,7 +77,7 @@ def _rungs(calls: Sequence[CompileCall]) -> Iterator[tuple[str, Mapping[str, Any
 
 def _parts(done: Mapping[str, Rung]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the parts of the first layer that shows the failure, each switched off, until one without it is healthy."""
-    layer = next((name for name in LAYERS if name in done and done[name].is_same), "")
+    layer = _first_failing(done)
     for part in PARTS.get(layer, ()):
         name = f"{layer} without {part}"
         yield name, {"layer": layer, "without": part}
@@ -106,4 +106,8 @@ def _line(rung: Rung) -> str:
 def first_failing(rungs: Sequence[Rung]) -> str:
     """Return the layer at which the failure shows first, "" where no rung of the ladder shows it."""
     done = {rung.name: rung for rung in rungs}
-    return next((layer for name, layer in LAYERS.items() if name in done and done[name].is_same), "")
+    return LAYERS.get(_first_failing(done), "")
+
+
+def _first_failing(done: Mapping[str, Rung]) -> str:
+    return next((name for name in LAYERS if name in done and done[name].is_same), "")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.traceback_chain import _LINKS, read_chain, shortened
+from matrix.diagnosis.traceback_chain import read_chain, shortened
 
 
 def chain_of(tmp_path: Path, source: str) -> list[tuple[str, str]]:
@@ -77,8 +77,10 @@ def test_what_a_worker_reports_is_a_cause() -> None:
 
 LONG = "\n".join(f"header.h:{number}: error: no such type" for number in range(3000))
 CHAINED = (
-    f"warning\nTraceback (most recent call last):\nKeyError: 1\n\n{_LINKS[0]}\n\n"
-    f'Traceback (most recent call last):\n  File "a.py", line 1, in f\nCompileError: it fails\n{LONG}\nbye\n'
+    "warning\nTraceback (most recent call last):\nKeyError: 1\n\n"
+    "The above exception was the direct cause of the following exception:\n\n"
+    'Traceback (most recent call last):\n  File "a.py", line 1, in f\nCompileError: it fails\n'
+    f"{LONG}\nbye\n"
 )
 
 
@@ -89,6 +91,13 @@ def test_long_message_keeps_its_exception() -> None:
     assert len(short) < 4100
     assert short.endswith("header.h:2999: error: no such type\nbye\n")
     assert "characters cut here" in short
+
+
+def test_long_message_of_a_worker_keeps_the_exception_around_it() -> None:
+    """A traceback that a message quotes is none of its own."""
+    quoted = "Original Traceback (most recent call last):\nKeyError: 1"
+    stderr = f"Traceback (most recent call last):\nRuntimeError: Caught KeyError\n{quoted}\n{LONG}\n"
+    assert [link.type for link in read_chain(shortened(stderr, 4000))] == ["RuntimeError", "KeyError"]
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 9000, CHAINED + "y" * 9000])

@@ -6,7 +6,7 @@ with attributes: "self.weight".
 
 Runs in the environments under test, under any Python that has torch wheels, with the standard library only.
 """
-# ruff: noqa: PTH118, PTH123
+# ruff: noqa: PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ MISSING = object()
 class Recorder:
     """What is known of the places so far, and the file that it is in."""
 
-    def __init__(self, folder: str, file: str, paths: dict[str, list[str]]) -> None:
-        self.described = runpy.run_path(os.path.join(folder, "described_values.py"))["described"]
+    def __init__(self, file: str, paths: dict[str, list[str]]) -> None:
+        beside = os.path.join(os.path.dirname(__file__), "described_values.py")
+        self.described = runpy.run_path(beside)["described"]
         self.file, self.paths = file, paths
         self.places = {}  # type: dict[str, dict[str, Any]]
         self.owner = os.getpid()

@@ -16,7 +16,7 @@ from matrix.triage.minimise.bindings import compiles
 from matrix.triage.minimise.reading import loads_in
 from matrix.triage.minimise.rewriting import copied
 from matrix.triage.minimise.script_places import outermost_chains, parts_of
-from matrix.triage.minimise.standing_alone import compiled_call
+from matrix.triage.minimise.standing_alone import compiled_function
 from matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
@@ -83,26 +83,21 @@ class CapturedGraph:
     def script(self, first: int, end: int) -> str:
         """Return the script of a row of nodes, "" where it cannot be written."""
         body = [*self.nodes[first:end], self._returned(end)]
-        read = _free(body)
+        read, attributes = _free(body), list(outermost_chains(body))
         try:
-            inputs = [f"{name}" for name in read if name in self.values]
-            made = [expression_of(self.values[name], self._tensor) for name in inputs]
-            names = {path: path.replace(".", "_") for path in self.attributes if path in _attributes(body)}
+            inputs = {name: expression_of(self.values[name], self._tensor) for name in read if name in self.values}
+            names = {path: path.replace(".", "_") for path in self.attributes if path in map(_path, attributes)}
             modules = [f"{name} = {expression_of(self.attributes[path], self._tensor)}" for path, name in names.items()]
-            called = f"outputs = {compiled_call(self.call)}({', '.join(made)})"
+            replaced: dict[ast.AST, list[ast.AST]] = {
+                node: [ast.Name(id=names[_path(node)], ctx=ast.Load())] for node in attributes if _path(node) in names
+            }
+            definition, called = compiled_function(copied(body, replaced), inputs, self.call)
         except UnwritableError:
             return ""
-        replaced: dict[ast.AST, list[ast.AST]] = {
-            node: [ast.Name(id=names[path], ctx=ast.Load())]
-            for node in outermost_chains(body)
-            for path in [_path(node)]
-            if path in names
-        }
-        lines = [f"    {line}" for each in copied(body, replaced) for line in ast.unparse(each).splitlines()]
         heads = [] if "import torch" in self.context.splitlines() else ["import torch"]
         heads += [f"import {name}" for name in _MODULES if name in read]
         heads += [f"from torch import {name}" for name in _NAMES if name in read]
-        text = "\n".join([*heads, *modules, f"def function({', '.join(inputs)}):", *lines, called, ""])
+        text = "\n".join([*heads, *modules, definition, f"outputs = {called}", ""])
         return self.context + text + (_BACKWARD if self.is_backward else "")
 
     def _returned(self, end: int) -> ast.stmt:
@@ -113,8 +108,7 @@ class CapturedGraph:
         return ast.parse(f"return {ast.unparse(last.targets[0])}").body[0]
 
     def _tensor(self, told: dict[str, Any]) -> str:
-        kept = told if self.with_values else {name: value for name, value in told.items() if name != "values"}
-        return tensor_expression(kept | {"fake": False, "parameter": False})
+        return tensor_expression(told | {"fake": False, "parameter": False}, with_values=self.with_values)
 
 
 @dataclass(slots=True)
@@ -154,10 +148,6 @@ def _free(body: list[ast.stmt]) -> list[str]:
         found |= dict.fromkeys(name for name in loads_in(statement) if name not in bound)
         bound |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)} - found.keys()
     return list(found)
-
-
-def _attributes(body: list[ast.stmt]) -> set[str]:
-    return set(map(_path, outermost_chains(body)))
 
 
 def _path(node: ast.AST) -> str:

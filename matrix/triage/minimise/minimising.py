@@ -7,7 +7,7 @@ import itertools
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matrix.triage.case import Minimal
 from matrix.triage.case_runs import Setting
@@ -19,12 +19,11 @@ from matrix.triage.minimise.executed_lines import instrumented
 from matrix.triage.minimise.same_failure import OFF
 from matrix.triage.minimise.script_places import ScriptPlaces
 from matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
-from matrix.triage.minimise.standing_alone import scripts_of
+from matrix.triage.minimise.standing_alone import scripts_of_places
 from matrix.triage.signs import Owner, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, MutableMapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 
     from matrix.triage.case_runs import CaseRun
     from matrix.triage.minimise.same_failure import SameFailure
@@ -103,10 +102,8 @@ class Minimising:
         if not script.places:
             return
         notes = self.same.runs.caches / "values.json"
-        notes.unlink(missing_ok=True)
-        setting = Setting(source=script.recording(str(notes)), rung=OFF if self.calls else {}, may_fork=True)
-        self.same.runs.run(self.same.limit, setting)
-        yield from scripts_of(script, _text_of(notes), next(iter(self.calls), None))
+        recorded = self.same.noted(notes, script.recording(str(notes)), self._uncompiled)
+        yield from scripts_of_places(script, recorded, next(iter(self.calls), None))
 
     def _graph(self, source: str) -> str | None:
         """Return a script of the last graph that a backend was given; None where none was, or it does not fail so."""
@@ -114,28 +111,30 @@ class Minimising:
         if call is None:
             return None
         notes = self.same.runs.caches / "graph.json"
-        notes.unlink(missing_ok=True)
-        self.same.runs.run(self.same.limit, Setting(source=source, rung={"graph": str(notes)}, may_fork=True))
-        graph = CapturedGraph.read(_text_of(notes), call)
+        graph = CapturedGraph.read(self.same.noted(notes, source, {"graph": str(notes)}), call)
         if graph is None:
             return None
         tree = ast.parse(source)
         acting = registering(tree, next(iter(self._raised_lines()), 0))
         return graph.smallest(needed_by(ast.Module([], []), tree, acting) if acting else "", self.same)
 
+    @property
+    def _uncompiled(self) -> Mapping[str, Any]:
+        """The rung at which what a script calls to write notes is read by no compiler."""
+        return OFF if self.calls else {}
+
     def _told(self, step: ReductionStep) -> None:
         if step.is_same:
             self.tell(f"candidate {step.calls}: {step.lines} lines")
 
     def _executed(self, source: str) -> frozenset[int] | None:
-        """Return the lines that run, with nothing compiled where the script passes so; None where none was noted."""
+        """Return the lines that run, with nothing compiled; None where none was noted."""
         notes = self.same.runs.caches / "lines.txt"
         script = instrumented(source, str(notes))
         if script is None:
             return None
-        rung = OFF if self.calls else {}
-        self.same.runs.run(self.same.limit, Setting(source=script, rung=rung, may_fork=True))
-        return frozenset(int(line) for line in _text_of(notes).split() if line.isdigit()) or None
+        lines = self.same.noted(notes, script, self._uncompiled).split()
+        return frozenset(int(line) for line in lines if line.isdigit()) or None
 
     def _raised_lines(self) -> list[int]:
         """Return the script's lines on the stack of the first cause, the innermost last."""
@@ -161,11 +160,6 @@ class Minimising:
 
     def _last_calls(self, source: str, values_at: int) -> str:
         return self.same.runs.run(self.same.limit, Setting(source=source, values_at=values_at)).operators
-
-
-def _text_of(notes: Path) -> str:
-    """Return what a run has noted, "" where it noted nothing."""
-    return notes.read_text(encoding="utf-8") if notes.exists() else ""
 
 
 def code_lines(source: str) -> int:

@@ -11,6 +11,7 @@ from matrix.triage.minimise.failure_shape import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from matrix.triage.case_runs import CaseRuns
     from matrix.triage.minimise.failure_shape import FailureShape
@@ -46,9 +47,7 @@ class SameFailure:
     def __call__(self, source: str) -> bool:
         """Return whether a candidate shows the failure."""
         self.asked += 1
-        is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
-        # with the hook that the other layer needs, too
-        setting = Setting(source=source, rung={}, may_fork=True, is_brief=is_brief)
+        setting = self._forked(source, {})  # with the hook that the other layer needs, too
         reference = self.reference
         if reference is None:
             return self._is_shown(setting, self.brief_limit)
@@ -67,6 +66,17 @@ class SameFailure:
         return self._is_shown(setting, self.limit) and (
             self.reference is None or self.reference.passes(self.limit, setting)
         )
+
+    def noted(self, notes: Path, source: str, rung: Mapping[str, Any]) -> str:
+        """Run a source that writes notes into a file, and return them, "" where it wrote none."""
+        notes.unlink(missing_ok=True)
+        self.runs.run(self.limit, self._forked(source, rung))
+        return notes.read_text(encoding="utf-8") if notes.exists() else ""
+
+    def _forked(self, source: str, rung: Mapping[str, Any]) -> Setting:
+        """Return how a source is run: all alike, so that one fork server serves them."""
+        is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
+        return Setting(source=source, rung=rung, may_fork=True, is_brief=is_brief)
 
     def _is_shown(self, setting: Setting, limit: float) -> bool:
         return self.shape.is_seen_in(shape_of(self.runs.run(limit, setting)))

@@ -25,7 +25,7 @@ _PRELUDE = """\
 def {name}(place, names, recorders=[]):
     if not recorders:
         import runpy
-        recorders.append(runpy.run_path({recorder!r})["Recorder"]({folder!r}, {file!r}, {paths!r}))
+        recorders.append(runpy.run_path({recorder!r})["Recorder"]({file!r}, {paths!r}))
     recorders[0].record(place, names)
 """
 GIVEN = frozenset(dir(builtins))
@@ -80,9 +80,7 @@ class ScriptPlaces:
             call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body[0]
             block.insert(block.index(twins[place.before]), call)  # type: ignore[arg-type]
         paths = {place.key: place.paths(self.defined) for place in self.places}
-        prelude = _PRELUDE.format(
-            name=_NAME, recorder=str(INSIDE / "recorded_values.py"), folder=str(INSIDE), file=file, paths=paths
-        )
+        prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "recorded_values.py"), file=file, paths=paths)
         return with_prelude(tree, prelude)
 
     def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:

@@ -19,16 +19,15 @@ from matrix.triage.minimise.script_places import GIVEN, outermost_chains, parts_
 from matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from matrix.triage.minimise.script_places import ScriptPlace, ScriptPlaces
     from matrix.triage.signs import CompileCall
 
-
 LEAST_GAIN = 0.75  # of the script's text: what is longer is no smaller script
 
 
-def scripts_of(script: ScriptPlaces, recorded: str, call: CompileCall | None) -> Iterator[str]:
+def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | None) -> Iterator[str]:
     """Yield a script for each place that was reached; first with new tensors, then with the values they had.
 
     Each stands alone first, then after what the script has registered and set by then.
@@ -120,9 +119,7 @@ class _Piece:
     def _tensor(self, told: dict[str, Any]) -> str:
         if told["fake"]:
             raise UnwritableError("FakeTensor")
-        if not self.with_values:
-            told = {name: value for name, value in told.items() if name != "values"}
-        return tensor_expression(told)
+        return tensor_expression(told, with_values=self.with_values)
 
 
 def _without(node: ast.AST, attributes: int) -> ast.AST:
@@ -149,32 +146,39 @@ def _holds_tensor(told: Any) -> bool:
 
 def _driver(body: Sequence[ast.stmt], tensors: dict[str, str], call: CompileCall) -> str:
     """Return the definition of a function or module of a body, and the call that compiles or exports it."""
-    text = _indented(_returning(body))
     if call.call == "export":
         strict = "" if call.strict is None else f", strict={call.strict}"
         arguments = "".join(f"{each}, " for each in tensors.values())
         names = ", ".join(["self", *tensors])
         head = f"class Module(torch.nn.Module):\n    def forward({names}):\n"
-        return f"{head}{_indented_text(text)}\ntorch.export.export(Module(), ({arguments.rstrip()}){strict})"
-    return f"def function({', '.join(tensors)}):\n{text}\n{compiled_call(call)}({', '.join(tensors.values())})"
+        text = _indented(_indented(_written(_returning(body))))
+        return f"{head}{text}\ntorch.export.export(Module(), ({arguments.rstrip()}){strict})"
+    return "\n".join(compiled_function(_returning(body), tensors, call))
 
 
-def compiled_call(call: CompileCall) -> str:
-    """Return the expression that compiles `function` as a script has compiled its own. Raises UnwritableError."""
+def compiled_function(body: Sequence[ast.stmt], inputs: Mapping[str, str], call: CompileCall) -> tuple[str, str]:
+    """Return the definition of a function, and the expression that compiles it, as a script did its own, and calls it.
+
+    Raises UnwritableError.
+    """
     if call.own and not call.backend.isidentifier():
         raise UnwritableError(call.backend)
     options = [] if call.backend == "inductor" else [f"backend={call.backend if call.own else repr(call.backend)}"]
     options += ["fullgraph=True"] if call.fullgraph else []
     options += [f"dynamic={call.dynamic}"] if call.dynamic is not None else []
-    return f"torch.compile({', '.join(['function', *options])})"
+    compiled = f"torch.compile({', '.join(['function', *options])})"
+    return _defined(body, inputs), f"{compiled}({', '.join(inputs.values())})"
+
+
+def _defined(body: Sequence[ast.stmt], inputs: Iterable[str]) -> str:
+    return f"def function({', '.join(inputs)}):\n{_indented(_written(body))}"
 
 
 def _plain(body: Sequence[ast.stmt], tensors: dict[str, str], place: ScriptPlace) -> str:
     """Return the lines of a body that is run as it is."""
     if not place.parameters and not any(isinstance(node, ast.Return) for each in body for node in ast.walk(each)):
-        return "\n".join([*(f"{name} = {text}" for name, text in tensors.items()), *map(ast.unparse, body)])
-    names, values = ", ".join(tensors), ", ".join(tensors.values())
-    return f"def function({names}):\n{_indented(_returning(body))}\nfunction({values})"
+        return "\n".join([*(f"{name} = {text}" for name, text in tensors.items()), _written(body)])
+    return f"{_defined(_returning(body), tensors)}\nfunction({', '.join(tensors.values())})"
 
 
 def _returning(body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -187,9 +191,9 @@ def _returning(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     return list(body)
 
 
-def _indented(body: Sequence[ast.stmt]) -> str:
-    return _indented_text("\n".join(map(ast.unparse, body)))
+def _written(body: Sequence[ast.stmt]) -> str:
+    return "\n".join(map(ast.unparse, body))
 
 
-def _indented_text(text: str) -> str:
+def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())

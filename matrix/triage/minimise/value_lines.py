@@ -56,9 +56,12 @@ def expression_of(value: Any, tensor: Callable[[dict[str, Any]], str]) -> str:
     raise UnwritableError(str(value))
 
 
-def tensor_expression(told: dict[str, Any]) -> str:
-    """Return the expression of a tensor or parameter of such a shape, type and layout; raises UnwritableError."""
-    text = _new_tensor(told)
+def tensor_expression(told: dict[str, Any], *, with_values: bool = True) -> str:
+    """Return the expression of a tensor or parameter of such a shape, type and layout; raises UnwritableError.
+
+    Its values are those that were written, if there are any, or ones and random numbers.
+    """
+    text = _new_tensor(told if with_values else {name: value for name, value in told.items() if name != "values"})
     if told["parameter"]:
         return f"torch.nn.Parameter({text})" if told["requires_grad"] else f"torch.nn.Parameter({text}, False)"
     return f"{text}.requires_grad_()" if told["requires_grad"] else text

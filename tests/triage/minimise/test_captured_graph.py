@@ -10,6 +10,7 @@ import pytest
 
 from matrix.triage.minimise.captured_graph import CapturedGraph
 from matrix.triage.signs import CompileCall
+from tests.triage.minimise.told import tensor
 
 INDUCTOR = CompileCall(call="compile", backend="inductor")
 CODE = """
@@ -25,17 +26,16 @@ def forward(self, L_x_ : torch.Tensor, L_w_ : torch.Tensor):
 """
 
 
-def tensor(**fields: Any) -> dict[str, Any]:
-    """Return a float tensor of two elements as the hook writes it."""
-    plain = {"dtype": "torch.float32", "device": "cpu", "stride": [1], "layout": "torch.strided", "fake": True}
-    return {"tensor": [2], "requires_grad": False, "parameter": False, **plain, **fields}
+def pair(**fields: Any) -> dict[str, Any]:
+    """Return a fake tensor of two elements as the hook writes it."""
+    return tensor(**{"tensor": [2], "stride": [1], "fake": True, **fields})
 
 
 def noted(**values: Any) -> str:
     """Return what the hook writes of the graph."""
     names = ("l_x_", "l_w_", "hidden", "part", "high", "last")
     attributes = {"L_first_": {"literal": "torch.nn.Linear(2, 2)"}}
-    return json.dumps({"code": CODE, "values": {name: tensor() for name in names} | values, "attributes": attributes})
+    return json.dumps({"code": CODE, "values": {name: pair() for name in names} | values, "attributes": attributes})
 
 
 def smallest(text: str, needs: str, context: str = "") -> str | None:
@@ -103,14 +103,14 @@ def test_one_node_is_left(needs: str, lines: str) -> None:
 
 def test_values_context_and_gradients_are_tried() -> None:
     """Where new inputs show nothing: those that there were, after what the script has set, and backward."""
-    told = noted(high=tensor(values="[1.0, 2.0]", fake=False), l_x_=tensor(requires_grad=True, fake=False))
+    told = noted(high=pair(values="[1.0, 2.0]", fake=False), l_x_=pair(requires_grad=True, fake=False))
     found = smallest(told, "backward()", "import torch\ntorch.set_num_threads(1)\n")
     assert found is not None
     assert "output.sum().backward()" in found
     found = smallest(told, "set_num_threads(1)", "import torch\ntorch.set_num_threads(1)\n")
     assert found is not None
     assert found.count("import torch") == 1
-    found = smallest(noted(l_x_=tensor(values="[1.0, 2.0]", fake=False)), "[1.0, 2.0]")
+    found = smallest(noted(l_x_=pair(values="[1.0, 2.0]", fake=False)), "[1.0, 2.0]")
     assert found is not None
     assert "torch.tensor([1.0, 2.0], dtype=torch.float32)" in found
 

@@ -8,27 +8,12 @@ from typing import Any
 import pytest
 
 from matrix.triage.minimise.operator_call import has_large_values, scripts_of, under_way
-
-TENSOR = {
-    "tensor": [2, 3],
-    "dtype": "torch.float32",
-    "device": "cpu",
-    "stride": [3, 1],
-    "layout": "torch.strided",
-    "requires_grad": False,
-    "parameter": False,
-    "fake": False,
-}
+from tests.triage.minimise.told import tensor
 
 
 def call(name: str, *args: Any, modes: tuple[str, ...] = (), **kwargs: Any) -> dict[str, Any]:
     """Return a call as the hook writes it."""
     return {"name": name, "number": 1, "args": list(args), "kwargs": kwargs, "modes": list(modes)}
-
-
-def tensor(**fields: Any) -> dict[str, Any]:
-    """Return a tensor as the hook writes it."""
-    return {**TENSOR, **fields}
 
 
 @pytest.mark.parametrize(

@@ -11,23 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from matrix.triage.minimise.script_places import ScriptPlaces
-from matrix.triage.minimise.standing_alone import scripts_of
+from matrix.triage.minimise.standing_alone import scripts_of_places
 from matrix.triage.signs import CompileCall
+from tests.triage.minimise.told import tensor
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TENSOR = {
-    "tensor": [2, 3],
-    "dtype": "torch.float32",
-    "device": "cpu",
-    "stride": [3, 1],
-    "layout": "torch.strided",
-    "requires_grad": False,
-    "parameter": False,
-    "fake": False,
-    "values": "[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]",
-}
+TENSOR = tensor(values="[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]")
 LINEAR = {"literal": "torch.nn.Linear(3, 3)"}
 OBJECT = {"unknown": "Net"}
 COMPILED = CompileCall(call="compile", backend="aot_eager", fullgraph=True)
@@ -57,7 +48,7 @@ SCRIPT = dedent("""\
 def scripts(recorded: dict[str, Any], call: CompileCall | None = None) -> list[str]:
     """Return the scripts of the places of SCRIPT, with what was written down there."""
     raised, compiled = ([16, 17], [11]) if call else ([17, 16, 11], [])
-    return list(scripts_of(ScriptPlaces(SCRIPT, raised, compiled), json.dumps(recorded), call))
+    return list(scripts_of_places(ScriptPlaces(SCRIPT, raised, compiled), json.dumps(recorded), call))
 
 
 STATEMENT = {"11 -1": {"rate": {"literal": "0.5"}, "x": TENSOR, "y": TENSOR}}
