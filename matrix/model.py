@@ -603,6 +603,11 @@ class AttemptEvidence(OpenModel):
     start: str = "cold"  # or "fork", and what had been imported: torch, dynamo or inductor
     cold_because: str = ""  # why it was not forked, where that was asked for
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether its process found torch imported."""
+        return self.start != "cold"
+
 
 class Attempt(Model):
     """One supervised run of a cell."""

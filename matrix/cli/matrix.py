@@ -54,6 +54,10 @@ def matrix(  # one parameter per option
     no_stall: Annotated[
         bool, RunningOption("--no-stall", help="Wait out every timeout, even on evidence of a deadlock.")
     ] = False,
+    fork: Annotated[
+        bool,
+        RunningOption("--fork", help="Import torch once for what is expected to pass; all else is confirmed cold."),
+    ] = False,
     list_only: Annotated[
         bool, OutputOption("--list", help="Show what would run and what is already known, and run nothing.")
     ] = False,
@@ -83,7 +87,7 @@ def matrix(  # one parameter per option
         product=bool(torch) or not interpreter,
         scenarios=tuple(scenario or ()),
         scripts=tuple(script or ()),
-        options=RunOptions(timeout=timeout, repeat=repeat, fresh=fresh, stall=not no_stall),
+        options=RunOptions(timeout=timeout, repeat=repeat, fresh=fresh, stall=not no_stall, fork=fork),
         jobs=jobs,
         disk_budget_mb=command.megabytes(disk),
         install_timeout=install_timeout,

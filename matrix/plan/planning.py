@@ -47,6 +47,7 @@ class RunOptions:
     until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
     provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
     in_search: bool = False  # it is compared with passes elsewhere: what takes many times as long is as bad as a hang
+    fork: bool = False  # what is expected to pass may do so in a process that has imported torch before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +111,21 @@ class PlannedCell:
         line = self.expectation(environment)
         return line is not None and line.outcome is Outcome.HANG
 
-    def counting(self, records: Sequence[Record]) -> Sequence[Record]:
+    def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
         """Return those of its records that count. Seen afresh or not, it dispatches what it was seen to."""
-        return [each for each in records if each.attempt.role is Role.OBSERVE] if self.options.fresh else records
+        if self.options.fresh:
+            return [each for each in records if each.attempt.role is Role.OBSERVE]
+        return [each for each in records if self.counts(each, environment)]
+
+    def may_fork(self, environment: Environment) -> bool:
+        """Return whether its attempts begin forked: those that are expected to pass, where forks are asked for."""
+        return self.options.fork and selection.agrees(Outcome.PASS, self.expectation(environment))
+
+    def counts(self, record: Record, environment: Environment) -> bool:
+        """Return whether a record may judge it: a forked one only where forks may, by a pass or a skip."""
+        if not record.attempt.evidence.is_forked:
+            return True
+        return record.attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self.may_fork(environment)
 
     def is_settled(self, records: Sequence[Record]) -> bool:
         """Return whether records leave nothing to run."""

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from matrix.diagnosis.deadline import Decider, gives
 from matrix.errors import PreventedError
-from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Role, Run, Scenario
+from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario, judging_records
 from matrix.privacy.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -113,8 +113,12 @@ class Records:
         )
 
     def _judging(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
-        """Return the records of a test without those of observing attempts."""
-        return [record for record in self.of_test(scenario.source_hash, variant) if record.attempt.role is Role.JUDGE]
+        """Return the records of a test without those of observing and of forked attempts.
+
+        A fork has no imports to do, so its time says nothing of what a cold attempt takes.
+        """
+        attempts = self.of_test(scenario.source_hash, variant)
+        return [each for each in judging_records(attempts) if not each.attempt.evidence.is_forked]
 
 
 class RunStore:

@@ -43,6 +43,8 @@ class AttemptOrder:
     goal: float | None = None  # seconds with a core, of a longer look at what was slow
     idle_limit: float | None = None  # seconds without headway that end it
     rerun_because: str = ""  # why it is made
+    may_fork: bool = False  # from a process that has imported torch
+    cold_because: str = ""  # why it may not, where others of its cell might
     is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources
     caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
@@ -80,7 +82,7 @@ def run_attempt(
     verdict = judge(ending, stderr, planned.limits.memory_mb, look)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS)
-    evidence = _evidence(ending, verdict)
+    evidence = _evidence(ending, verdict, order)
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
     elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
@@ -111,10 +113,10 @@ def run_attempt(
     return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
 
 
-def _evidence(ending: Ending, verdict: Verdict) -> AttemptEvidence:
+def _evidence(ending: Ending, verdict: Verdict, order: AttemptOrder) -> AttemptEvidence:
     update = {"decided": verdict.decided}
-    if ending.start != "cold" or ending.cold_because:
-        update |= {"start": ending.start, "cold_because": ending.cold_because}
+    if ending.start != "cold" or ending.cold_because or order.cold_because:
+        update |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
     return AttemptEvidence.model_validate(ending.evidence).model_copy(update=update)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from matrix.events import CellDone, EnvironmentReady, Interrupted, Show
 from matrix.model import Cell, Environment, Record, judging_records
 from matrix.plan.planning import MatrixRequest, PlannedCell, plan_matrix
 from matrix.process.executor import LocalExecutor, default_jobs
+from matrix.process.forking_executor import ForkingExecutor
 from matrix.process.marks import sweep_left_behind
 from matrix.records.store import Records, RunStore, new_run, read_records
 from matrix.run.signals import answering
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from matrix.environments.provider import Environments
 
+SERVERS_A_JOB = 2  # neighbours in a plan need torch alone, or with its compiler
 TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
 
 
@@ -142,9 +144,11 @@ class RecordedRun:
 
     def run(self, planned: Sequence[PlannedCell], jobs: int = 1, waiting: int = 0) -> MatrixRun:
         """Run cells to their end, or until the user interrupts; what is done is kept."""
-        with self.show(len(planned)) as emit:
-            executor = LocalExecutor()
+        with self.show(len(planned)) as emit, ExitStack() as held:
+            executor, may_fork = LocalExecutor(), any(cell.options.fork for cell in planned)
             site = LocalSite(self.environments, executor, self.records, self.store, emit, jobs=jobs, waiting=waiting)
+            if may_fork:
+                site.forking = held.enter_context(ForkingExecutor(SERVERS_A_JOB * jobs))
             step = MatrixRun(planned, site)
             with answering(lambda: site.running, emit):
                 step.run()
@@ -261,7 +265,7 @@ def with_answers(
 
 def _answer(cell: PlannedCell, environment: Environment, records: Records) -> Sequence[Record]:
     """Return the records that answer a cell, none where it must run."""
-    known = cell.counting(records.of(cell.key(environment)))
+    known = cell.counting(records.of(cell.key(environment)), environment)
     return known if cell.is_settled(known) else ()
 
 

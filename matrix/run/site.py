@@ -129,6 +129,7 @@ class LocalSite:
     emit: Emit
     jobs: int = 1
     waiting: int = 0
+    forking: Executor | None = None  # runs the attempts that may fork; None: all of them are cold
     _changed: threading.Condition = field(default_factory=threading.Condition)  # guards all below
     _ready: list[_Ready] = field(default_factory=list)
     _preparing: int = 0  # environments that may still bring cells
@@ -139,7 +140,7 @@ class LocalSite:
     @property
     def running(self) -> tuple[Supervised, ...]:
         """The attempts that run now."""
-        return self.executor.running
+        return (*self.executor.running, *(self.forking.running if self.forking else ()))
 
     def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
         """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
@@ -171,6 +172,8 @@ class LocalSite:
         """Have `run`, in another thread, stop what runs and return; what is done is kept."""
         self._cancelled.set()
         self.executor.interrupt()
+        if self.forking is not None:
+            self.forking.interrupt()
         with self._changed:
             self._changed.notify_all()
 
@@ -218,7 +221,9 @@ class LocalSite:
         tenancy = _Tenancy(request=request, environment=environment, left=len(cells))
         with self._changed:
             for position, planned in cells.items():
-                order = planned.expects_hang(environment), -planned.scenario.timeout, position
+                # a forked cell is short: those of an environment come together, and share what it has imported
+                longest = 0.0 if planned.may_fork(environment) else -planned.scenario.timeout
+                order = planned.expects_hang(environment), longest, position
                 heapq.heappush(self._ready, _Ready(*order, planned, tenancy))
             self._changed.notify_all()
 
@@ -252,18 +257,19 @@ class LocalSite:
     def _run_cell(self, ready: _Ready, sink: CellSink) -> None:
         """Make the attempts that are still missing, then end the cell; an interrupt leaves it undone."""
         planned, tenancy = ready.planned, ready.tenancy
-        known = planned.counting(self.records.of(planned.key(tenancy.environment)))
+        known = planned.counting(self.records.of(planned.key(tenancy.environment)), tenancy.environment)
         judging = [record for record in known if record.attempt.role is Role.JUDGE]
         observing = [record for record in known if record.attempt.role is Role.OBSERVE]
+        uncounted: list[Record] = []  # of forked attempts that a cold one has to confirm
         reused = len(judging)
         module = self._native_module(planned, tenancy.environment)
         if module is None:
             return
         while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
-            record = self._next_record(ready, judging, module.path)
+            record = self._next_record(ready, judging, uncounted, module.path)
             if record is None:
                 return
-            judging.append(record)
+            (judging if planned.counts(record, tenancy.environment) else uncounted).append(record)
         if not module.problem and planned.wants_observation([*judging, *observing]):
             order = AttemptOrder(limit=planned.limits.timeout, role=Role.OBSERVE, native=module.path)
             record = self._attempt(ready, order)  # slower than a plain one, so it gets all of the timeout
@@ -294,15 +300,25 @@ class LocalSite:
             modules = self._native
         return modules.get(planned, environment)
 
-    def _next_record(self, ready: _Ready, judging: Sequence[Record], native: Path | None) -> Record | None:
+    def _next_record(
+        self, ready: _Ready, judging: Sequence[Record], uncounted: Sequence[Record], native: Path | None
+    ) -> Record | None:
         """Return a record more of a cell: of a plain attempt, or of a longer one where the last was slow."""
         planned, last = ready.planned, judging[-1].attempt if judging else None
         if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
             limit, is_brief = self._limit(planned)
             hung_before = partial(self.records.has_hung_at, planned.scenario, planned.variant)
-            return self._attempt(
-                ready, AttemptOrder(limit=limit, native=native, is_brief=is_brief, hung_before=hung_before)
+            because = f"its forked attempt ended in {uncounted[-1].attempt.outcome.word}" if uncounted else ""
+            order = AttemptOrder(
+                limit=limit,
+                native=native,
+                is_brief=is_brief,
+                hung_before=hung_before,
+                rerun_because=because,
+                may_fork=planned.may_fork(ready.tenancy.environment) and not uncounted,
+                cold_because=because,
             )
+            return self._attempt(ready, order)
         slow = list(takewhile(lambda attempt: attempt.outcome is Outcome.SLOW, (r.attempt for r in reversed(judging))))
         goal, limit = longer_look(slow[::-1], *self._patience(planned))
         decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, goal)
@@ -316,7 +332,8 @@ class LocalSite:
         name, label = planned.name, environment.label
         why = order.rerun_because
         self.emit(AttemptStarted(environment=label, cell=name, limit=order.limit, goal=order.goal, why=why))
-        record = run_attempt(planned, environment, order, self.executor, self.environments.home, self.store)
+        executor = self.forking if self.forking and order.may_fork else self.executor
+        record = run_attempt(planned, environment, order, executor, self.environments.home, self.store)
         if record is not None:
             self.store.add_record(record)
             self.records.add(record)
