@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.model import Outcome
+from matrix.triage.case import PATCH
 from matrix.triage.classification import UNCLASSIFIED
 from reports.bisection_text import answer_lines
 from reports.shown_text import code_span, escaped, fenced, one_line
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.triage.case import Case, Classification, Ladder, Minimal, Reproduction, ShownTest
+    from matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
     from matrix.triage.signs import Rung
 
 ERROR_LINES = 40  # of the traceback that CASE.md shows
+ERROR_HEAD = 8  # of them, from its beginning
+PATCH_LINES = 120  # of the patch that CASE.md shows
 TITLE = 120  # characters
+_CAUSES = ("The above exception was the direct cause", "During handling of the above exception")
 _PACKAGES = ("numpy", "triton", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "intel-openmp", "sympy")
 
 
@@ -40,6 +44,10 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
         yield from (f"  {line.strip()}" for line in answer_lines(case.bisection))
     if (test := case.unit_test) is not None:
         yield f"  unit test: {test.file} {_shown(test)}"
+    if case.newest is not None:
+        yield f"  {_newest(case.newest)}"
+    if (fix := _fix(case)) != "":
+        yield f"  {fix}"
     if case.logs:
         yield f"  logs: {', '.join(case.logs)}"
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
@@ -82,6 +90,33 @@ def _shown(test: ShownTest) -> str:
     return f"{fails} and {passes}"
 
 
+def _newest(newest: Newest) -> str:
+    """Return what the smallest script comes to in the newest release."""
+    where = f"the newest release, {newest.torch}"
+    if newest.is_same:
+        return f"{where}, shows the same failure"
+    what = ": ".join(filter(None, (newest.signature, newest.message)))
+    return one_line(f"{where}: {newest.outcome.word} {what}".rstrip(), 2 * TITLE)
+
+
+def _fix(case: Case) -> str:
+    """Return what is known of a fix, "" where none was looked for."""
+    if case.fix is None or case.fix.fix is None:
+        return ""
+    found = case.fix.fix
+    pair = f"{case.fix.bad} with Python of {case.fix.good}"
+    if found.patch:
+        shown = f"with it {_of(found.with_patch)} runs pass, without it {_of(found.without_patch)}"
+        return f"fix: {PATCH}, {found.lines} lines: {pair}; {shown}"
+    if found.why_not:
+        return f"fix: not in Python alone, by {found.trials} trials of {pair}"
+    return f"fix: not known after {found.trials} trials of {pair}"
+
+
+def _of(passes: tuple[int, int]) -> str:
+    return f"{passes[0]} of {passes[1]}"
+
+
 def _rung_lines(ladder: Ladder) -> Iterator[str]:
     width = max((len(rung.name) for rung in ladder.rungs), default=0)
     for rung in ladder.rungs:
@@ -100,28 +135,29 @@ def _sentence(words: str) -> str:
 
 def case_markdown(case: Case) -> Iterator[str]:
     """Yield the case as Markdown."""
-    yield f"# {escaped(_headline(case))}"
+    outcome, colon, what = _headline(case).partition(": ")
+    is_sentence = case.reproduction is not None and case.reproduction.outcome is Outcome.HANG
+    yield f"# {outcome}{colon}{escaped(what) if is_sentence else code_span(what)}"
     yield ""
     if (seen := case.reproduction) is not None:
         where = f" in torch {case.environment.torch}" if case.environment is not None else ""
-        yield f"{escaped(_sentence(_seen(seen)))}{escaped(where)}."
+        yield f"{escaped(_sentence(_seen(seen) + where))}."
         yield ""
     if (found := case.classification) is not None:
         yield f"**{escaped(found.category)}**: {escaped(_class(found).partition(': ')[2])}."
-        yield ""
+        yield from ("", *(f"- {escaped(line)}" for line in found.evidence), "")
     if case.minimal is not None:
         yield from _script(case.minimal)
     if seen is not None:
         yield from _error(seen)
     yield from _versions(case)
     yield from _layers(case)
-    if found is not None and found.evidence:
-        yield from ("## Evidence", "", *(f"- {escaped(line)}" for line in found.evidence), "")
     if (test := case.unit_test) is not None:
         yield from ("## Unit test", "", f"{code_span(test.file)} {escaped(_shown(test))}.", "")
         yield f"{code_span(test.test_case)} is the same as PyTorch writes tests; its tree has such tests in"
         yield f"{code_span(test.place)}."
         yield ""
+    yield from _patch(case)
     yield from _environment(case)
     if case.logs:
         yield from ("## Logs", "", *(f"- {code_span(path)}: {escaped(what)}" for path, what in case.logs.items()), "")
@@ -141,15 +177,25 @@ def _script(minimal: Minimal) -> Iterator[str]:
 
 
 def _error(seen: Reproduction) -> Iterator[str]:
-    lines = seen.stderr.rstrip().splitlines()
+    lines = _last_traceback(seen.stderr.rstrip().splitlines())
     if seen.where:
         yield from ("## Where it hangs", "", f"{escaped(seen.where)}.", "")
     if not lines:
         return
     cut = len(lines) - ERROR_LINES
+    if cut > 0:
+        lines[ERROR_HEAD : ERROR_HEAD + cut] = [f"[... {cut} lines ...]"]
     yield from ("## Error", "")
-    yield from fenced([*([f"[... {cut} lines ...]"] if cut > 0 else []), *lines[-ERROR_LINES:]])
+    yield from fenced(lines)
     yield ""
+
+
+def _last_traceback(lines: list[str]) -> list[str]:
+    """Return the last exception with its causes, without what was written before; all lines where there is none."""
+    begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    causes = [number for number, line in enumerate(lines) if line.startswith(_CAUSES)]
+    alone = [number for number in begins if not any(0 < number - cause <= 2 for cause in causes)]
+    return lines[alone[-1] :] if alone else lines
 
 
 def _versions(case: Case) -> Iterator[str]:
@@ -160,9 +206,22 @@ def _versions(case: Case) -> Iterator[str]:
     for stretch in search.timeline:
         yield f"| {escaped(stretch.ends)} | {stretch.outcome.word} | {escaped(one_line(stretch.what, TITLE))} |"
     yield ""
+    if case.bisected == case.script != case.smallest:
+        yield from ("These are outcomes of the whole script: the smallest passes in no release.", "")
+    if case.newest is not None:
+        yield f"- {escaped(_newest(case.newest))}"
     if search.answer is AnswerKind.BOUNDARY:
         yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
-        yield ""
+    yield ""
+
+
+def _patch(case: Case) -> Iterator[str]:
+    words = _fix(case)
+    if not words or case.fix is None or case.fix.fix is None:
+        return
+    yield from ("## Fix", "", f"{escaped(_sentence(words.removeprefix('fix: ')))}.", "")
+    if case.fix.fix.patch:
+        yield from (*fenced(case.fix.fix.patch.rstrip().splitlines()[:PATCH_LINES], "diff"), "")
 
 
 def _layers(case: Case) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +15,9 @@ from matrix.plan.planning import RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
 from matrix.triage.step import Step
+
+if TYPE_CHECKING:
+    from matrix.triage.case import Case
 
 CASES = Path("output") / "cases"
 OneInterpreter = Annotated[
@@ -51,12 +54,11 @@ def triage(  # one parameter per option
     cannot be had; 130 interrupted.
     """
     # imported here, because other commands start without them
-    from matrix.triage.archive import pack
-    from matrix.triage.casework import TriageOrder
     from matrix.triage.casework import triage as make_case
     from matrix.triage.classification import UNCLASSIFIED
     from matrix.triage.places import CasePlace, CaseTest
-    from reports.case_text import case_lines, case_markdown
+    from matrix.triage.step import TriageOrder
+    from reports.case_text import case_lines
 
     command.check_folders_of(json_file)
     if until is not None and until not in set(Step):
@@ -76,13 +78,13 @@ def triage(  # one parameter per option
         fresh=fresh,
         max_seconds=command.seconds(max_time),
         tell=partial(console.print, markup=False, highlight=False, soft_wrap=True),
+        shown=partial(_keep, folder),
     )
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
     with command.going_on_later():
         case = make_case(order, cache, command.progress_on(console))
+    order.shown(case)
     print(*case_lines(case, folder), sep="\n")
-    command.write_lines(folder / "CASE.md", case_markdown(case))
-    pack(folder, Redactor.of_this_machine())
     if json_file:
         command.write_json(json_file, case)
     if case.environment is not None and case.environment.problem:
@@ -90,6 +92,15 @@ def triage(  # one parameter per option
     found = case.classification
     is_known = found is not None and found.category != UNCLASSIFIED
     raise typer.Exit(Exit.GOOD if is_known or until else Exit.UNANSWERED)
+
+
+def _keep(folder: Path, case: "Case") -> None:
+    """Write what is known so far for people, and pack it."""
+    from matrix.triage.archive import pack
+    from reports.case_text import case_markdown
+
+    command.write_lines(folder / "CASE.md", case_markdown(case))
+    pack(folder, Redactor.of_this_machine())
 
 
 def replay(  # one parameter per option

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
 LONGER = 4  # times the limit, for the longer look at what was slow
+LONGER_BESIDE_PASS = 1.5  # the same, where the test has passed elsewhere
+PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
 CROWDED = 1.5  # times as long for want of cores: the last seconds of such an attempt are a fraction of them
 STRETCH_MOST = 10.0  # times: how much longer the longer look is made on a crowded machine
 FURTHER = 1.25  # times as long as the last look: the next one
@@ -151,6 +153,14 @@ def _busy_outcome(ending: Ending, look: StoppedLook, headway: Headway | None) ->
 
 def _is_busy(ending: Ending) -> bool:
     return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
+
+
+def patience_beside(slowest_pass: float, due: float) -> tuple[float, float]:
+    """Return the seconds that a longer look starts from, and how many times as long it is, of what passes elsewhere.
+
+    What takes ten times as long as each pass counts as what does not end.
+    """
+    return max(due, PASS_MARGIN / LONGER_BESIDE_PASS * slowest_pass), LONGER_BESIDE_PASS
 
 
 def longer_look(slow: Sequence[Attempt], due: float, times: float = LONGER) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from matrix.diagnosis.deadline import LONGER, longer_look
+from matrix.diagnosis.deadline import LONGER, PASS_MARGIN, longer_look, patience_beside
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from matrix.records.store import Records, RunStore
 
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
-PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
 BRIEF_MARGIN = 2  # the same for a test that has hung, in a look that a longer one will check
-LONGER_IN_SEARCH = 1.5  # times what a test is due: the longer look of a search, where the test has passed elsewhere
 BRIEF_SHARE = 0.25  # of the timeout: such a look where the test has passed nowhere
 SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
 SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
@@ -361,7 +359,7 @@ class LocalSite:
         slowest = self.records.slowest_pass(planned.scenario, planned.variant)
         if slowest is None or not planned.options.in_search:
             return self._due(planned), LONGER
-        return max(self._due(planned), PASS_MARGIN / LONGER_IN_SEARCH * slowest), LONGER_IN_SEARCH
+        return patience_beside(slowest, self._due(planned))
 
     def _due(self, planned: PlannedCell) -> float:
         """Return the seconds that a test is due: its timeout, or less once it has passed elsewhere."""

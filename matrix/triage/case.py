@@ -4,6 +4,7 @@ output/cases/NAME/
 case.json     what each step found; a step that is in it is not taken again
 script.py     the script as it was, and beside it the modules of its own
 minimal.py    the smallest script that fails in the same way
+fix.patch     what cures the script, of a healthy release's Python
 logs/         what the category asks for
 CASE.md       all of it, to be pasted into an issue
 case.zip      the same, for another machine
@@ -11,6 +12,7 @@ case.zip      the same, for another machine
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import UserDict
 from typing import TYPE_CHECKING
@@ -19,6 +21,8 @@ from pydantic import Field
 
 from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from matrix.bisect.sightings import Failure
+from matrix.bisect.strategy.evidence import Change
+from matrix.fix.commission import FixAnswer  # noqa: TC001  pydantic reads it
 from matrix.model import Model, Outcome
 from matrix.triage.signs import CompileCall, Rung  # noqa: TC001  pydantic reads them
 
@@ -34,7 +38,7 @@ _REMEDIES = {
     Outcome.BROKEN: "`whichtorch doctor` tells what keeps torch from running",
 }
 _ANSWERS = {True: "same", False: "other"}
-MINIMAL = "minimal.py"
+MINIMAL, PATCH = "minimal.py", "fix.patch"
 ANSWERS = ".answers.txt"
 
 
@@ -102,6 +106,7 @@ class Ladder(Model):
     rungs: tuple[Rung, ...] = ()
     graph_breaks: int = 0  # that torch logs in a plain run
     recompilations: int = 0
+    guilty: str = ""  # the first application of a part of the compiler with which it fails
     is_complete: bool = False
 
 
@@ -140,6 +145,16 @@ class ShownTest(Model):
     passes_in: str = ""
 
 
+class Newest(Model):
+    """What the smallest script comes to in the newest release."""
+
+    torch: str
+    outcome: Outcome
+    signature: str = ""
+    message: str = ""
+    is_same: bool  # it shows the failure that the case is about
+
+
 class Case(Model):
     """What `case.json` holds."""
 
@@ -156,7 +171,10 @@ class Case(Model):
     logs: dict[str, str] | None = None  # path in the case's folder -> what it is
     minimal: Minimal | None = None
     bisection: Bisection | None = None
+    bisected: str = ""  # the file of the smallest script that is known to fail and to pass at the change
     unit_test: ShownTest | None = None
+    newest: Newest | None = None
+    fix: FixAnswer | None = None
     cold_because: str | None = None  # why no run is forked; "" where they are, None where it was not tried
     seconds: dict[str, float] = Field(default_factory=dict)  # by step
     command: str = ""
@@ -165,6 +183,23 @@ class Case(Model):
     def smallest(self) -> str:
         """The file of the smallest script that is known, in the case's folder."""
         return self.script if self.minimal is None else MINIMAL
+
+    @property
+    def healthy_release(self) -> str:
+        """The release nearest to the failing ones in which the script passes, "" where none is known."""
+        if self.bisection is None:
+            return ""
+        for boundary in reversed(self.bisection.boundaries):
+            return boundary.to if boundary.change is Change.FIX else boundary.from_
+        passing = [probe.value for probe in self.bisection.probes if probe.outcome is Outcome.PASS]
+        return passing[-1] if passing else ""
+
+    @property
+    def failing_release(self) -> str:
+        """The release beside the healthy one in which it fails, or the one that the case is about."""
+        for boundary in reversed(self.bisection.boundaries if self.bisection else ()):
+            return boundary.from_ if boundary.change is Change.FIX else boundary.to
+        return self.environment.torch if self.environment else ""
 
 
 class CaseFolder:
@@ -182,29 +217,32 @@ class CaseFolder:
 
     def empty(self) -> None:
         """Remove what a case of before has left here; other files stay."""
-        for name in (FILE, MINIMAL, ANSWERS, "CASE.md", "case.zip"):
+        for name in (FILE, MINIMAL, PATCH, ANSWERS, "CASE.md", "case.zip"):
             (self.path / name).unlink(missing_ok=True)
         for name in ("logs", "tests"):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
-    def answers(self) -> Answers:
-        """Return what candidates of this case have shown, kept from one call of the tool to the next."""
-        return Answers(self.path / ANSWERS)
+    def answers(self, reference: str) -> Answers:
+        """Return what candidates beside a reference have shown, kept from one call of the tool to the next."""
+        return Answers(self.path / ANSWERS, reference)
 
 
 class Answers(UserDict[str, bool]):
-    """Which candidates show the failure, by their keys, in a file that is appended to; a torn line is left out."""
+    """Which candidates show the failure, by their keys, in a file that is appended to; a torn line is left out.
 
-    def __init__(self, path: Path) -> None:
+    What was asked beside another reference is no answer.
+    """
+
+    def __init__(self, path: Path, reference: str) -> None:
         super().__init__()
-        self._path = path
+        self._path, self._reference = path, json.dumps(reference)
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            key, _, answer = line.partition(" ")
-            if answer in _ANSWERS.values():
+            key, answer, beside = [*line.split(" ", 2), "", ""][:3]
+            if answer in _ANSWERS.values() and beside == self._reference:
                 self.data[key] = answer == _ANSWERS[True]
 
     def __setitem__(self, key: str, answer: bool) -> None:
         """Keep an answer; it is on disk when this returns."""
         super().__setitem__(key, answer)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{key} {_ANSWERS[answer]}\n")
+            file.write(f"{key} {_ANSWERS[answer]} {self._reference}\n")

@@ -46,6 +46,7 @@ class Setting:
     is_brief: bool = False  # a fork ends without taking torch apart, so that a crash there is not seen
 
 
+OFF = {"layer": "off"}  # the rung at which nothing is compiled
 PLAIN = Setting()
 NOTING = Setting(rung={})
 
@@ -58,6 +59,7 @@ class CaseRun:
     stderr: str
     calls: tuple[CompileCall, ...] = ()
     operators: str = ""  # the calls of torch under way at its end, as the start-up hook wrote them
+    applied: tuple[str, ...] = ()  # what of a part of the compiler was asked for, one after the other
 
     @property
     def chain(self) -> tuple[LinkedException, ...]:
@@ -110,6 +112,7 @@ class CaseRuns:
                 stderr=_text(self.home / record.attempt.stderr),
                 calls=tuple(_calls(workshop / "calls.jsonl")),
                 operators=_text(workshop / "operators.json"),
+                applied=tuple(_text(workshop / "applied.txt").splitlines()),
             )
 
     def lanes(self, count: int) -> Lanes:
@@ -144,7 +147,8 @@ def _hooked(planned: PlannedCell, setting: Setting, workshop: Path) -> PlannedCe
         env[BRIEF_EXIT] = "1"
     if setting.rung is not None:
         hooks.append(LAYER_HOOK)
-        env[LAYER_VARIABLE] = json.dumps({**setting.rung, "notes": str(workshop / "calls.jsonl")})
+        notes = {"notes": str(workshop / "calls.jsonl"), "applied": str(workshop / "applied.txt")}
+        env[LAYER_VARIABLE] = json.dumps(notes | dict(setting.rung))
     if setting.values_at is not None:
         hooks.append(operator_call.HOOK)
         asked = {"file": str(workshop / "operators.json"), "values_at": setting.values_at}

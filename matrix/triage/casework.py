@@ -5,58 +5,39 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.bisect.strategy.evidence import Change
 from matrix.environments.whole_files import write_whole
 from matrix.model import Outcome
 from matrix.triage import logs
-from matrix.triage.case import FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, ShownTest
-from matrix.triage.case_runs import Setting
+from matrix.triage.case import FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Reproduction
+from matrix.triage.case_runs import OFF, Setting
 from matrix.triage.categories import logs_of
 from matrix.triage.classification import classify, signs_of
 from matrix.triage.companions import lay_beside
-from matrix.triage.ladder import climb
+from matrix.triage.guilty_pass import guilty_pass
+from matrix.triage.ladder import BRIEF_HANG, climb
 from matrix.triage.minimise.failure_shape import shape_of
 from matrix.triage.minimise.minimising import Minimising
-from matrix.triage.minimise.same_failure import OFF, Reference, SameFailure
+from matrix.triage.minimise.same_failure import Reference, SameFailure
+from matrix.triage.other_releases import with_change, with_fix, with_newest
 from matrix.triage.places import Elsewhere, opened_case
 from matrix.triage.reproduction import reproduce
-from matrix.triage.step import Step
-from matrix.triage.unit_test import unit_test
+from matrix.triage.shown_test import shown_test
+from matrix.triage.step import Step, TriageOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Show
     from matrix.model import Environment, Scenario
     from matrix.triage.case_runs import CaseRuns
-    from matrix.triage.places import CasePlace, CaseTest
 
 
 UNTOLD = (
     "it is not cut down: a check of its own fails, and no release is known in which it passes, so that nothing would "
     "tell the failure of a smaller script from any other"
 )
-BRIEF_HANG = 20.0  # seconds for a candidate that may hang; what is found has the whole limit to show it
-TEST_MARGIN = 2.0  # times the script's limit, for a test that runs it in a process of its own
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriageOrder:
-    """Which script is to become a case, where it fails, and what it may cost."""
-
-    place: CasePlace
-    test: CaseTest
-    folder: Path  # of the case
-    last: Step = list(Step)[-1]  # that is taken; all before it are what it needs
-    fresh: bool = False  # what the folder holds does not count
-    max_seconds: float | None = None
-    tell: Callable[[str], None] = print
 
 
 def triage(order: TriageOrder, cache: EnvironmentCache, show: Show) -> Case:
@@ -66,7 +47,7 @@ def triage(order: TriageOrder, cache: EnvironmentCache, show: Show) -> Case:
     passes through; the same order then goes on where it was.
     """
     with opened_case(order.place, order.test, cache, show) as runs:
-        return Casework(order, runs, Elsewhere(order.place, cache, show)).done()
+        return Casework(order, runs, Elsewhere(order.place, cache, show, order.tell)).done()
 
 
 class Casework:
@@ -89,6 +70,8 @@ class Casework:
             Step.MINIMISE: self._minimise,
             Step.BISECT: self._bisect,
             Step.UNIT_TEST: self._unit_test,
+            Step.VALIDATE: self._validate,
+            Step.FIX: self._fix,
         }
         for step in list(Step)[: list(Step).index(self.order.last) + 1]:
             if self._until is not None and time.monotonic() >= self._until:
@@ -98,6 +81,7 @@ class Casework:
             if steps[step]():
                 took = {**self.case.seconds, str(step): round(time.monotonic() - started, 1)}
                 self._keep(self.case.model_copy(update={"seconds": took}))
+                self.order.shown(self.case)
             if self.case.environment is not None and self.case.environment.problem:
                 break
         return self.case
@@ -168,6 +152,8 @@ class Casework:
             for rung in climbing(ladder.rungs, self.order.tell):
                 ladder = ladder.model_copy(update={"rungs": (*ladder.rungs, rung)})
                 self._keep(self.case.model_copy(update={"ladder": ladder}))
+            guilty = guilty_pass(self.runs, ladder.rungs, seen.failure, seen.limit)
+            ladder = ladder.model_copy(update={"guilty": guilty})
         self._keep(self.case.model_copy(update={"ladder": ladder.model_copy(update={"is_complete": True})}))
         return True
 
@@ -192,32 +178,37 @@ class Casework:
         seen, ladder = self.case.reproduction, self.case.ladder
         if self.case.minimal is not None or seen is None or ladder is None or not seen.outcome.is_red:
             return False
-        source = self.order.test.scenario.path.read_text(encoding="utf-8")
-        whole = self.runs.run(seen.limit, Setting(source=source))
-        if not seen.failure.is_shown_by(whole.record):
-            self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
-            return True
-        self._try_fork()
         with ExitStack() as held:
             has_own_check = signs_of(self.case, self.order.test.scenario.path).is_raised_by_script
             reference = self._reference(ladder, held, has_own_check=has_own_check)
             if reference is None and has_own_check:
                 self.order.tell(UNTOLD)
-                return True
-            same = SameFailure(
-                runs=self.runs,
-                shape=shape_of(whole),
-                limit=seen.limit,
-                brief_limit=min(seen.limit, BRIEF_HANG) if seen.outcome is Outcome.HANG else seen.limit,
-                reference=reference,
-            )
-            minimising = Minimising(
-                same=same, whole=whole, calls=self.case.calls, known=self.folder.answers(), tell=self.order.tell
-            )
-            minimal = minimising.smallest(source)
-        (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")
-        self._keep(self.case.model_copy(update={"minimal": minimal}))
+            else:
+                self._cut_down(seen, reference)
         return True
+
+    def _cut_down(self, seen: Reproduction, reference: Reference | None) -> None:
+        """Find the smallest script that fails like this one, and passes where the reference is."""
+        source = self.order.test.scenario.path.read_text(encoding="utf-8")
+        whole = self.runs.run(seen.limit, Setting(source=source))
+        if not seen.failure.is_shown_by(whole.record):
+            self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
+            return
+        self._try_fork()
+        same = SameFailure(
+            runs=self.runs,
+            shape=shape_of(whole),
+            limit=seen.limit,
+            brief_limit=min(seen.limit, BRIEF_HANG) if seen.outcome is Outcome.HANG else seen.limit,
+            reference=reference,
+        )
+        answers = self.folder.answers(reference.words if reference else "")
+        minimal = Minimising(
+            same=same, whole=whole, calls=self.case.calls, known=answers, tell=self.order.tell
+        ).smallest(source)
+        (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")
+        bisected = MINIMAL if reference is not None and reference.is_release else self.case.bisected
+        self._keep(self.case.model_copy(update={"minimal": minimal, "bisected": bisected}))
 
     def _reference(self, ladder: Ladder, held: ExitStack, *, has_own_check: bool) -> Reference | None:
         """Return where the script passes: with nothing compiled, or, where its own check fails, in a near release.
@@ -229,66 +220,62 @@ class Casework:
         if not has_own_check:
             return None
         self._bisect()
-        release = _healthy_release(self.case)
-        if not release:
+        if not self.case.healthy_release:
             return None
-        elsewhere = held.enter_context(self.elsewhere.runs(release, self.order.test))
+        return self._release_reference(held)
+
+    def _release_reference(self, held: ExitStack) -> Reference:
+        """Return the nearest release in which the script passes."""
+        elsewhere = held.enter_context(self.elsewhere.runs(self.case.healthy_release, self.order.test))
         elsewhere.forks = self.runs.forks
         return Reference(runs=elsewhere, rung={}, words=elsewhere.environment.label)
 
     def _bisect(self) -> bool:
-        """Search all releases for the change, by the smallest script: where it fails in one it may pass in another."""
-        seen, environment = self.case.reproduction, self.case.environment
-        is_release = self.order.place.interpreter is None
-        if self.case.bisection is not None or seen is None or environment is None or not is_release:
+        """Search for the change; what was cut down too far to pass anywhere is cut down again beside a release."""
+        seen, is_done = self.case.reproduction, self.case.bisection is not None
+        if seen is None or not self._has_releases:
             return False
-        if not seen.outcome.is_red:
-            return False
-        left = None if self._until is None else max(1.0, self._until - time.monotonic())
-        found = self.elsewhere.searched(
-            self.folder.path / self.case.smallest, self.order.test.variant, environment.torch, left
-        )
-        self._keep(self.case.model_copy(update={"bisection": found}))
-        return True
+        if not is_done:
+            self._keep(with_change(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+        is_too_small = self.case.minimal is not None and self.case.bisected == self.case.script != self.case.smallest
+        # what crashed or hung may well be refused since then: for the smallest script that is as good as a pass
+        if is_too_small and self.case.healthy_release and seen.outcome is Outcome.FAIL:
+            self.order.tell(f"the smallest script passes in no release, the whole one in {self.case.healthy_release}")
+            with ExitStack() as held:
+                self._cut_down(seen, self._release_reference(held))
+            return True
+        return not is_done
 
     def _unit_test(self) -> bool:
-        seen, found = self.case.reproduction, self.case.classification
-        if self.case.unit_test is not None or seen is None or found is None or not seen.outcome.is_red:
+        seen = self.case.reproduction
+        if self.case.unit_test is not None or seen is None or not seen.outcome.is_red:
             return False
-        source = (self.folder.path / self.case.smallest).read_text(encoding="utf-8")
-        tests = unit_test(source, self.case.name, seen.outcome, seen.limit, (found.category, found.layer))
-        name = f"test_{Path(self.case.script).stem}.py"
-        folder = self.folder.path / "tests"
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(tests.pytest, encoding="utf-8")
-        (folder / f"torch_{name}").write_text(tests.test_case, encoding="utf-8")
-        shown = ShownTest(file=f"tests/{name}", test_case=f"tests/torch_{name}", place=tests.place)
-        if self._run_test(self.runs, tests.pytest, seen.limit) is Outcome.FAIL:
-            shown = shown.model_copy(update={"fails_in": self.runs.environment.label})
-        healthy = _healthy_release(self.case)
-        if healthy:
-            with self.elsewhere.runs(healthy, self.order.test) as runs:
-                if self._run_test(runs, tests.pytest, seen.limit) is Outcome.PASS:
-                    shown = shown.model_copy(update={"passes_in": runs.environment.label})
+        shown = shown_test(self.case, self.folder.path, self.runs, self.elsewhere, self.order.test)
         self._keep(self.case.model_copy(update={"unit_test": shown}))
         return True
 
-    def _run_test(self, runs: CaseRuns, source: str, limit: float) -> Outcome:
-        """Return how the tests of a file end; they are called as pytest would, which need not be installed there."""
-        called = "\nfor name, test in list(globals().items()):\n    if name.startswith('test_'):\n        test()\n"
-        limit = TEST_MARGIN * limit
-        setting = Setting(source=source + called, in_scratch=True)
-        return runs.run(limit, setting).record.attempt.outcome
+    def _validate(self) -> bool:
+        if self.case.newest is not None or not self._has_releases:
+            return False
+        self._keep(with_newest(self.case, self.folder.path, self.elsewhere, self.order.test))
+        return True
 
+    def _fix(self) -> bool:
+        if self.case.fix is not None or not self._has_releases:
+            return False
+        self._keep(with_fix(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+        return True
 
-def _healthy_release(case: Case) -> str:
-    """Return the release nearest to the failing ones in which the script passes, "" where none is known."""
-    if case.bisection is None:
-        return ""
-    for boundary in reversed(case.bisection.boundaries):
-        return boundary.to if boundary.change is Change.FIX else boundary.from_
-    passing = [probe.value for probe in case.bisection.probes if probe.outcome is Outcome.PASS]
-    return passing[-1] if passing else ""
+    @property
+    def _has_releases(self) -> bool:
+        """Whether there is a failure, and it may be looked for in other releases."""
+        seen = self.case.reproduction
+        return seen is not None and seen.outcome.is_red and self.order.place.interpreter is None
+
+    @property
+    def _left(self) -> float | None:
+        """Seconds that are left, where they are counted."""
+        return None if self._until is None else max(1.0, self._until - time.monotonic())
 
 
 def _is_of(case: Case, scenario: Scenario, variant: dict[str, str], environment: Environment) -> bool:

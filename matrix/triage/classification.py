@@ -36,6 +36,7 @@ def signs_of(case: Case, script: Path) -> Signs:
         rungs=case.ladder.rungs if case.ladder else (),
         graph_breaks=case.ladder.graph_breaks if case.ladder else 0,
         recompilations=case.ladder.recompilations if case.ladder else 0,
+        guilty=case.ladder.guilty if case.ladder else "",
         uses_meta=_names_meta(script),
         hang_kind=seen.hang_kind,
     )
@@ -97,10 +98,10 @@ def _evidence(signs: Signs, layer: str) -> Iterator[str]:
     for link in signs.chain:
         place = next((f"{frame.function} of {owner_of(frame)}" for frame in link.frames), "")
         yield f"{link.name}" + (f", raised in {place}" if place else "")
-    for rung in signs.rungs:
-        yield f"{rung.name}: " + ("the same failure" if rung.is_same else rung.outcome.word)
     if layer:
         yield f"it shows first at the layer {layer}"
+    if signs.guilty:
+        yield f"of that layer, it fails from {signs.guilty}"
     own = [call.backend for call in signs.calls if call.own]
     if own:
         yield f"the backend {own[0]} is the script's own and was never replaced"

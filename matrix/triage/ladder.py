@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from matrix.model import Outcome
 from matrix.triage.case_runs import Setting
+from matrix.triage.guilty_pass import WITHOUT
 from matrix.triage.signs import Rung
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ LAYERS = {
     "aot_eager_decomp_partition": "decompositions and partitioner",
     "inductor": "Inductor",
 }
+BRIEF_HANG = 20.0  # seconds for a run that may hang: passes of a forked one take a few
 _BACKENDS = list(LAYERS)[1:]
 # parts of a layer that torch's own bisector can switch off, from 2.6 on, in the order in which they act
 PARTS = {
@@ -52,7 +55,9 @@ def climb(
         if name in LAYERS and any(done[lower].is_same for lower in LAYERS if lower in done):
             continue
         if name not in done:
-            done[name] = _climbed(runs, name, setting, failure, limit)
+            # what hangs in Dynamo does so soon; Inductor may take long where it ends
+            is_soon = runs.forks and failure.outcome is Outcome.HANG and _fails_before_inductor(name, done)
+            done[name] = _climbed(runs, name, setting, failure, min(limit, BRIEF_HANG) if is_soon else limit)
             tell(_line(done[name]))
             yield done[name]
 
@@ -79,10 +84,15 @@ def _parts(done: Mapping[str, Rung]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the parts of the first layer that shows the failure, each switched off, until one without it is healthy."""
     layer = _first_failing(done)
     for part in PARTS.get(layer, ()):
-        name = f"{layer} without {part}"
+        name = f"{layer}{WITHOUT}{part}"
         yield name, {"layer": layer, "without": part}
         if done[name].is_healthy:
             return
+
+
+def _fails_before_inductor(name: str, done: Mapping[str, Rung]) -> bool:
+    """Return whether a rung is below Inductor, or the failure was seen below it."""
+    return name in _BACKENDS[:-1] or _first_failing(done) in _BACKENDS[:-1]
 
 
 def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Failure, limit: float) -> Rung:

@@ -13,6 +13,7 @@ from matrix.bisect.request import Budget, SearchRequest
 from matrix.environments.index.version_specs import EVERY_RELEASE
 from matrix.environments.provider import acquired
 from matrix.errors import UsageError
+from matrix.fix.commission import FixOrder, fix_of
 from matrix.plan.expansion import expand
 from matrix.plan.planning import PlannedCell
 from matrix.process.executor import LocalExecutor
@@ -23,15 +24,19 @@ from matrix.suite import selection
 from matrix.triage.case_runs import CaseRuns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from matrix.bisect.bisection import Bisection
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Show
+    from matrix.fix.commission import FixAnswer
     from matrix.model import Request, Scenario
     from matrix.plan.matrix_file import MatrixFile
     from matrix.plan.planning import RunOptions
+
+
+NEWEST = "latest"  # as `--torch` takes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,7 @@ class Elsewhere:
     place: CasePlace
     cache: EnvironmentCache
     show: Show
+    tell: Callable[[str], None] = print
 
     def searched(self, script: Path, variant: dict[str, str], bad: str, seconds: float | None) -> Bisection:
         """Bisect all releases for the failure of a script at one of them."""
@@ -72,6 +78,19 @@ class Elsewhere:
             budget=Budget(seconds=seconds),
         )
         return bisect_request.search(request, self.cache, self.show)
+
+    def fixed(self, script: Path, variant: dict[str, str], bad: str, good: str, seconds: float) -> FixAnswer:
+        """Search what of a good release's Python cures a script in a bad one."""
+        search = SearchRequest(
+            home=self.place.home,
+            file=self.place.file.with_axes(torch=(EVERY_RELEASE,)),
+            scenario=selection.script(str(script)),
+            variant=variant,
+            good=good,
+            bad=bad,
+            budget=Budget(seconds=seconds),
+        )
+        return fix_of(FixOrder(search=search, tell=self.tell), self.cache, self.show)
 
     def runs(self, release: str, test: CaseTest) -> AbstractContextManager[CaseRuns]:
         """Give where a test runs in another release."""

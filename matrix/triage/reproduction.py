@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from matrix.bisect.sightings import Failure
-from matrix.diagnosis.deadline import longer_look
+from matrix.diagnosis.deadline import LONGER, longer_look, patience_beside
 from matrix.diagnosis.traceback_chain import shortened
 from matrix.model import Outcome, StoppedBy
+from matrix.process.script_reading import read_script
 from matrix.triage.case import Reproduction
-from matrix.triage.case_runs import NOTING, PLAIN
+from matrix.triage.case_runs import NOTING, OFF, PLAIN, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
     """Run the script until its failure was seen often enough; return what was seen, and the runs that show it.
 
     A hang that needs the whole limit is run twice only. What is slow gets a longer look, which decides; once it has
-    shown a hang, the limit is enough for the same one.
+    shown a hang, the limit is enough.
     KeyboardInterrupt passes through.
     """
     limit = runs.planned.limits.timeout
@@ -37,8 +38,9 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
         # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
         setting = replace(NOTING if len(made) == 1 else PLAIN, hung_at=hung_at)
         run = runs.run(limit, setting)
-        if run.record.attempt.outcome is Outcome.SLOW:
-            goal, longer = longer_look([run.record.attempt], limit)
+        has_hung = any(each.record.attempt.outcome is Outcome.HANG for each in made)
+        if run.record.attempt.outcome is Outcome.SLOW and not has_hung:
+            goal, longer = longer_look([run.record.attempt], *_patience(runs, limit))
             tell(f"run {len(made) + 1}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
             run = runs.run(longer, replace(setting, goal=goal))
         made.append(run)
@@ -66,12 +68,24 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
     ), shown
 
 
+def _patience(runs: CaseRuns, limit: float) -> tuple[float, float]:
+    """Return what a longer look starts from, and how many times as long it is.
+
+    Where the script compiles something, it is compared with what it takes with nothing compiled.
+    """
+    if read_script(runs.planned.scenario.path).level in {"dynamo", "inductor"}:
+        attempt = runs.run(limit, Setting(rung=OFF)).record.attempt
+        if attempt.outcome is Outcome.PASS:
+            return patience_beside(attempt.seconds, limit)
+    return limit, LONGER
+
+
 def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
     """Return the runs that show the most frequent failure; those that pass, where none fails."""
     red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
     if not red:
         return list(made)
-    alike = [[other for other in red if Failure.of(run.record).is_seen_in(other.record)] or [run] for run in red]
+    alike = [[other for other in red if Failure.of(run.record).is_shown_by(other.record)] or [run] for run in red]
     return max(alike, key=len)
 
 

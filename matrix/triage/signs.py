@@ -106,6 +106,7 @@ class Signs:
     rungs: tuple[Rung, ...] = ()
     graph_breaks: int = 0  # that the logs name
     recompilations: int = 0
+    guilty: str = ""  # what of a layer it fails with
     uses_meta: bool = False  # the script names the meta device
     hang_kind: str = ""  # a HangKind
 

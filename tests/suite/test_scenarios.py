@@ -356,7 +356,7 @@ def test_every_script_is_one_that_a_user_could_run(case: Scenario) -> None:
     assert case.summary
     assert case.tags
     assert case.path.stem not in sys.stdlib_module_names  # its folder is the first to be searched
-    assert case.on_request == case.name.startswith("control/")
+    assert case.on_request == case.name.startswith(("control/", "compile/", "export/"))
     for name in case.variants:
         assert f'os.environ.get("WHICHTORCH_{name.upper()}", ' in source
 

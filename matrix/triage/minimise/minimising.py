@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from matrix.triage.case import Minimal
-from matrix.triage.case_runs import Setting
+from matrix.triage.case_runs import OFF, Setting
 from matrix.triage.minimise import operator_call
 from matrix.triage.minimise.bindings import compiles
 from matrix.triage.minimise.captured_graph import CapturedGraph
 from matrix.triage.minimise.definitions import needed_by, registering
 from matrix.triage.minimise.executed_lines import instrumented
-from matrix.triage.minimise.same_failure import OFF
 from matrix.triage.minimise.script_places import ScriptPlaces
 from matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
 from matrix.triage.minimise.standing_alone import scripts_of_places

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.model import Outcome
-from matrix.triage.case_runs import Setting
+from matrix.triage.case_runs import OFF, Setting
 from matrix.triage.minimise.failure_shape import shape_of
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matrix.triage.case_runs import CaseRuns
     from matrix.triage.minimise.failure_shape import FailureShape
 
-OFF = {"layer": "off"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
@@ -26,6 +24,11 @@ class Reference:
     runs: CaseRuns
     rung: Mapping[str, Any]
     words: str  # for where that is
+
+    @property
+    def is_release(self) -> bool:
+        """Whether it is another release, rather than another way to run the script."""
+        return self.rung != OFF
 
     def passes(self, limit: float, setting: Setting) -> bool:
         """Return whether a script passes there."""

@@ -4,7 +4,8 @@ WHICHTORCH_LADDER is a JSON object. Its "layer" is "off" (nothing is compiled; w
 one of torch's backends for debugging ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"); without it
 each call keeps its backend. A backend that is a script's own is never replaced. "dynamic" and "strict" (true, false)
 do the same for dynamic shapes and for the mode of torch.export. "notes" is a file: a line of JSON for each call.
-"without" is a part of the layer that torch's bisector is to switch off, where this torch has one that knows it.
+"without" is a part of the layer that torch's bisector is to leave out, where this torch has one that knows it, all of
+it or what comes after "most" applications; "applied" is a file, with a line for each.
 "graph" is a file for the graph that Dynamo gives to a backend, the last one of all: its code, its values by name, and
 what of its module it reads, as `described_values.py` describes them.
 
@@ -98,23 +99,36 @@ def _changed(options: dict[str, Any], is_own: bool) -> dict[str, Any]:
             changed.pop("options", None)
     if layer and "without" in rung:
         with contextlib.suppress(ImportError):
-            _switch_off(layer, rung["without"])
+            _switch_off(layer, rung["without"], int(rung.get("most", -1)), rung.get("applied"))
     if "dynamic" in rung:
         changed["dynamic"] = rung["dynamic"]
     return changed
 
 
-def _switch_off(layer: str, part: str) -> None:
-    """Ask for a part of a layer to be left out, by the variables of torch's bisector: applied at most -1 times."""
-    asked = {"BACKEND": layer, "SUBSYSTEM": part, "MAX": "-1"}
+def _switch_off(layer: str, part: str, most: int, notes: str | None) -> None:
+    """Ask for a part of a layer to be left out after it was applied so often, by the variables of torch's bisector."""
+    asked = {"BACKEND": layer, "SUBSYSTEM": part, "MAX": str(most)}
     os.environ.update({"TORCH_BISECT_" + name: text for name, text in asked.items()})
     from torch._functorch import config as functorch
     from torch._inductor import compiler_bisector, config
 
-    compiler_bisector.CompilerBisector.bisection_enabled = True  # where it was imported before, without variables
+    bisector = compiler_bisector.CompilerBisector
+    bisector.bisection_enabled = True  # where it was imported before, without variables
+    if notes and not isinstance(bisector.disable_subsystem, functools.partial):
+        bisector.disable_subsystem = functools.partial(_note_applied, bisector.disable_subsystem, part, notes)
     getattr(compiler_bisector.get_env_val, "cache_clear", bool)()
     config.fx_graph_cache = False  # a graph that was compiled with the part would be found there
     functorch.enable_autograd_cache = False
+
+
+def _note_applied(
+    original: Callable[..., bool], part: str, notes: str, backend: str, subsystem: str, info: Any = None
+) -> bool:
+    """Stand for the bisector's question whether to leave something out; note what it is."""
+    if subsystem == part:
+        with contextlib.suppress(Exception), open(notes, "a", encoding="utf-8") as file:
+            file.write((" ".join(str(info()).split()) if info else "") + "\n")
+    return original(backend, subsystem, info)
 
 
 def _export(original: Callable[..., Any], mod: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
