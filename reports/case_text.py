@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.model import Outcome
@@ -13,7 +14,6 @@ from reports.shown_text import code_span, escaped, fenced, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
     from matrix.triage.signs import Rung
@@ -131,6 +131,22 @@ def _came_to(rung: Rung) -> str:
 
 def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
+
+
+class CaseCard(TypedDict):
+    """A case on a page: its heading, what is known in sentences, and the smallest script."""
+
+    heading: str
+    lines: list[str]
+    script: str
+
+
+def case_card(case: Case) -> CaseCard:
+    """Return what a page shows of a case."""
+    lines = [line.strip() for line in case_lines(case, Path())][1:-1]
+    where = f" in torch {case.environment.torch}" if case.environment is not None else ""
+    script = case.minimal.source.rstrip() if case.minimal is not None else ""
+    return CaseCard(heading=f"{case.name}{where}: {_headline(case)}", lines=lines, script=script)
 
 
 def case_markdown(case: Case) -> Iterator[str]:

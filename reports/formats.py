@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from matrix.compare.comparison import Comparison, compare
 from matrix.compare.nights import Night, nights
+from matrix.model import variant_suffix
 from matrix.records import stored_runs
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from matrix.bisect.bisection import Bisection
     from matrix.model import Model
     from matrix.records.store import RunFolder, StoredRun
+    from matrix.triage.case import Case
     from reports.cell_text import Called
 
     Content = Iterable[str] | bytes | Model  # lines, a whole file, or what is written as JSON
@@ -38,6 +40,7 @@ class RunFacts:
     comparison: Comparison | None = None  # None where no earlier run is like it
     nights: tuple[Night, ...] = ()  # the last is the run itself
     bisections: tuple[Bisection, ...] = ()  # the latest of each of its tests
+    cases: tuple[Case, ...] = ()  # likewise
 
 
 def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> RunFacts:
@@ -60,6 +63,7 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
         comparison=compare(baseline.read().result, stored.result) if baseline else None,
         nights=history,
         bisections=tuple(_bisections(stored, [head] if head.run.kind == "bisect" else heads)),
+        cases=tuple(_cases(stored, heads)),
     )
 
 
@@ -76,6 +80,25 @@ def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisec
             continue
         if answer.scenario in names:
             latest[answer.scenario] = answer
+    yield from latest.values()
+
+
+def _cases(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Case]:
+    """Yield the latest case of each test of the stored run that is red somewhere, as far as it was triaged."""
+    from matrix.triage.case import FILE, Case
+
+    red = {(cell.source_hash, variant_suffix(cell.variant)) for cell in stored.result.cells if cell.outcome.is_red}
+    latest = {}
+    for head in heads:
+        if not (head.folder / FILE).exists():
+            continue
+        try:
+            case = Case.model_validate_json((head.folder / FILE).read_bytes())
+        except (OSError, ValidationError):
+            continue
+        key = case.source_hash, variant_suffix(case.variant)
+        if key in red and case.reproduction is not None:
+            latest[key] = case
     yield from latest.values()
 
 

@@ -38,6 +38,7 @@ _REMEDIES = {
     Outcome.BROKEN: "`whichtorch doctor` tells what keeps torch from running",
 }
 _ANSWERS = {True: "same", False: "other"}
+BRIEF_HANG = 20.0  # seconds for a run that may hang: passes of a forked one take a few
 MINIMAL, PATCH = "minimal.py", "fix.patch"
 ANSWERS = ".answers.txt"
 
@@ -93,6 +94,11 @@ class Reproduction(Model):
     limit: float  # seconds that still tell this failure from a pass
     stderr: str = ""  # its end, redacted
     others: tuple[str, ...] = ()  # what other runs showed
+
+    @property
+    def brief_limit(self) -> float:
+        """Seconds for a run that is to show no more than whether it may be this failure."""
+        return min(self.limit, BRIEF_HANG) if self.outcome is Outcome.HANG else self.limit
 
     @property
     def failure(self) -> Failure:

@@ -17,7 +17,7 @@ from matrix.triage.categories import logs_of
 from matrix.triage.classification import classify, signs_of
 from matrix.triage.companions import lay_beside
 from matrix.triage.guilty_pass import guilty_pass
-from matrix.triage.ladder import BRIEF_HANG, climb
+from matrix.triage.ladder import climb
 from matrix.triage.minimise.failure_shape import shape_of
 from matrix.triage.minimise.minimising import Minimising
 from matrix.triage.minimise.same_failure import Reference, SameFailure
@@ -106,7 +106,8 @@ class Casework:
     def _keep(self, case: Case) -> None:
         self.case = case
         line = self.runs.store.redactor.json_line(case.model_dump_json(by_alias=True, indent=1))
-        write_whole(self.folder.path / FILE, line)
+        for folder in (self.folder.path, self.runs.store.folder):  # pages of runs find it in the second
+            write_whole(folder / FILE, line)
 
     # the steps; each returns whether there was anything to do
 
@@ -132,7 +133,7 @@ class Casework:
             self.runs.forks = self.case.cold_because == ""
             return
         self.runs.forks = True
-        run = self.runs.run(seen.limit, Setting(rung={}, may_fork=True))
+        run = self.runs.run(seen.brief_limit, Setting(rung={}, may_fork=True))
         because = run.record.attempt.evidence.cold_because
         if not because and not seen.failure.is_shown_by(run.record) and seen.outcome.is_red:
             because = f"a forked run showed {run.record.attempt.outcome.word} {run.record.signature or ''}".strip()
@@ -145,7 +146,7 @@ class Casework:
             return False
         self._try_fork()
         if self.case.calls and not (ladder.graph_breaks or ladder.recompilations):
-            breaks, recompilations = logs.count(self.runs, seen.limit)
+            breaks, recompilations = logs.count(self.runs, seen.brief_limit)
             ladder = ladder.model_copy(update={"graph_breaks": breaks, "recompilations": recompilations})
         if seen.outcome.is_red:
             climbing = partial(climb, self.runs, self.case.calls, seen.failure, seen.limit)
@@ -169,7 +170,7 @@ class Casework:
         found, seen = self.case.classification, self.case.reproduction
         if self.case.logs is not None or found is None or seen is None or not self.case.calls:
             return False
-        kept = logs.gather(self.runs, logs_of(found.category), seen.limit, self.folder.path / "logs")
+        kept = logs.gather(self.runs, logs_of(found.category), seen.brief_limit, self.folder.path / "logs")
         self.runs.store.redactor.tree(self.folder.path / "logs")
         self._keep(self.case.model_copy(update={"logs": kept}))
         return True
@@ -190,7 +191,7 @@ class Casework:
     def _cut_down(self, seen: Reproduction, reference: Reference | None) -> None:
         """Find the smallest script that fails like this one, and passes where the reference is."""
         source = self.order.test.scenario.path.read_text(encoding="utf-8")
-        whole = self.runs.run(seen.limit, Setting(source=source))
+        whole = self.runs.run(seen.brief_limit, Setting(source=source))
         if not seen.failure.is_shown_by(whole.record):
             self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
             return
@@ -199,7 +200,7 @@ class Casework:
             runs=self.runs,
             shape=shape_of(whole),
             limit=seen.limit,
-            brief_limit=min(seen.limit, BRIEF_HANG) if seen.outcome is Outcome.HANG else seen.limit,
+            brief_limit=seen.brief_limit,
             reference=reference,
         )
         answers = self.folder.answers(reference.words if reference else "")

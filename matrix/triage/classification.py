@@ -101,7 +101,7 @@ def _evidence(signs: Signs, layer: str) -> Iterator[str]:
     if layer:
         yield f"it shows first at the layer {layer}"
     if signs.guilty:
-        yield f"of that layer, it fails from {signs.guilty}"
+        yield f"of that layer, it needs {signs.guilty}"
     own = [call.backend for call in signs.calls if call.own]
     if own:
         yield f"the backend {own[0]} is the script's own and was never replaced"

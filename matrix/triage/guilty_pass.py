@@ -48,4 +48,4 @@ def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: 
     if not failing:
         return ""
     name = whole.applied[failing - 1][:_NAME]
-    return f"number {failing} of the {len(whole.applied)} {part} of {layer}" + (f": {name}" if name else "")
+    return f"number {failing} of the {len(whole.applied)} {part}" + (f": {name}" if name else "")

@@ -9,6 +9,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from matrix.model import Outcome
+from matrix.triage.case import BRIEF_HANG
 from matrix.triage.case_runs import Setting
 from matrix.triage.guilty_pass import WITHOUT
 from matrix.triage.signs import Rung
@@ -28,7 +29,6 @@ LAYERS = {
     "aot_eager_decomp_partition": "decompositions and partitioner",
     "inductor": "Inductor",
 }
-BRIEF_HANG = 20.0  # seconds for a run that may hang: passes of a forked one take a few
 _BACKENDS = list(LAYERS)[1:]
 # parts of a layer that torch's own bisector can switch off, from 2.6 on, in the order in which they act
 PARTS = {

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from matrix.compare.comparison import ChangeKind
 from matrix.model import Outcome, Result
+from reports.case_text import case_card
 from reports.page import pictures, story
 from reports.page.cuts import encoded
 from reports.page.details import details_of
@@ -130,6 +131,7 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
         link_to=story.link_to,
         link_name=_link_name,
         bisections=[pictures.bisection_picture(bisection) for bisection in facts.bisections],
+        cases=[case_card(case) for case in facts.cases],
         nights=pictures.hangs_over_nights(facts.nights),
         times=pictures.times(grid),
         style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),

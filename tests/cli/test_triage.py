@@ -41,8 +41,20 @@ def test_a_script_becomes_a_case(user: User) -> None:
     test = case["unit_test"]
     assert (test["fails_in"], test["passes_in"]) == ("torch-9.1.0-pypi", "torch-9.2.0-pypi")  # type: ignore[index]
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
-    for part in ("# FAIL: AssertionError: as it was", "## Script", "fixed in 9.2.0", "## Unit test", "torch: 9.1.0"):
+    parts = (
+        "# FAIL: `AssertionError: as it was`",
+        "## Script",
+        "fixed in 9.2.0",
+        "## Unit test",
+        "torch: 9.1.0",
+        "## Fix",
+    )
+    for part in parts:
         assert part in text
+    assert (case["newest"]["torch"], case["newest"]["outcome"]) == ("9.2.0", "pass")  # type: ignore[index]
+    patch = (user.folder / "output" / "cases" / "repro" / "fix.patch").read_text()
+    assert patch == case["fix"]["fix"]["patch"]  # type: ignore[index]
+    assert "+behaviour = 'new'" in patch
     assert not alive_in(user.folder)
 
 
@@ -110,6 +122,20 @@ def test_candidates_run_away_from_what_is_the_users(user: User) -> None:
     assert user.run("triage", script, "--torch", "9.1.0", "--until", "minimise").returncode == 0
     assert (user.folder / "here.txt").read_text() == written
     assert not (user.folder.parent / "empty" / "home.txt").exists()
+
+
+def test_the_smallest_script_passes_where_the_whole_one_does(user: User) -> None:
+    """What fails in every release is no smaller script of a failure that a release has mended."""
+    source = "NOTE\nimport torch\nother = torch.ones(1, 1) if torch.behaviour == 'new' else None\n"
+    script = user.script("repro.py", source + "unused = 1\ntorch.ones(1, 1).matmul(other)\n")
+    ended = user.run("triage", script, "--torch", "9.1.0", "--until", "unit-test")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "the smallest script passes in no release, the whole one in 9.2.0" in ended.stdout
+    case = case_of(user, "repro")
+    assert case["minimal"]["healthy_in"] == "torch-9.2.0-pypi"  # type: ignore[index]
+    assert "behaviour" in case["minimal"]["source"]  # type: ignore[index]
+    assert "unused" not in case["minimal"]["source"]  # type: ignore[index]
+    assert case["unit_test"]["passes_in"] == "torch-9.2.0-pypi"  # type: ignore[index]
 
 
 def test_what_passes_is_said_to_pass(user: User) -> None:

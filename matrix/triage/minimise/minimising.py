@@ -158,7 +158,7 @@ class Minimising:
             yield from operator_call.scripts_of([each for each in again if each["number"] == call["number"]])
 
     def _last_calls(self, source: str, values_at: int) -> str:
-        return self.same.runs.run(self.same.limit, Setting(source=source, values_at=values_at)).operators
+        return self.same.runs.run(self.same.brief_limit, Setting(source=source, values_at=values_at)).operators
 
 
 def code_lines(source: str) -> int:

@@ -73,7 +73,7 @@ class SameFailure:
     def noted(self, notes: Path, source: str, rung: Mapping[str, Any]) -> str:
         """Run a source that writes notes into a file, and return them, "" where it wrote none."""
         notes.unlink(missing_ok=True)
-        self.runs.run(self.limit, self._forked(source, rung))
+        self.runs.run(self.brief_limit, self._forked(source, rung))
         return notes.read_text(encoding="utf-8") if notes.exists() else ""
 
     def _forked(self, source: str, rung: Mapping[str, Any]) -> Setting:

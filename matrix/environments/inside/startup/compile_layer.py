@@ -99,15 +99,18 @@ def _changed(options: dict[str, Any], is_own: bool) -> dict[str, Any]:
             changed.pop("options", None)
     if layer and "without" in rung:
         with contextlib.suppress(ImportError):
-            _switch_off(layer, rung["without"], int(rung.get("most", -1)), rung.get("applied"))
+            _switch_off(layer, rung["without"], int(rung.get("most", 0)), rung.get("applied"))
     if "dynamic" in rung:
         changed["dynamic"] = rung["dynamic"]
     return changed
 
 
 def _switch_off(layer: str, part: str, most: int, notes: str | None) -> None:
-    """Ask for a part of a layer to be left out after it was applied so often, by the variables of torch's bisector."""
-    asked = {"BACKEND": layer, "SUBSYSTEM": part, "MAX": str(most)}
+    """Ask for a part of a layer to be left out after it was applied so often, by the variables of torch's bisector.
+
+    That counts from 0: with a maximum of 0 the first application is made.
+    """
+    asked = {"BACKEND": layer, "SUBSYSTEM": part, "MAX": str(most - 1)}
     os.environ.update({"TORCH_BISECT_" + name: text for name, text in asked.items()})
     from torch._functorch import config as functorch
     from torch._inductor import compiler_bisector, config

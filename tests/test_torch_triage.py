@@ -1,0 +1,54 @@
+"""Real torch, from a script to a case: the layer, the guilty pass, and the smallest script."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.real_torch import run_of
+
+pytestmark = pytest.mark.torch
+
+PLANTED = """\
+import torch
+import torch._inductor.config
+
+
+def swap(graph):
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.sin.default:
+            node.target = torch.ops.aten.cos.default
+
+
+torch._inductor.config.post_grad_custom_post_pass = swap
+
+
+@torch.compile
+def wave(x):
+    return torch.sin(x) * 2 + 1
+
+
+x = torch.linspace(0, 1, 16)
+torch.testing.assert_close(wave(x), torch.sin(x) * 2 + 1)
+"""
+
+
+def test_a_planted_pass_is_named(tmp_path: Path) -> None:
+    """Of all that Inductor applies, the pass that makes the result wrong is named."""
+    (tmp_path / "run").mkdir()
+    (environment,) = run_of(tmp_path / "run", "meta/nonzero")["environments"]
+    interpreter = str(Path(environment["interpreter"]).expanduser())
+    (tmp_path / "planted.py").write_text(PLANTED)
+    command = [sys.executable, "-m", "matrix", "triage", "planted.py", "--interpreter", interpreter]
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    options = ["--until", "classify", "--json", "case.json"]
+    ended = subprocess.run([*command, *options], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    case = json.loads((tmp_path / "case.json").read_text())
+    assert (case["classification"]["category"], case["classification"]["layer"]) == ("accuracy", "Inductor")
+    assert case["ladder"]["guilty"].endswith(": post_grad_custom_post_pass")
