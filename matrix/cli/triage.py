@@ -40,6 +40,9 @@ def triage(  # one parameter per option
     disk: command.Disk = None,
     timeout: command.Timeout = None,
     until: Annotated[str | None, RunningOption(metavar="STEP", help=f"The last step: {_STEPS}.")] = None,
+    only: Annotated[
+        list[str] | None, RunningOption(metavar="STEP", help="Take this step, and what it needs. Repeatable.")
+    ] = None,
     fresh: Annotated[bool, RunningOption("--fresh", help="Take all steps again.")] = False,
     max_time: Annotated[str | None, RunningOption(metavar="TIME", help="Begin no step after 90s, 30m, 2h, ...")] = None,
     case_folder: Annotated[
@@ -61,8 +64,7 @@ def triage(  # one parameter per option
     from reports.case_text import case_lines
 
     command.check_folders_of(json_file)
-    if until is not None and until not in set(Step):
-        raise UsageError(f"no step is called {until!r}", hint=f"they are {_STEPS}")
+    steps = _chosen(until, only)
     file = command.read_search_matrix(
         matrix_file, torch or ["latest"], python=python, build=build, config=config_name, patch=patch
     )
@@ -74,7 +76,7 @@ def triage(  # one parameter per option
         place=CasePlace(home=home, file=file, interpreter=interpreter, beside=Path.cwd()),
         test=CaseTest(scenario=scenario, variant=variant, options=RunOptions(timeout=timeout)),
         folder=folder,
-        last=Step(until) if until else list(Step)[-1],
+        steps=steps,
         fresh=fresh,
         max_seconds=command.seconds(max_time),
         tell=partial(console.print, markup=False, highlight=False, soft_wrap=True),
@@ -91,7 +93,17 @@ def triage(  # one parameter per option
         raise typer.Exit(Exit.PREVENTED)
     found = case.classification
     is_known = found is not None and found.category != UNCLASSIFIED
-    raise typer.Exit(Exit.GOOD if is_known or until else Exit.UNANSWERED)
+    raise typer.Exit(Exit.GOOD if is_known or Step.CLASSIFY not in steps else Exit.UNANSWERED)
+
+
+def _chosen(until: str | None, only: list[str] | None) -> tuple[Step, ...]:
+    """Return the steps that are asked for, in their order, with those that they need."""
+    unknown = [name for name in (*filter(None, [until]), *(only or ())) if name not in set(Step)]
+    if unknown:
+        raise UsageError(f"no step is called {unknown[0]!r}", hint=f"they are {_STEPS}")
+    steps = tuple(Step)[: tuple(Step).index(Step(until)) + 1] if until else tuple(Step)
+    needed = {step for name in only for step in Step(name).needs} if only else set(steps)
+    return tuple(step for step in steps if step in needed)
 
 
 def _keep(folder: Path, case: "Case") -> None:

@@ -73,7 +73,7 @@ class Casework:
             Step.VALIDATE: self._validate,
             Step.FIX: self._fix,
         }
-        for step in list(Step)[: list(Step).index(self.order.last) + 1]:
+        for step in self.order.steps:
             if self._until is not None and time.monotonic() >= self._until:
                 self.order.tell(f"{step}: left out, the time is over")
                 break

@@ -28,6 +28,25 @@ class Step(StrEnum):
     VALIDATE = "validate"
     FIX = "fix"
 
+    @property
+    def needs(self) -> tuple[Step, ...]:
+        """The steps without which it has nothing to go on, in their order, itself the last."""
+        before = _NEEDS.get(self)
+        return (*(before.needs if before else ()), self)
+
+
+_NEEDS = {
+    Step.REPRODUCE: Step.ENVIRONMENT,
+    Step.LAYER: Step.REPRODUCE,
+    Step.CLASSIFY: Step.LAYER,
+    Step.GATHER: Step.CLASSIFY,
+    Step.MINIMISE: Step.LAYER,
+    Step.BISECT: Step.REPRODUCE,
+    Step.UNIT_TEST: Step.CLASSIFY,
+    Step.VALIDATE: Step.REPRODUCE,
+    Step.FIX: Step.BISECT,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriageOrder:
@@ -36,7 +55,7 @@ class TriageOrder:
     place: CasePlace
     test: CaseTest
     folder: Path  # of the case
-    last: Step = list(Step)[-1]  # that is taken; all before it are what it needs
+    steps: tuple[Step, ...] = tuple(Step)  # that are taken, in their order
     fresh: bool = False  # what the folder holds does not count
     max_seconds: float | None = None
     tell: Callable[[str], None] = print

@@ -75,6 +75,16 @@ def test_a_case_is_run_elsewhere(user: User, tmp_path: Path) -> None:
     assert (new.returncode, "does not reproduce in torch-9.2.0-pypi" in new.stdout) == (1, True), new.stdout
 
 
+def test_the_page_of_a_run_shows_its_cases(user: User) -> None:
+    """A cell that is red and was triaged has its case on the page, with the smallest script."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    assert user.run("matrix", "--torch", "9.1.0", "--script", script).returncode == 1
+    assert user.run("triage", script, "--torch", "9.1.0", "--until", "minimise").returncode == 0
+    assert user.run("report", "--html", "page").returncode == 0
+    page = (user.folder / "page" / "index.html").read_text()
+    assert "repro in torch 9.1.0: FAIL: AssertionError: as it was" in page
+
+
 def test_a_case_becomes_a_scenario(user: User) -> None:
     """The header holds the outcomes that were measured, and the matrix has them as expected."""
     script = user.script("repro.py", FAILS_IN_OLD)
@@ -97,6 +107,14 @@ def test_a_step_that_is_done_is_not_taken_again(user: User) -> None:
     assert user.runs("repro.py") == runs
     assert user.run(*command, "--fresh").returncode == 0
     assert user.runs("repro.py") > runs
+
+
+def test_a_step_is_taken_alone(user: User) -> None:
+    """With --only, the step and what it needs are taken, and nothing else."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    ended = user.run("triage", script, "--torch", "9.1.0", "--only", "bisect")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert list(case_of(user, "repro")["seconds"]) == ["environment", "reproduce", "bisect"]  # type: ignore[call-overload]
 
 
 def test_an_interrupt_loses_nothing(user: User) -> None:
@@ -152,6 +170,7 @@ def test_what_passes_is_said_to_pass(user: User) -> None:
     [
         (("triage", "absent.py"), 2, "no such script: absent.py"),
         (("triage", "repro.py", "--until", "nowhere"), 2, "no step is called 'nowhere'"),
+        (("triage", "repro.py", "--only", "nothing"), 2, "no step is called 'nothing'"),
         (("triage", "repro.py", "--torch", "9.1.0,9.2.0"), 2, "a case is of one environment, not of 2"),
         (("triage", "repro.py", "--torch", "9.9.9"), 2, "9.9.9"),
         (("replay", "absent.zip"), 2, "absent.zip cannot be read as a case"),
