@@ -93,7 +93,7 @@ def triage(  # one parameter per option
         raise typer.Exit(Exit.PREVENTED)
     found = case.classification
     is_known = found is not None and found.category != UNCLASSIFIED
-    raise typer.Exit(Exit.GOOD if is_known or Step.CLASSIFY not in steps else Exit.UNANSWERED)
+    raise typer.Exit(Exit.GOOD if is_known or steps != tuple(Step) else Exit.UNANSWERED)
 
 
 def _chosen(until: str | None, only: list[str] | None) -> tuple[Step, ...]:
