@@ -10,7 +10,7 @@ from matrix.model import Outcome
 from matrix.triage.case import PATCH
 from matrix.triage.classification import UNCLASSIFIED
 from reports.bisection_text import answer_lines
-from reports.shown_text import code_span, escaped, fenced, one_line
+from reports.shown_text import code_span, escaped, fenced, one_line, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ERROR_LINES = 40  # of the traceback that CASE.md shows
 ERROR_HEAD = 8  # of them, from its beginning
+LOGS_NAMED = 2  # on a terminal; more are counted
 PATCH_LINES = 120  # of the patch that CASE.md shows
 TITLE = 120  # characters
 _CAUSES = ("The above exception was the direct cause", "During handling of the above exception")
@@ -49,7 +50,7 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
     if (fix := _fix(case)) != "":
         yield f"  {fix}"
     if case.logs:
-        yield f"  logs: {', '.join(case.logs)}"
+        yield f"  logs: {some(list(case.logs), LOGS_NAMED)}"
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from matrix.triage.case_runs import Setting
+from matrix.triage.compile_trace import VARIABLE, keep_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from matrix.triage.case_runs import CaseRuns
 
@@ -33,14 +35,16 @@ def count(runs: CaseRuns, limit: float) -> tuple[int, int]:
 def gather(runs: CaseRuns, names: Sequence[str], limit: float, folder: Path) -> dict[str, str]:
     """Run the script once with the logs that its category needs; return what was kept, by path in the case's folder.
 
-    What this release has no log of that name for is left out.
+    What this release has no log of that name for is left out. What it traces of its compilations comes along.
     """
     wanted = list(names)
     while wanted:
-        run = runs.run(limit, Setting(variables={_LOGS: ",".join(wanted)}))
-        if not _INVALID.search(run.stderr):
-            folder.mkdir(parents=True, exist_ok=True)
-            return _keep(folder, "torch_logs.txt", run.stderr, f"{_LOGS}={','.join(wanted)}")
+        with TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True) as trace:
+            run = runs.run(limit, Setting(variables={_LOGS: ",".join(wanted), VARIABLE: trace}))
+            if not _INVALID.search(run.stderr):
+                folder.mkdir(parents=True, exist_ok=True)
+                kept = _keep(folder, "torch_logs.txt", run.stderr, f"{_LOGS}={','.join(wanted)}")
+                return kept | keep_trace(Path(trace), folder)
         known = [name for name in wanted if not re.search(rf"['\"{{, ]{name}['\"}}, ]", run.stderr)]
         wanted = known if len(known) < len(wanted) else wanted[:-1]
     return {}
