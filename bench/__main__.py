@@ -2,6 +2,7 @@
 
 Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes. Rows of group
 `hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that has torch and with `g++`.
+Rows of group `fork` run the suite with such a Python, cold and forked.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import cell_rows, hang_rows, hangs, page_rows, pipeline_rows, rank_rows, real_rows, search_rows
+from bench import cell_rows, fork_rows, hang_rows, hangs, page_rows, pipeline_rows, rank_rows, real_rows, search_rows
 from bench.row import BenchRow
 
 
@@ -22,8 +23,9 @@ def main() -> int:
     """Run the rows asked for; exit 1 where one misses its target."""
     parser = argparse.ArgumentParser(prog="nox -s bench --", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help="all, real, hangs, or a row's name")
-    parser.add_argument("--interpreter", default=sys.executable, help="a Python with torch, for the group hangs")
+    parser.add_argument("--interpreter", default=sys.executable, help="a Python with torch, for hangs and fork")
     parser.add_argument("--runs", type=int, default=hangs.RUNS, help="of healthy programs, for hangs-slow")
+    parser.add_argument("--scripts", type=Path, action="append", default=[], help="a folder more, for the group fork")
     asked = parser.parse_args()
     rows: list[BenchRow] = [
         *cell_rows.ROWS,
@@ -32,6 +34,7 @@ def main() -> int:
         *search_rows.ROWS,
         *page_rows.ROWS,
         *hangs.rows(asked.interpreter, asked.runs),
+        *fork_rows.rows(asked.interpreter, asked.scripts),
         *real_rows.ROWS,
         *rank_rows.rows(asked.interpreter),
     ]

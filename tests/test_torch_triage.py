@@ -45,7 +45,11 @@ def test_a_planted_pass_is_named(tmp_path: Path) -> None:
     interpreter = str(Path(environment["interpreter"]).expanduser())
     (tmp_path / "planted.py").write_text(PLANTED)
     command = [sys.executable, "-m", "matrix", "triage", "planted.py", "--interpreter", interpreter]
+    # what a bisection by hand has left behind steers nothing
+    (tmp_path / "cache" / "bisect").mkdir(parents=True)
+    (tmp_path / "cache" / "bisect" / "bisect_status.txt").write_text("backend=eager\n")
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "cache")
     options = ["--until", "classify", "--json", "case.json"]
     ended = subprocess.run([*command, *options], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -156,6 +156,16 @@ def test_the_smallest_script_passes_where_the_whole_one_does(user: User) -> None
     assert case["unit_test"]["passes_in"] == "torch-9.2.0-pypi"  # type: ignore[index]
 
 
+def test_it_does_not_slip_to_another_failure(user: User) -> None:
+    """Of a script with two faults, the one that it fails by is left, however much shorter the other would be."""
+    source = "NOTE\nimport torch\nrows = torch.ones(2, 1)\nrows.matmul(None)\ntorch.ones(1, 1).sum().shape[3]\n"
+    ended = user.run("triage", user.script("repro.py", source), "--torch", "9.1.0", "--until", "minimise")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    minimal = case_of(user, "repro")["minimal"]
+    assert "matmul(None)" in minimal["source"]  # type: ignore[index]
+    assert "shape[3]" not in minimal["source"]  # type: ignore[index]
+
+
 def test_what_passes_is_said_to_pass(user: User) -> None:
     """There is nothing to cut down and no release to blame."""
     ended = user.run("triage", user.script("repro.py", PASSES), "--torch", "9.1.0")

@@ -122,6 +122,13 @@ def test_what_cannot_be_written_is_not_asked() -> None:
     assert smallest(noted(), "no such words") is None
 
 
+def test_an_empty_graph_counts_only_if_it_fails() -> None:
+    """A graph without a node is a script like any other: it is asked, and what passes is no smaller script."""
+    told = json.dumps({"code": "def forward(self, x):\n    return (x,)\n", "values": {"x": pair()}, "attributes": {}})
+    assert smallest(told, "no such words") is None
+    assert "relu(" not in (smallest(told, "torch.compile") or "relu(")
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"code": "1 +"}', '{"code": "1"}'])
 def test_torn_notes_are_no_graph(text: str) -> None:
     """A run that ended while it wrote has noted nothing."""
