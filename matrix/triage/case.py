@@ -38,7 +38,8 @@ _REMEDIES = {
     Outcome.BROKEN: "`whichtorch doctor` tells what keeps torch from running",
 }
 _ANSWERS = {True: "same", False: "other"}
-BRIEF_HANG = 20.0  # seconds for a run that may hang: passes of a forked one take a few
+BRIEF_HANG = 10.0  # seconds for a forked run that may hang: passes take less than one, on a busy machine a few
+COLD_MARGIN = 3.0  # times as long where torch is imported first
 MINIMAL, PATCH = "minimal.py", "fix.patch"
 ANSWERS = ".answers.txt"
 
@@ -95,10 +96,11 @@ class Reproduction(Model):
     stderr: str = ""  # its end, redacted
     others: tuple[str, ...] = ()  # what other runs showed
 
-    @property
-    def brief_limit(self) -> float:
-        """Seconds for a run that is to show no more than whether it may be this failure."""
-        return min(self.limit, BRIEF_HANG) if self.outcome is Outcome.HANG else self.limit
+    def brief_limit(self, *, forks: bool) -> float:
+        """Return the seconds for a run that is to show no more than whether it may be this failure."""
+        if self.outcome is not Outcome.HANG:
+            return self.limit
+        return min(self.limit, BRIEF_HANG if forks else COLD_MARGIN * BRIEF_HANG)
 
     @property
     def failure(self) -> Failure:

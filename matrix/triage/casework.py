@@ -133,7 +133,7 @@ class Casework:
             self.runs.forks = self.case.cold_because == ""
             return
         self.runs.forks = True
-        run = self.runs.run(seen.brief_limit, Setting(rung={}, may_fork=True))
+        run = self.runs.run(seen.brief_limit(forks=True), Setting(rung={}, may_fork=True))
         because = run.record.attempt.evidence.cold_because
         if not because and not seen.failure.is_shown_by(run.record) and seen.outcome.is_red:
             because = f"a forked run showed {run.record.attempt.outcome.word} {run.record.signature or ''}".strip()
@@ -146,7 +146,7 @@ class Casework:
             return False
         self._try_fork()
         if self.case.calls and not (ladder.graph_breaks or ladder.recompilations):
-            breaks, recompilations = logs.count(self.runs, seen.brief_limit)
+            breaks, recompilations = logs.count(self.runs, seen.brief_limit(forks=False))
             ladder = ladder.model_copy(update={"graph_breaks": breaks, "recompilations": recompilations})
         if seen.outcome.is_red:
             climbing = partial(climb, self.runs, self.case.calls, seen.failure, seen.limit)
@@ -170,7 +170,7 @@ class Casework:
         found, seen = self.case.classification, self.case.reproduction
         if self.case.logs is not None or found is None or seen is None or not self.case.calls:
             return False
-        kept = logs.gather(self.runs, logs_of(found.category), seen.brief_limit, self.folder.path / "logs")
+        kept = logs.gather(self.runs, logs_of(found.category), seen.brief_limit(forks=False), self.folder.path / "logs")
         self.runs.store.redactor.tree(self.folder.path / "logs")
         self._keep(self.case.model_copy(update={"logs": kept}))
         return True
@@ -191,7 +191,7 @@ class Casework:
     def _cut_down(self, seen: Reproduction, reference: Reference | None) -> None:
         """Find the smallest script that fails like this one, and passes where the reference is."""
         source = self.order.test.scenario.path.read_text(encoding="utf-8")
-        whole = self.runs.run(seen.brief_limit, Setting(source=source))
+        whole = self.runs.run(seen.brief_limit(forks=False), Setting(source=source))
         if not seen.failure.is_shown_by(whole.record):
             self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
             return
@@ -200,7 +200,7 @@ class Casework:
             runs=self.runs,
             shape=shape_of(whole),
             limit=seen.limit,
-            brief_limit=seen.brief_limit,
+            brief_limit=seen.brief_limit(forks=self.runs.forks),
             reference=reference,
         )
         answers = self.folder.answers(reference.words if reference else "")
