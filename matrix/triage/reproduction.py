@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from matrix.bisect.sightings import Failure
-from matrix.diagnosis.deadline import LONGER, longer_look, patience_beside
+from matrix.diagnosis.deadline import longer_look
 from matrix.diagnosis.traceback_chain import shortened
 from matrix.model import Outcome, StoppedBy
-from matrix.process.script_reading import read_script
 from matrix.triage.case import Reproduction
-from matrix.triage.case_runs import NOTING, OFF, PLAIN, Setting
+from matrix.triage.case_runs import NOTING, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,15 +37,14 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
         # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
         setting = replace(NOTING if len(made) == 1 else PLAIN, hung_at=hung_at)
         run = runs.run(limit, setting)
-        has_hung = any(each.record.attempt.outcome is Outcome.HANG for each in made)
-        if run.record.attempt.outcome is Outcome.SLOW and not has_hung:
-            goal, longer = longer_look([run.record.attempt], *_patience(runs, limit))
+        if run.record.attempt.outcome is Outcome.SLOW and hung_at is None:
+            goal, longer = longer_look([run.record.attempt], limit)
             tell(f"run {len(made) + 1}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
             run = runs.run(longer, replace(setting, goal=goal))
         made.append(run)
         attempt = run.record.attempt
         if attempt.outcome is Outcome.HANG:
-            hung_at = run.record.signature  # busy there once more, it needs no longer look
+            hung_at = run.record.signature or ""  # busy once more, it needs no longer look
         tell(f"run {len(made)}: {attempt.outcome.word}, {attempt.seconds:.1f} s  {attempt.message[:100]}")
     shown = _of_one_failure(made)
     first = shown[0].record
@@ -66,18 +64,6 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
         stderr=shortened(shown[0].stderr, STDERR_KEPT),
         others=tuple(_words(run) for run in made if run not in shown),
     ), shown
-
-
-def _patience(runs: CaseRuns, limit: float) -> tuple[float, float]:
-    """Return what a longer look starts from, and how many times as long it is.
-
-    Where the script compiles something, it is compared with what it takes with nothing compiled.
-    """
-    if read_script(runs.planned.scenario.path).level in {"dynamo", "inductor"}:
-        attempt = runs.run(limit, Setting(rung=OFF)).record.attempt
-        if attempt.outcome is Outcome.PASS:
-            return patience_beside(attempt.seconds, limit)
-    return limit, LONGER
 
 
 def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
