@@ -9,7 +9,6 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from matrix.model import Outcome
-from matrix.triage.case import BRIEF_HANG
 from matrix.triage.case_runs import Setting
 from matrix.triage.guilty_pass import WITHOUT
 from matrix.triage.signs import Rung
@@ -29,6 +28,7 @@ LAYERS = {
     "aot_eager_decomp_partition": "decompositions and partitioner",
     "inductor": "Inductor",
 }
+SHAPES = {"dynamic": {"dynamic": True}, "static": {"dynamic": False}}
 _BACKENDS = list(LAYERS)[1:]
 # parts of a layer that torch's own bisector can switch off, from 2.6 on, in the order in which they act
 PARTS = {
@@ -54,10 +54,10 @@ def climb(
     for name, setting in itertools.chain(_rungs(calls), _parts(done)):
         if name in LAYERS and any(done[lower].is_same for lower in LAYERS if lower in done):
             continue
+        if name in SHAPES and failure.outcome is Outcome.HANG:
+            continue  # each would take the whole limit
         if name not in done:
-            # what hangs in Dynamo does so soon; Inductor may take long where it ends
-            is_soon = runs.forks and failure.outcome is Outcome.HANG and _fails_before_inductor(name, done)
-            done[name] = _climbed(runs, name, setting, failure, min(limit, BRIEF_HANG) if is_soon else limit)
+            done[name] = _climbed(runs, name, setting, failure, limit)
             tell(_line(done[name]))
             yield done[name]
 
@@ -73,8 +73,7 @@ def _rungs(calls: Sequence[CompileCall]) -> Iterator[tuple[str, Mapping[str, Any
         for name in _BACKENDS[: highest + 1]:
             yield name, {"layer": name}
     if any(call.call != "export" for call in calls):
-        yield "dynamic", {"dynamic": True}
-        yield "static", {"dynamic": False}
+        yield from SHAPES.items()
     if any(call.call == "export" for call in calls):
         yield "strict", {"strict": True}
         yield "non-strict", {"strict": False}
@@ -88,11 +87,6 @@ def _parts(done: Mapping[str, Rung]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield name, {"layer": layer, "without": part}
         if done[name].is_healthy:
             return
-
-
-def _fails_before_inductor(name: str, done: Mapping[str, Rung]) -> bool:
-    """Return whether a rung is below Inductor, or the failure was seen below it."""
-    return name in _BACKENDS[:-1] or _first_failing(done) in _BACKENDS[:-1]
 
 
 def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Failure, limit: float) -> Rung:
