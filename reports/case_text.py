@@ -196,7 +196,7 @@ def _script(minimal: Minimal) -> Iterator[str]:
 def _error(seen: Reproduction) -> Iterator[str]:
     lines = _last_traceback(seen.stderr.rstrip().splitlines())
     if seen.where:
-        yield from ("## Where it hangs", "", f"{escaped(seen.where)}.", "")
+        yield from ("## Where it hangs", "", f"{escaped(_sentence(seen.where))}.", "")
     if not lines:
         return
     cut = len(lines) - ERROR_LINES
@@ -234,8 +234,8 @@ def _versions(case: Case) -> Iterator[str]:
 
 def _patch(case: Case) -> Iterator[str]:
     words = _fix(case)
-    if not words or case.fix is None or case.fix.fix is None:
-        return
+    if not words or case.fix is None or case.fix.fix is None or not (case.fix.fix.patch or case.fix.fix.why_not):
+        return  # who reads an issue has no use for a search that found nothing
     yield from ("## Fix", "", f"{escaped(_sentence(words.removeprefix('fix: ')))}.", "")
     if case.fix.fix.patch:
         yield from (*fenced(case.fix.fix.patch.rstrip().splitlines()[:PATCH_LINES], "diff"), "")
