@@ -22,7 +22,7 @@ from matrix.suite import selection
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.model import Attempt, Record, Scenario
+    from matrix.model import Record, Scenario
 
 LIMIT = 60.0  # seconds for a script
 CACHED_LIMITS = {"torch": 0.3, "dynamo": 0.3, "inductor": 3.0}  # seconds of CPU, at the median, by what is imported
@@ -86,7 +86,7 @@ class _Runs:
         self._make(folder)
         levels: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for pair in self.pairs:
-            if pair.level and pair.cold.attempt.stopped_by == "exit":
+            if _is_timed(pair.forked):
                 levels[pair.level].append((pair.cold.attempt.cpu_seconds, pair.again.attempt.cpu_seconds))
         parts, is_met = [], True
         for level, seconds in sorted(levels.items()):
@@ -113,17 +113,22 @@ def _pairs(interpreter: str, folders: Sequence[Path], home: Path) -> Iterator[_P
             caches = home / "caches" / cell.name.replace("/", "_")
             order = AttemptOrder(limit=limit, caches=caches)
             brief = cell.configured({BRIEF_EXIT: "1"})  # as triage forks most of its runs
-            made = [
-                run_attempt(each, environment, order, executor, home, store)
-                for each, executor in ((cell, cold), (brief, forking), (brief, forking))
-            ]
-            records = [record for record in made if record is not None]
-            if len(records) == len(made):
-                print(f"  {cell.name}: " + ", ".join(_words(record.attempt) for record in records), flush=True)
-                yield _Pair(cell.name, *records)
+            first = run_attempt(cell, environment, order, cold, home, store)
+            forked = run_attempt(brief, environment, order, forking, home, store)
+            if first is None or forked is None:
+                raise KeyboardInterrupt
+            again = run_attempt(brief, environment, order, forking, home, store) if _is_timed(forked) else None
+            print(f"  {cell.name}: " + ", ".join(map(_words, filter(None, (first, forked, again)))), flush=True)
+            yield _Pair(cell.name, first, forked, again or forked)
 
 
-def _words(attempt: Attempt) -> str:
+def _is_timed(record: Record) -> bool:
+    """Return whether a run was forked and ended by itself."""
+    return record.attempt.evidence.is_forked and record.attempt.stopped_by == "exit"
+
+
+def _words(record: Record) -> str:
+    attempt = record.attempt
     return f"{attempt.outcome.word} {attempt.evidence.start} {attempt.cpu_seconds:.2f} s"
 
 

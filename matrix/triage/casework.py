@@ -13,11 +13,11 @@ from matrix.model import Outcome
 from matrix.triage import logs
 from matrix.triage.case import FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Reproduction
 from matrix.triage.case_runs import OFF, Setting
-from matrix.triage.categories import logs_of
+from matrix.triage.categories import is_wrong, logs_of
 from matrix.triage.classification import classify, signs_of
 from matrix.triage.companions import lay_beside
 from matrix.triage.guilty_pass import guilty_pass
-from matrix.triage.ladder import climb
+from matrix.triage.ladder import climb, mending
 from matrix.triage.minimise.failure_shape import shape_of
 from matrix.triage.minimise.minimising import Minimising
 from matrix.triage.minimise.same_failure import Reference, SameFailure
@@ -203,9 +203,16 @@ class Casework:
             brief_limit=seen.brief_limit(forks=self.runs.forks),
             reference=reference,
         )
+        is_beside_eager = reference is not None and not reference.is_release
+        is_wrong_result = is_beside_eager and is_wrong(signs_of(self.case, self.order.test.scenario.path))
         answers = self.folder.answers(reference.words if reference else "")
         minimal = Minimising(
-            same=same, whole=whole, calls=self.case.calls, known=answers, tell=self.order.tell
+            same=same,
+            whole=whole,
+            calls=self.case.calls,
+            known=answers,
+            wrong_without=mending(self.case.ladder.rungs) if is_wrong_result and self.case.ladder else None,
+            tell=self.order.tell,
         ).smallest(source)
         (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")
         bisected = MINIMAL if reference is not None and reference.is_release else self.case.bisected

@@ -126,7 +126,7 @@ def _is_trace_operator(signs: Signs) -> bool:
     return is_tracing(signs) and Owner.FAKE in signs.owners and "InternalTorchDynamoError" not in signs.names
 
 
-def _is_wrong(signs: Signs) -> bool:
+def is_wrong(signs: Signs) -> bool:
     """Return whether the script's own check fails with what was compiled, and holds without."""
     return signs.is_raised_by_script and signs.calls != () and signs.is_right_eagerly is True
 
@@ -136,7 +136,7 @@ def _counts_compilations(signs: Signs) -> bool:
 
     With a backend of the script's own nothing else is compiled than what that backend is given.
     """
-    return _is_wrong(signs) and any(call.own for call in signs.calls)
+    return is_wrong(signs) and any(call.own for call in signs.calls)
 
 
 def _is_fake(signs: Signs) -> bool:
@@ -325,7 +325,7 @@ CATEGORIES = (
         words="the result is wrong compiled, and right when it is not",
         layer="",
         logs=("aot_graphs", "post_grad_graphs", "output_code"),
-        applies=_is_wrong,
+        applies=is_wrong,
     ),
     Category(
         name="dynamo",

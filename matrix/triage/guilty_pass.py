@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.triage.case_runs import Setting
+from matrix.triage.ladder import mending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from matrix.triage.case_runs import CaseRun, CaseRuns
     from matrix.triage.signs import Rung
 
-WITHOUT = " without "  # between a layer and a part of it, in the name of a rung
 _ALL = 10**6  # more than any part applies in a compilation
 _NAME = 100  # characters of what is applied
 
@@ -26,14 +26,12 @@ def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: 
 
     All runs are forked: the time of cold ones is not worth the answer. KeyboardInterrupt passes through.
     """
-    healed = next((rung.name for rung in rungs if WITHOUT in rung.name and rung.is_healthy), "")
-    if not healed or not runs.forks:
+    rung = mending(rungs)
+    if not rung or not runs.forks:
         return ""
-    layer, _, part = healed.partition(WITHOUT)
 
     def applying(most: int) -> CaseRun:
-        rung = {"layer": layer, "without": part, "most": most}
-        return runs.run(limit, Setting(rung=rung, may_fork=True))
+        return runs.run(limit, Setting(rung={**rung, "most": most}, may_fork=True))
 
     whole = applying(_ALL)
     if not failure.is_shown_by(whole.record):
@@ -48,4 +46,4 @@ def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: 
     if not failing:
         return ""
     name = whole.applied[failing - 1][:_NAME]
-    return f"number {failing} of the {len(whole.applied)} {part}" + (f": {name}" if name else "")
+    return f"number {failing} of the {len(whole.applied)} {rung['without']}" + (f": {name}" if name else "")

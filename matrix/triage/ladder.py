@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.model import Outcome
 from matrix.triage.case_runs import Setting
-from matrix.triage.guilty_pass import WITHOUT
 from matrix.triage.signs import Rung
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ LAYERS = {
     "aot_eager_decomp_partition": "decompositions and partitioner",
     "inductor": "Inductor",
 }
+WITHOUT = " without "  # between a layer and a part of it, in the name of a rung
 SHAPES = {"dynamic": {"dynamic": True}, "static": {"dynamic": False}}
 _BACKENDS = list(LAYERS)[1:]
 # parts of a layer that torch's own bisector can switch off, from 2.6 on, in the order in which they act
@@ -105,6 +105,13 @@ def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Fai
 def _line(rung: Rung) -> str:
     same = "the same failure" if rung.is_same else rung.message or rung.signature
     return f"{rung.name}: {rung.outcome.word}, {rung.seconds:.1f} s  {same[:100]}".rstrip()
+
+
+def mending(rungs: Sequence[Rung]) -> Mapping[str, Any]:
+    """Return the setting of the rung that passes because it leaves out a part of a layer, {} where there is none."""
+    name = next((rung.name for rung in rungs if WITHOUT in rung.name and rung.is_healthy), "")
+    layer, _, part = name.partition(WITHOUT)
+    return {"layer": layer, "without": part} if part else {}
 
 
 def first_failing(rungs: Sequence[Rung]) -> str:

@@ -16,11 +16,11 @@ from matrix.triage.minimise.bindings import compiles
 from matrix.triage.minimise.reading import loads_in
 from matrix.triage.minimise.rewriting import copied
 from matrix.triage.minimise.script_places import outermost_chains, parts_of
-from matrix.triage.minimise.standing_alone import compiled_function
+from matrix.triage.minimise.standing_alone import compiled_call, compiled_function
 from matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from matrix.triage.signs import CompileCall
 
@@ -41,6 +41,7 @@ class CapturedGraph:
     context: str = ""  # lines before all others
     with_values: bool = False  # small inputs are those that there were, instead of new ones
     is_backward: bool = False  # gradients are asked for, too
+    is_checked: bool = False  # what it comes to is compared with the same, not compiled
 
     @classmethod
     def read(cls, noted: str, call: CompileCall) -> CapturedGraph | None:
@@ -75,7 +76,9 @@ class CapturedGraph:
         return found.script(first, last) if fails(found.script(first, last)) else found.script(0, count)
 
     def _variants(self, context: str) -> Iterator[CapturedGraph]:
-        has_gradients = any(isinstance(told, dict) and told.get("requires_grad") for told in self.values.values())
+        has_gradients = not self.is_checked and any(
+            isinstance(told, dict) and told.get("requires_grad") for told in self.values.values()
+        )
         choices = itertools.product(dict.fromkeys(("", context)), (False, True), (False, True)[: 1 + has_gradients])
         for before, with_values, is_backward in choices:
             yield replace(self, context=before, with_values=with_values, is_backward=is_backward)
@@ -91,13 +94,14 @@ class CapturedGraph:
             replaced: dict[ast.AST, list[ast.AST]] = {
                 node: [ast.Name(id=names[_path(node)], ctx=ast.Load())] for node in attributes if _path(node) in names
             }
-            definition, called = compiled_function(copied(body, replaced), inputs, self.call)
+            function, called = compiled_function(copied(body, replaced), inputs, self.call)
+            tail = _checked(inputs, self.call) if self.is_checked else f"outputs = {called}\n"
         except UnwritableError:
             return ""
         heads = [] if "import torch" in self.context.splitlines() else ["import torch"]
         heads += [f"import {name}" for name in _MODULES if name in read]
         heads += [f"from torch import {name}" for name in _NAMES if name in read]
-        text = "\n".join([*heads, *modules, definition, f"outputs = {called}", ""])
+        text = "\n".join([*heads, *modules, function, tail])
         return self.context + text + (_BACKWARD if self.is_backward else "")
 
     def _returned(self, end: int) -> ast.stmt:
@@ -109,6 +113,21 @@ class CapturedGraph:
 
     def _tensor(self, told: dict[str, Any]) -> str:
         return tensor_expression(told | {"fake": False, "parameter": False}, with_values=self.with_values)
+
+
+def _checked(inputs: Mapping[str, str], call: CompileCall) -> str:
+    """Return the lines that compare a function's results, and what it does to its inputs, with those of the compiled.
+
+    Raises UnwritableError.
+    """
+    return (
+        "def inputs():\n"
+        "    torch.manual_seed(0)\n"
+        f"    return [{', '.join(inputs.values())}]\n"
+        "given, expected = inputs(), inputs()\n"
+        f"actual = {compiled_call(call)}(*given)\n"
+        "torch.testing.assert_close((actual, given), (function(*expected), expected))\n"
+    )
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import ast
 import itertools
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.triage.case import Minimal
@@ -32,7 +32,21 @@ PLACE_TRIALS = 16  # scripts of a place alone that are tried
 OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
 ITSELF, CUT = "the script itself", "what it does not need left out"
 GRAPH = "the graph that its backend was given, with its inputs"
+WRONG = "the graph that its backend was given, compared with the same not compiled"
 CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerScript:
+    """A script that was seen to fail, how it was found, and the question that it has answered."""
+
+    source: str
+    method: str
+    same: SameFailure
+
+    def holds(self) -> bool:
+        """Return whether it stands when it starts cold; forks and warm caches may have shown something else."""
+        return self.same.is_verified(self.source)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,14 +57,14 @@ class Minimising:
     whole: CaseRun  # the script, run in a folder of its own
     calls: tuple[CompileCall, ...]  # of compilers, that it makes
     known: MutableMapping[str, bool]  # answers by candidate: kept, the same minimising goes on
+    wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
     tell: Callable[[str], None]
 
     def smallest(self, source: str) -> Minimal:
         """Return the smallest script found. KeyboardInterrupt passes through."""
         started = time.monotonic()
-        found = next(filter(self._holds, self._smaller(source)), None)
-        best, method = found or (source, ITSELF)
-        same = self.same
+        found = next((each for each in self._smaller(source) if each.holds()), None)
+        best, method, same = (found.source, found.method, found.same) if found else (source, ITSELF, self.same)
         return Minimal(
             source=best,
             method=method,
@@ -62,11 +76,7 @@ class Minimising:
             healthy_in=same.reference.words if same.reference else "",
         )
 
-    def _holds(self, candidate: tuple[str, str]) -> bool:
-        """Return whether a result stands when it starts cold; forks and warm caches may have shown something else."""
-        return self.same.is_verified(candidate[0])
-
-    def _smaller(self, source: str) -> Iterator[tuple[str, str]]:
+    def _smaller(self, source: str) -> Iterator[SmallerScript]:
         """Yield smaller scripts and how they were found, the cheapest first; none of what this Python cannot read."""
         if not compiles(source):
             return
@@ -74,19 +84,19 @@ class Minimising:
             for candidate in self._single_calls(source):
                 if self.same(candidate):
                     self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
-                    yield candidate, CALL
+                    yield SmallerScript(candidate, CALL, self.same)
         for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
             if self.same(candidate):
                 self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
-                yield self._reduced(candidate).source, PLACE
+                yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
         graph = self._graph(source)
         if graph is not None:
-            self.tell(f"a part of its graph is enough: {code_lines(graph)} lines")
-            yield self._reduced(graph).source, GRAPH
+            self.tell(f"a part of its graph is enough: {code_lines(graph.source)} lines")
+            yield graph
         lines = [*self._raised_lines(), *self._compiled_lines()]
         reduction = self._reduced(source, self._executed(source), lines)
         if reduction.is_smaller:
-            yield reduction.source, CUT
+            yield SmallerScript(reduction.source, CUT, self.same)
 
     def _reduced(
         self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
@@ -104,7 +114,7 @@ class Minimising:
         recorded = self.same.noted(notes, script.recording(str(notes)), self._uncompiled)
         yield from scripts_of_places(script, recorded, next(iter(self.calls), None))
 
-    def _graph(self, source: str) -> str | None:
+    def _graph(self, source: str) -> SmallerScript | None:
         """Return a script of the last graph that a backend was given; None where none was, or it does not fail so."""
         call = next((call for call in self.calls if call.call != "export" and not call.own), None)
         if call is None:
@@ -115,7 +125,22 @@ class Minimising:
             return None
         tree = ast.parse(source)
         acting = registering(tree, next(iter(self._raised_lines()), 0))
-        return graph.smallest(needed_by(ast.Module([], []), tree, acting) if acting else "", self.same)
+        context = needed_by(ast.Module([], []), tree, acting) if acting else ""
+        if self.wrong_without is not None:
+            return self._wrong_graph(replace(graph, is_checked=True), context)
+        found = graph.smallest(context, self.same)
+        return SmallerScript(self._reduced(found).source, GRAPH, self.same) if found is not None else None
+
+    def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:
+        """Return a script of a graph whose result is wrong compiled, by the same part of the compiler."""
+        whole = graph.script(0, len(graph.nodes))
+        same = self.same.of_wrong_result(whole) if whole else None
+        found = graph.smallest(context, same) if same is not None else None
+        if found is None or same is None:
+            return None
+        if self.wrong_without and not same.passes_with(found, self.wrong_without):
+            return None  # it is wrong for another reason
+        return SmallerScript(found, WRONG, same)
 
     @property
     def _uncompiled(self) -> Mapping[str, Any]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matrix.triage.case_runs import CaseRuns
     from matrix.triage.minimise.failure_shape import FailureShape
 
+COMPARED = "are not close!"  # torch.testing.assert_close
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
@@ -62,6 +64,20 @@ class SameFailure:
                     lambda: reference.passes(self.brief_limit, setting),
                 )
             )
+
+    def of_wrong_result(self, source: str) -> SameFailure | None:
+        """Return the question whether a candidate's result is wrong like that of a script that compares its own.
+
+        None where that script's comparison does not fail.
+        """
+        shape = shape_of(self.runs.run(self.brief_limit, self._forked(source, {})))
+        is_wrong = shape.exceptions[-1:] == ("AssertionError",) and COMPARED in shape.words
+        return replace(self, shape=shape) if is_wrong else None
+
+    def passes_with(self, source: str, rung: Mapping[str, Any]) -> bool:
+        """Return whether a script passes at a rung."""
+        record = self.runs.run(self.limit, self._forked(source, rung)).record
+        return record.attempt.outcome is Outcome.PASS
 
     def is_verified(self, source: str) -> bool:
         """Return the same, in processes that import torch themselves, with caches of their own."""

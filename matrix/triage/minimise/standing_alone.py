@@ -161,13 +161,17 @@ def compiled_function(body: Sequence[ast.stmt], inputs: Mapping[str, str], call:
 
     Raises UnwritableError.
     """
+    return _defined(body, inputs), f"{compiled_call(call)}({', '.join(inputs.values())})"
+
+
+def compiled_call(call: CompileCall) -> str:
+    """Return the expression that compiles `function` as a script did its own. Raises UnwritableError."""
     if call.own and not call.backend.isidentifier():
         raise UnwritableError(call.backend)
     options = [] if call.backend == "inductor" else [f"backend={call.backend if call.own else repr(call.backend)}"]
     options += ["fullgraph=True"] if call.fullgraph else []
     options += [f"dynamic={call.dynamic}"] if call.dynamic is not None else []
-    compiled = f"torch.compile({', '.join(['function', *options])})"
-    return _defined(body, inputs), f"{compiled}({', '.join(inputs.values())})"
+    return f"torch.compile({', '.join(['function', *options])})"
 
 
 def _defined(body: Sequence[ast.stmt], inputs: Iterable[str]) -> str:
