@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from matrix.bisect.strategy.evidence import AnswerKind
@@ -14,6 +13,7 @@ from reports.shown_text import code_span, escaped, fenced, one_line, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
     from matrix.triage.signs import Rung
@@ -33,25 +33,30 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
     if case.environment is not None and case.environment.problem:
         yield f"  {case.environment.label}: {case.environment.problem}"
         yield f"  remedy: {case.environment.remedy}"
-    if (seen := case.reproduction) is not None:
-        yield f"  {_seen(seen)}"
+    if case.reproduction is not None:
+        yield f"  {_seen(case.reproduction)}"
     if case.ladder is not None:
         yield from (f"  {line}" for line in _rung_lines(case.ladder))
-    if (found := case.classification) is not None:
-        yield f"  {_class(found)}"
-    if (minimal := case.minimal) is not None:
-        yield f"  minimal script: {_size(minimal)}, {minimal.runs} runs"
-    if case.bisection is not None:
-        yield from (f"  {line.strip()}" for line in answer_lines(case.bisection))
-    if (test := case.unit_test) is not None:
-        yield f"  unit test: {test.file} {_shown(test)}"
-    if case.newest is not None:
-        yield f"  {_newest(case.newest)}"
-    if (fix := _fix(case)) != "":
-        yield f"  {fix}"
+    yield from (f"  {line}" for line in _found(case))
     if case.logs:
         yield f"  logs: {some(list(case.logs), LOGS_NAMED)}"
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
+
+
+def _found(case: Case) -> Iterator[str]:
+    """Yield what the steps after the ladder have found, a line each."""
+    if (found := case.classification) is not None:
+        yield _class(found)
+    if (minimal := case.minimal) is not None:
+        yield f"minimal script: {_size(minimal)}, {minimal.runs} runs"
+    if case.bisection is not None:
+        yield from (line.strip() for line in answer_lines(case.bisection))
+    if (test := case.unit_test) is not None:
+        yield f"unit test: {test.file} {_shown(test)}"
+    if case.newest is not None:
+        yield _newest(case.newest)
+    if fix := _fix(case):
+        yield fix
 
 
 def _headline(case: Case) -> str:
@@ -144,7 +149,12 @@ class CaseCard(TypedDict):
 
 def case_card(case: Case) -> CaseCard:
     """Return what a page shows of a case."""
-    lines = [line.strip() for line in case_lines(case, Path())][1:-1]
+    seen = [_seen(case.reproduction)] if case.reproduction is not None else []
+    rungs = [
+        f"{rung.name}: {rung.outcome.word} {_came_to(rung)}".rstrip()
+        for rung in (case.ladder.rungs if case.ladder else ())
+    ]
+    lines = [*seen, *(["; ".join(rungs)] if rungs else []), *_found(case)]
     where = f" in torch {case.environment.torch}" if case.environment is not None else ""
     script = case.minimal.source.rstrip() if case.minimal is not None else ""
     return CaseCard(heading=f"{case.name}{where}: {_headline(case)}", lines=lines, script=script)
