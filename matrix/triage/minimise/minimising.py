@@ -133,8 +133,8 @@ class Minimising:
 
     def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:
         """Return a script of a graph whose result is wrong compiled, by the same part of the compiler."""
-        whole = graph.script(0, len(graph.nodes))
-        same = self.same.of_wrong_result(whole) if whole else None
+        whole = [replace(graph, context=before).script(0, len(graph.nodes)) for before in dict.fromkeys(("", context))]
+        same = next(filter(None, map(self.same.of_wrong_result, filter(None, whole))), None)
         found = graph.smallest(context, same) if same is not None else None
         if found is None or same is None:
             return None
