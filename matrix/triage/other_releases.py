@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy.evidence import AnswerKind
+from matrix.errors import UsageError
 from matrix.model import Outcome
 from matrix.triage.case import PATCH, Newest
 from matrix.triage.case_runs import Setting
@@ -63,7 +64,11 @@ def with_fix(case: Case, folder: Path, elsewhere: Elsewhere, test: CaseTest, sec
         elsewhere.tell("fix: left out, it fails in native code")
         return case
     script, seconds = folder / case.bisected, min(FIX_SECONDS, FIX_SECONDS if seconds is None else seconds)
-    found = elsewhere.fixed(script, test.variant, case.failing_release, case.healthy_release, seconds)
+    try:
+        found = elsewhere.fixed(script, test.variant, case.failing_release, case.healthy_release, seconds)
+    except UsageError as error:  # the failure may be another one on the bad side of the change
+        elsewhere.tell(f"fix: left out, {error}")
+        return case
     if found.fix is not None and found.fix.patch:
         (folder / PATCH).write_text(found.fix.patch, encoding="utf-8", errors="surrogateescape")
     return case.model_copy(update={"fix": found})
