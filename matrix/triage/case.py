@@ -204,9 +204,12 @@ class Case(Model):
 
     @property
     def failing_release(self) -> str:
-        """The release beside the healthy one in which it fails, or the one that the case is about."""
+        """The release nearest to the healthy one in which it fails, in this way or in another."""
         for boundary in reversed(self.bisection.boundaries if self.bisection else ()):
-            return boundary.from_ if boundary.change is Change.FIX else boundary.to
+            others = boundary.different_between
+            if boundary.change is Change.FIX:
+                return others[-1] if others else boundary.from_
+            return others[0] if others else boundary.to
         return self.environment.torch if self.environment else ""
 
 
