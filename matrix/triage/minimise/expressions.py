@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.triage.minimise.rewriting import Program
     from matrix.triage.minimise.searching import Knowledge
 
+_KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast
 _SHORT = 12  # characters of a string that is left as it is
 
@@ -29,7 +30,7 @@ def keywords(program: Program, _: Knowledge) -> Iterator[Edit]:
     """Yield the deletion of each keyword of a call."""
     for node in ast.walk(program.tree):
         if isinstance(node, ast.Call):
-            for word in node.keywords:
+            for word in (each for each in node.keywords if each.arg not in _KEPT):
                 yield Edit(key=f"keyword {words(node)} {word.arg}", replaced={word: []})
 
 

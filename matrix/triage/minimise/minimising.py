@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matrix.triage.signs import CompileCall
 
 PLACE_TRIALS = 16  # scripts of a place alone that are tried
+FALLBACKS = 4  # larger scripts that are tried where the smallest does not hold
 OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
 ITSELF, CUT = "the script itself", "what it does not need left out"
 GRAPH = "the graph that its backend was given, with its inputs"
@@ -96,7 +97,10 @@ class Minimising:
         lines = [*self._raised_lines(), *self._compiled_lines()]
         reduction = self._reduced(source, self._executed(source), lines)
         if reduction.is_smaller:
-            yield SmallerScript(reduction.source, CUT, self.same)
+            # what fails only by chance may have been taken for the failure: what it was made of may still show it
+            steps = max(1, len(reduction.larger) // FALLBACKS)
+            for text in (reduction.source, *reduction.larger[steps - 1 :: steps]):
+                yield SmallerScript(text, CUT, self.same)
 
     def _reduced(
         self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()

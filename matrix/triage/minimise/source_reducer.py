@@ -30,6 +30,7 @@ class Reduction:
     lines_before: int
     calls: int  # of the oracle; what was known from before is not counted
     is_complete: bool  # False where the calls were used up, and more may be left out
+    larger: tuple[str, ...] = ()  # sources that were the smallest for a time, the last ones first
 
     @property
     def is_smaller(self) -> bool:
@@ -57,6 +58,7 @@ class SourceReducer:
     tell: Callable[[ReductionStep], None] = lambda _: None
     calls: int = 0
     in_vain: int = 0  # calls since a line was left out
+    _accepted: list[Program] = field(default_factory=list)  # each smaller than the one before
 
     def reduced(
         self, source: str, executed: Iterable[int] | None = None, failing_lines: Iterable[int] = ()
@@ -73,7 +75,12 @@ class SourceReducer:
         best, is_complete = self._searched(program, executed, failing_lines)
         text = source if best is program else best.source
         return Reduction(
-            source=text, lines=lines_of(text), lines_before=lines, calls=self.calls, is_complete=is_complete
+            source=text,
+            lines=lines_of(text),
+            lines_before=lines,
+            calls=self.calls,
+            is_complete=is_complete,
+            larger=tuple(program.source for program in self._accepted[-2::-1]),
         )
 
     def _searched(
@@ -90,6 +97,7 @@ class SourceReducer:
                     return best, False
                 if answer and candidate.size < best.size:
                     best = candidate
+                    self._accepted.append(best)
                 candidate = search.send(answer)
         except StopIteration:
             return best, True

@@ -48,6 +48,29 @@ def test_all_goes_where_the_oracle_wants_nothing() -> None:
     assert (found.source, found.lines, found.is_complete) == ("", 0, True)
 
 
+def test_what_was_the_smallest_for_a_time_is_known() -> None:
+    """Where the smallest source does not hold, those that it was made of can be tried: each one was accepted."""
+    source = "a = 1\nb = 2\nc = 3\nd = 4\n"
+    asked: list[str] = []
+
+    def is_same(text: str) -> bool:
+        asked.append(text)
+        return "d = " in text and ("a = " in text or len(asked) > 2)
+
+    reduction = SourceReducer(is_same=is_same).reduced(source)
+    assert reduction.source not in reduction.larger
+    assert set(reduction.larger) <= set(asked)
+    assert [len(text) for text in reduction.larger] == sorted(len(text) for text in reduction.larger)
+
+
+def test_the_mode_of_an_export_stays() -> None:
+    """Releases differ in what they do without it, so that another would pass for another reason."""
+    source = "import torch\ntorch.export.export(model, (1,), strict=True, unused=2)\n"
+    reduced = SourceReducer(is_same=lambda text: "export(" in text).reduced(source)
+    assert "strict=True" in reduced.source
+    assert "unused" not in reduced.source
+
+
 def test_source_stays_where_nothing_may_go() -> None:
     """An oracle that always says no leaves the source as it was written."""
     source = "x = 1  # kept\nprint( x )\n"
