@@ -24,6 +24,7 @@ from matrix.bisect.sightings import Failure
 from matrix.bisect.strategy.evidence import Change
 from matrix.fix.commission import FixAnswer  # noqa: TC001  pydantic reads it
 from matrix.model import Model, Outcome
+from matrix.triage.failure_shape import FailureShape  # noqa: TC001  pydantic reads it
 from matrix.triage.signs import CompileCall, Rung  # noqa: TC001  pydantic reads them
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Reproduction(Model):
     limit: float  # seconds that still tell this failure from a pass
     stderr: str = ""  # its end, redacted
     others: tuple[str, ...] = ()  # what other runs showed
+    shape: FailureShape | None = None  # None in a case of before
 
     def brief_limit(self, *, forks: bool) -> float:
         """Return the seconds for a run that is to show no more than whether it may be this failure."""
@@ -141,6 +143,7 @@ class Minimal(Model):
     seconds: float
     is_verified: bool  # in a fresh process, with fresh caches
     healthy_in: str = ""  # where the same script passes
+    shape: FailureShape | None = None  # of its failure: a comparison of its own may say it in other words
 
 
 class ShownTest(Model):
@@ -191,6 +194,12 @@ class Case(Model):
     def smallest(self) -> str:
         """The file of the smallest script that is known, in the case's folder."""
         return self.script if self.minimal is None else MINIMAL
+
+    @property
+    def smallest_shape(self) -> FailureShape | None:
+        """How the smallest script fails."""
+        known = self.minimal or self.reproduction
+        return known.shape if known is not None else None
 
     @property
     def healthy_release(self) -> str:

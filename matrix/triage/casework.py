@@ -16,9 +16,9 @@ from matrix.triage.case_runs import OFF, Setting
 from matrix.triage.categories import is_wrong, logs_of
 from matrix.triage.classification import classify, signs_of
 from matrix.triage.companions import lay_beside
+from matrix.triage.failure_shape import shape_of
 from matrix.triage.guilty_pass import guilty_pass
 from matrix.triage.ladder import climb, mending
-from matrix.triage.minimise.failure_shape import shape_of
 from matrix.triage.minimise.minimising import Minimising
 from matrix.triage.minimise.same_failure import Reference, SameFailure
 from matrix.triage.other_releases import with_change, with_fix, with_newest
@@ -196,9 +196,12 @@ class Casework:
             self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
             return
         self._try_fork()
+        shape = shape_of(whole)
+        if shape.outcome is Outcome.SLOW and seen.shape is not None:
+            shape = seen.shape  # a hang, which a longer look has shown
         same = SameFailure(
             runs=self.runs,
-            shape=shape_of(whole),
+            shape=shape,
             limit=seen.limit,
             brief_limit=seen.brief_limit(forks=self.runs.forks),
             reference=reference,

@@ -9,6 +9,7 @@ from matrix.errors import UsageError
 from matrix.model import Outcome
 from matrix.triage.case import PATCH, Newest
 from matrix.triage.case_runs import Setting
+from matrix.triage.failure_shape import shape_of
 from matrix.triage.places import NEWEST
 
 if TYPE_CHECKING:
@@ -44,13 +45,14 @@ def with_newest(case: Case, folder: Path, elsewhere: Elsewhere, test: CaseTest) 
         if not environment.is_usable:
             elsewhere.tell(f"{environment.label} cannot be used: {environment.reason or environment.outcome}")
             return case
-        record = runs.run(case.reproduction.limit, Setting(source=source)).record
+        run = runs.run(case.reproduction.limit, Setting(source=source))
+    record, shape = run.record, case.smallest_shape
     newest = Newest(
         torch=environment.torch,
         outcome=record.attempt.outcome,
         signature=record.signature or "",
         message=record.attempt.message,
-        is_same=case.reproduction.failure.is_shown_by(record),
+        is_same=shape is not None and shape.is_seen_elsewhere_in(shape_of(run)),
     )
     return case.model_copy(update={"newest": newest})
 

@@ -13,11 +13,15 @@ from matrix.plan.planning import RunOptions
 from matrix.suite import selection
 from matrix.triage.archive import unpack
 from matrix.triage.case_runs import Setting
+from matrix.triage.failure_shape import shape_of
 from matrix.triage.places import CasePlace, CaseTest, opened_case
 
 if TYPE_CHECKING:
+    from matrix.bisect.sightings import Failure
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Show
+    from matrix.triage.case_runs import CaseRun
+    from matrix.triage.failure_shape import FailureShape
 
 RUNS = 2
 
@@ -57,15 +61,22 @@ def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
         test = CaseTest(scenario=selection.script(str(script)), variant=case.variant, options=RunOptions())
         limit = case.reproduction.limit
         failure = case.reproduction.failure
+        shape = case.reproduction.shape if order.whole else case.smallest_shape
         with opened_case(replace(order.place, beside=folder), test, cache, show) as runs:
-            records = [runs.run(limit, Setting(in_scratch=True)).record for _ in range(RUNS)]
+            made = [runs.run(limit, Setting(in_scratch=True)) for _ in range(RUNS)]
             label = runs.environment.label
-    told = [record for record in records if not record.attempt.outcome.is_prevented]
+    records = [run.record for run in made]
+    told = [run for run in made if not run.record.attempt.outcome.is_prevented]
     return Replayed(
         name=case.name,
         environment=label,
         script=script.name,
         expected=f"{failure.outcome.word} {failure.signature or ''}".strip(),
         seen=tuple(f"{record.attempt.outcome.word} {record.signature or ''}".strip() for record in records),
-        reproduces=any(failure.is_shown_by(record) for record in told) if told else None,
+        reproduces=any(_shows(run, shape, failure) for run in told) if told else None,
     )
+
+
+def _shows(run: CaseRun, shape: FailureShape | None, failure: Failure) -> bool:
+    """Return whether a run shows the failure of a case; one of before has no shape, but the script's signature."""
+    return failure.is_shown_by(run.record) if shape is None else shape.is_seen_elsewhere_in(shape_of(run))

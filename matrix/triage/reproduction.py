@@ -11,6 +11,7 @@ from matrix.diagnosis.traceback_chain import shortened
 from matrix.model import Outcome, StoppedBy
 from matrix.triage.case import Reproduction
 from matrix.triage.case_runs import NOTING, PLAIN
+from matrix.triage.failure_shape import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
         limit=limit if _took_the_clock(shown[0]) else min(limit, max(SHORTEST_LIMIT, MARGIN * longest)),
         stderr=shortened(shown[0].stderr, STDERR_KEPT),
         others=tuple(_words(run) for run in made if run not in shown),
+        shape=shape_of(shown[0]),
     ), shown
 
 

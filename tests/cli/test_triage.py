@@ -75,6 +75,19 @@ def test_a_case_is_run_elsewhere(user: User, tmp_path: Path) -> None:
     assert (new.returncode, "does not reproduce in torch-9.2.0-pypi" in new.stdout) == (1, True), new.stdout
 
 
+def test_the_smallest_script_is_run_elsewhere(user: User, tmp_path: Path) -> None:
+    """It fails in another frame of its own than the whole script did, and that is the same failure."""
+    source = "NOTE\nimport torch\ndef total(rows):\n    return rows.matmul(None)\ntotal(torch.ones(1, 1))\n"
+    script = user.script("repro.py", source)
+    assert user.run("triage", script, "--torch", "9.1.0", "--until", "minimise").returncode == 0
+    assert "def total" not in case_of(user, "repro")["minimal"]["source"]  # type: ignore[index]
+    archive = tmp_path / "case.zip"
+    archive.write_bytes((user.folder / "output" / "cases" / "repro" / "case.zip").read_bytes())
+    for options in ((), ("--whole",), ("--torch", "9.2.0")):
+        ended = user.run("replay", str(archive), *options)
+        assert (ended.returncode, "repro reproduces in torch-9." in ended.stdout) == (0, True), ended.stdout
+
+
 def test_the_page_of_a_run_shows_its_cases(user: User) -> None:
     """A cell that is red and was triaged has its case on the page, with the smallest script."""
     script = user.script("repro.py", FAILS_IN_OLD)

@@ -75,6 +75,7 @@ class Minimising:
             seconds=round(time.monotonic() - started, 1),
             is_verified=found is not None or same.is_verified(source),
             healthy_in=same.reference.words if same.reference else "",
+            shape=same.shape,
         )
 
     def _smaller(self, source: str) -> Iterator[SmallerScript]:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.model import Outcome
 from matrix.triage.case_runs import OFF, Setting
-from matrix.triage.minimise.failure_shape import shape_of
+from matrix.triage.failure_shape import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from matrix.triage.case_runs import CaseRuns
-    from matrix.triage.minimise.failure_shape import FailureShape
+    from matrix.triage.failure_shape import FailureShape
 
 COMPARED = "are not close!"  # torch.testing.assert_close
 

@@ -1,4 +1,4 @@
-"""What must stay the same of a failure while its script becomes smaller.
+"""What must stay the same of a failure while its script becomes smaller, or runs elsewhere.
 
 A signature names the script's own functions, which go away when a script is cut down, and a message names sizes. What
 stays is the outcome, the exceptions, the library's frames, and the rest of the message.
@@ -7,12 +7,11 @@ stays is the outcome, the exceptions, the library's frames, and the rest of the 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from matrix.model import Outcome
+from matrix.model import Model, Outcome
 from matrix.triage.signs import Owner, owner_of
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ _PASSING_ON = ("torch/nn/modules/module.py", "torch/_dynamo/eval_frame.py")  # c
 _SPACE = re.compile(r"\s+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureShape:
+class FailureShape(Model):
     """What a failure is, whatever the script around it."""
 
     outcome: Outcome
@@ -46,6 +44,15 @@ class FailureShape:
             return self.hang == other.hang
         if (self.exceptions, self.place) != (other.exceptions, other.place):
             return False
+        return self._says(other)
+
+    def is_seen_elsewhere_in(self, other: FailureShape) -> bool:
+        """Return the same of a run in another release or on another machine, whose frames may have other names."""
+        if self.outcome is not Outcome.FAIL or other.outcome is not Outcome.FAIL:
+            return self.is_seen_in(other)
+        return self.exceptions[-1:] == other.exceptions[-1:] and self._says(other)
+
+    def _says(self, other: FailureShape) -> bool:
         return SequenceMatcher(None, self.words, other.words, autojunk=False).ratio() >= ALIKE
 
 
