@@ -14,12 +14,13 @@ import pytest
 from matrix.bisect.bisection import Bisection
 from matrix.model import Environment, Model, Record, Run, Scenario
 from matrix.records.store import CellLine
+from matrix.triage.case import Case
 from tests import contract
 from tests.cli.shell import FAILS_IN_OLD, User
 
 STUCK = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
 MODELS: dict[str, type[Model]] = {
-    model.__name__: model for model in (Run, Scenario, Environment, CellLine, Record, Bisection)
+    model.__name__: model for model in (Run, Scenario, Environment, CellLine, Record, Bisection, Case)
 }
 OBSERVED = '# /// scenario\n# conditions = [{ op = "aten::mm" }]\n# ///\nimport torch\n'
 
@@ -32,11 +33,13 @@ def left_by(folder: Path) -> set[str]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_files_of_runs(user: User) -> None:
-    """A matrix with a failure, a hang and an observed pass, and a bisection, leave all of the files and no others."""
+    """A matrix with a failure, a hang and an observed pass, a bisection, a case: all of the files, no others."""
     scripts = [user.script("repro.py", FAILS_IN_OLD), user.script("stuck.py", STUCK), user.script("seen.py", OBSERVED)]
     ended = user.run("matrix", "--torch", "9.1.0,9.2.0", *(word for script in scripts for word in ("--script", script)))
     assert ended.returncode == 1, ended.stdout + ended.stderr
     ended = user.run("bisect", scripts[0], "--torch", "9.1.0,9.2.0", "--build", "pypi")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = user.run("triage", scripts[0], "--torch", "9.1.0", "--until", "reproduce")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     rows = contract.table("file", "holds", "one of")
     paths = set().union(*map(left_by, (user.folder / ".whichtorch" / "runs").iterdir()))
