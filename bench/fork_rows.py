@@ -41,7 +41,8 @@ class _Pair:
 
     @property
     def level(self) -> str:
-        return self.forked.attempt.evidence.start.removeprefix("fork").strip()
+        evidence = self.forked.attempt.evidence
+        return evidence.start.removeprefix("fork").strip() if evidence.is_forked else ""
 
     @property
     def is_equal(self) -> bool:
