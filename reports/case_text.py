@@ -9,6 +9,7 @@ from matrix.model import Outcome
 from matrix.triage.case import PATCH
 from matrix.triage.classification import UNCLASSIFIED
 from reports.bisection_text import answer_lines
+from reports.fix_text import of_runs
 from reports.shown_text import code_span, escaped, fenced, one_line, some
 
 if TYPE_CHECKING:
@@ -112,15 +113,11 @@ def _fix(case: Case) -> str:
     found = case.fix.fix
     pair = f"{case.fix.bad} with Python of {case.fix.good}"
     if found.patch:
-        shown = f"with it {_of(found.with_patch)} runs pass, without it {_of(found.without_patch)}"
+        shown = f"with it {of_runs(found.with_patch)} pass, without it {of_runs(found.without_patch)}"
         return f"fix: {PATCH}, {found.lines} lines: {pair}; {shown}"
     if found.why_not:
         return f"fix: not in Python alone, by {found.trials} trials of {pair}"
     return f"fix: not known after {found.trials} trials of {pair}"
-
-
-def _of(passes: tuple[int, int]) -> str:
-    return f"{passes[0]} of {passes[1]}"
 
 
 def _rung_lines(ladder: Ladder) -> Iterator[str]:

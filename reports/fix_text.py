@@ -37,7 +37,8 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield f"{pair}: cured by {fix.lines} lines of Python"
         yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
         yield from (f"  {line}" for line in _origin_lines(fix))
-        yield f"  with the patch {_of(fix.with_patch)} pass, without it {_of(fix.without_patch)}; {_reverted(fix)}"
+        with_it, without_it = of_runs(fix.with_patch), of_runs(fix.without_patch)
+        yield f"  with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
         yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
         if answer.suite:
             yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"
@@ -97,7 +98,8 @@ def _origin_line(origin: Origin, fix: Fix) -> str:
     return f"{verb} {origin.commit[:7]} {subject}{number}: {origin.lines} of {fix.lines} lines"
 
 
-def _of(counts: tuple[int, int]) -> str:
+def of_runs(counts: tuple[int, int]) -> str:
+    """Return how many of how many runs, in words."""
     return f"{counts[0]} of {counts[1]} runs"
 
 

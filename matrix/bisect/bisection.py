@@ -110,6 +110,16 @@ class Boundary(Model):
     packages: Versions = Field(default_factory=dict)  # other than torch whose versions differ: before and after
 
     @property
+    def bad(self) -> str:
+        """The one of the two that fails."""
+        return self.from_ if self.change is Change.FIX else self.to
+
+    @property
+    def good(self) -> str:
+        """The one of the two that passes."""
+        return self.to if self.change is Change.FIX else self.from_
+
+    @property
     def is_exact(self) -> bool:
         """True where no value lies between the two."""
         return not (self.untestable_between or self.different_between or self.untried_between)

@@ -14,7 +14,7 @@ from pydantic import Field
 from matrix.bisect import request as bisect_request
 from matrix.bisect.axes.git import Checkout
 from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
-from matrix.bisect.strategy.evidence import AnswerKind, Change
+from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.environments.patches import read_patch
 from matrix.environments.provider import acquired
 from matrix.errors import PreventedError, UsageError
@@ -82,7 +82,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
         if bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
             return answer
         newest = bisection.boundaries[-1]
-        bad, good = (newest.from_, newest.to) if newest.change is Change.FIX else (newest.to, newest.from_)
+        bad, good = newest.bad, newest.good
     requests = [_request(search, version) for version in (bad, good)]
     span = ReleaseSpan.between(checkout, requests[0].torch, requests[1].torch) if checkout else None
     planned = PlannedCell(

@@ -206,20 +206,19 @@ class Case(Model):
         """The release nearest to the failing ones in which the script passes, "" where none is known."""
         if self.bisection is None:
             return ""
-        for boundary in reversed(self.bisection.boundaries):
-            return boundary.to if boundary.change is Change.FIX else boundary.from_
+        if self.bisection.boundaries:
+            return self.bisection.boundaries[-1].good
         passing = [probe.value for probe in self.bisection.probes if probe.outcome is Outcome.PASS]
         return passing[-1] if passing else ""
 
     @property
     def failing_release(self) -> str:
         """The release nearest to the healthy one in which it fails, in this way or in another."""
-        for boundary in reversed(self.bisection.boundaries if self.bisection else ()):
-            others = boundary.different_between
-            if boundary.change is Change.FIX:
-                return others[-1] if others else boundary.from_
-            return others[0] if others else boundary.to
-        return self.environment.torch if self.environment else ""
+        if self.bisection is None or not self.bisection.boundaries:
+            return self.environment.torch if self.environment else ""
+        newest = self.bisection.boundaries[-1]
+        others = newest.different_between or (newest.bad,)
+        return others[-1] if newest.change is Change.FIX else others[0]
 
 
 class CaseFolder:
