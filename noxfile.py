@@ -37,7 +37,8 @@ PARALLEL = ("-n", "4", "--dist", "loadgroup", "--maxschedchunk", "1")
 
 def whichtorch(session: nox.Session, command: str, *arguments: str) -> None:
     """Install the tool and call a command; its exit code becomes nox's."""
-    session.install("--quiet", "-e", ".")
+    is_cluster = command in {"scheduler", "worker"} or any(each.startswith("--executor") for each in arguments)
+    session.install("--quiet", "-e", ".[cluster]" if is_cluster else ".")
     try:
         session.run(
             "whichtorch",
@@ -68,6 +69,8 @@ _COMMANDS = {
     "runs": "List, name and remove stored runs: `nox -s runs -- [name RUN NAME | prune --keep N]`.",
     "stacks": "Say where a running process is stuck, and who waits for whom: `nox -s stacks -- PID`.",
     "dispatch": "Compare by which kernels environments dispatch an operator: `nox -s dispatch -- OPERATOR ENV [ENV]`.",
+    "scheduler": "Let the workers and users of a cluster find each other: `nox -s scheduler -- --tls DIR`.",
+    "worker": "Run cells for the users of a cluster: `nox -s worker -- tls://HEAD:8786 --tls DIR`.",
     "doctor": "Check tools and permissions, then that every control scenario gets its own outcome.",
 }
 

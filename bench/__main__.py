@@ -2,7 +2,8 @@
 
 Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes. Rows of group
 `hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that has torch and with `g++`.
-Rows of group `fork` run the suite with such a Python, cold and forked.
+Rows of group `fork` run the suite with such a Python, cold and forked. Rows of group `cluster` kill the parties of a
+cluster on this machine, some ten minutes.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -15,7 +16,18 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import cell_rows, fork_rows, hang_rows, hangs, page_rows, pipeline_rows, rank_rows, real_rows, search_rows
+from bench import (
+    cell_rows,
+    cluster_rows,
+    fork_rows,
+    hang_rows,
+    hangs,
+    page_rows,
+    pipeline_rows,
+    rank_rows,
+    real_rows,
+    search_rows,
+)
 from bench.row import BenchRow
 
 
@@ -35,6 +47,7 @@ def main() -> int:
         *page_rows.ROWS,
         *hangs.rows(asked.interpreter, asked.runs),
         *fork_rows.rows(asked.interpreter, asked.scripts),
+        *cluster_rows.ROWS,
         *real_rows.ROWS,
         *rank_rows.rows(asked.interpreter),
     ]

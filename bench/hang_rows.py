@@ -13,7 +13,7 @@ from bench.row import BenchRow, Figure
 from matrix.inspect.controls import BareInterpreter
 from matrix.model import Outcome
 from matrix.plan import planning
-from matrix.records.store import Records
+from matrix.records.known_records import Records
 from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 from tests.process.running import PROGRAMS

@@ -17,6 +17,7 @@ class EnvironmentStage:
 
     label: str
     stage: str
+    host: str = ""  # of a cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class AttemptStarted:
     limit: float  # seconds
     goal: float | None = None  # seconds with a core that end it before
     why: str = ""  # of a rerun
+    host: str = ""  # of a cluster
 
     @property
     def time(self) -> str:

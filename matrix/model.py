@@ -32,6 +32,7 @@ from pydantic import (
 from matrix.privacy.redaction import restored
 
 NO_PATCH = "none"  # a release as it is, where a patch could be named
+ANY_HARDWARE = "any"  # whatever machine there is, where a kind could be named
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
 SCHEMA = 1  # of records and of --json; raised when a reader would misunderstand the new form
 # as it is stored, a path may begin with ~ and hide a user's name: whoever reads it gets one that can be opened
@@ -185,6 +186,17 @@ class Patch(Model):
         return f"{self.name}@{self.key[:6]}"
 
 
+class Hardware(Model):
+    """A kind of machine, by what it says of itself: every value that is named applies."""
+
+    name: str
+    gpu: str = ""  # a glob, as are arch, cpu and host: of a model as its driver names it, "*H100*"
+    driver: str = ""  # a specifier, ">=570"
+    arch: str = ""  # "x86_64"
+    cpu: str = ""
+    host: str = ""
+
+
 class Request(Model):
     """One environment as asked for: a torch release from a build, or an existing interpreter."""
 
@@ -193,6 +205,7 @@ class Request(Model):
     build: Build
     config: Config
     patch: Patch | None = None  # None: as it is installed
+    hardware: Hardware | None = None  # None: any machine
     interpreter: Path | None = None  # an existing environment, used as it is
     requirements: tuple[str, ...] = ()  # for every environment of a matrix file
     lock: tuple[str, ...] = ()  # exact pins, "name==version" or "name @ url": nothing else is installed
@@ -213,7 +226,8 @@ class Request(Model):
             parts += [f"lock{digest(self.lock, 6)}"] if self.lock else []
         if self.config.name != "default":
             parts.append(self.config.name)
-        return "-".join(parts) + (f"+{self.patch.name}" if self.patch is not None else "")
+        label = "-".join(parts) + (f"+{self.patch.name}" if self.patch is not None else "")
+        return label if self.hardware is None else f"{label}@{self.hardware.name}"
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -225,6 +239,7 @@ class Request(Model):
             options += ("--python", self.python) if self.show_python else ()
         options = options if self.config.name == "default" else (*options, "--config", self.config.name)
         options = options if self.patch is None else (*options, "--patch", self.patch.option)
+        options = options if self.hardware is None else (*options, "--hardware", self.hardware.name)
         return options if self.matrix is None else ("--matrix", str(self.matrix), *options)
 
     @property
@@ -232,7 +247,17 @@ class Request(Model):
         """What is asked for along each axis, the easiest to change first."""
         patch = NO_PATCH if self.patch is None else self.patch.title
         installed = {"torch": self.torch, "python": self.python, "build": self.build.name}
-        return {"config": self.config.name, "patch": patch, **installed}
+        return {"config": self.config.name, "patch": patch, **installed, "hardware": self.hardware_name or ANY_HARDWARE}
+
+    @property
+    def hardware_name(self) -> str:
+        """The kind of machine that is asked for, "" for any."""
+        return "" if self.hardware is None else self.hardware.name
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes two requests the same: the installation, the config and the hardware."""
+        return self.install_key, self.config.name, self.hardware_name
 
     @property
     def unpatched(self) -> Request:
@@ -242,7 +267,7 @@ class Request(Model):
     @property
     def install_key(self) -> str:
         """Names the installation: all that `label` says and the requirements, but not the config."""
-        request = self.model_dump(mode="json", exclude={"config", "problem", "show_python", "matrix", "patch"})
+        request = self.model_dump(mode="json", exclude=_NOT_INSTALLED)
         if not self.lock:
             del request["lock"]
         if self.patch is not None:
@@ -254,6 +279,9 @@ def _folder_name(interpreter: Path) -> str:
     """Return the name of the environment that holds `interpreter` (ENV/bin/python)."""
     folder = interpreter.parent.parent if interpreter.parent.name in {"bin", "Scripts"} else interpreter.parent
     return folder.name or interpreter.name
+
+
+_NOT_INSTALLED = {"config", "hardware", "problem", "show_python", "matrix", "patch"}  # parts of a request
 
 
 class ProbedFacts(Model):
@@ -324,6 +352,7 @@ class Environment(Model):
     build: str
     config: str
     patch: str = NO_PATCH  # name and hash: "mine@3fa2c1"
+    hardware: str = ""  # the kind of machine that was asked for, "" for any
     interpreter: StoredPath | None = None
     packages: dict[str, str] = {}
     fingerprint: Fingerprint = Fingerprint()
@@ -339,7 +368,7 @@ class Environment(Model):
         """What it is along each axis, as a request names it."""
         python = ".".join(self.python.split(".")[:2])
         installed = {"torch": self.torch, "python": python, "build": self.build}
-        return {"config": self.config, "patch": self.patch, **installed}
+        return {"config": self.config, "patch": self.patch, **installed, "hardware": self.hardware or ANY_HARDWARE}
 
     @property
     def is_usable(self) -> bool:
@@ -602,6 +631,8 @@ class AttemptEvidence(OpenModel):
     observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
     start: str = "cold"  # or "fork", and what had been imported: torch, dynamo or inductor
     cold_because: str = ""  # why it was not forked, where that was asked for
+    hardware: str = ""  # the kind of machine that was asked for
+    host: str = ""  # of a cluster, that it ran on
 
     @property
     def is_forked(self) -> bool:
@@ -624,7 +655,7 @@ class Attempt(Model):
     stderr: str = ""
     limit: float = 0  # seconds it was given: adaptive, so it may be less than the scenario's timeout
     cpu_seconds: float = 0
-    started: str = ""  # UTC, ISO 8601
+    started: str = ""  # UTC, ISO 8601, to the microsecond: with the key it tells an attempt from all others
     stdout_bytes: int = 0  # as written; the file keeps head and tail
     stderr_bytes: int = 0
     stacks: str = ""  # folder of the raw stacks taken before it was stopped; a path as stdout's

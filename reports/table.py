@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from matrix.compare.comparison import RunSide
     from matrix.records.store import StoredRun
-    from matrix.run.pipeline import PlannedMatrix
+    from matrix.run.planned_matrix import PlannedMatrix
     from reports.cell_text import Called
 
 _AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}
@@ -64,9 +64,11 @@ def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-"
 
 
 def axes_told(environments: Iterable[Environment]) -> dict[str, str]:
-    """Return the fields that tell environments apart, and what these are called; the patch only where there is one."""
+    """Return the fields that tell environments apart, and what these are called; patch and hardware where one is."""
+    environments = tuple(environments)
     is_patched = any(environment.patch != NO_PATCH for environment in environments)
-    return _AXES | ({"patch": "patch"} if is_patched else {})
+    is_placed = any(environment.hardware for environment in environments)
+    return _AXES | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
 
 
 def heads_of(environments: Sequence[Environment]) -> tuple[str, list[str]]:

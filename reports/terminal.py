@@ -70,12 +70,14 @@ class Progress:
                 self._stages[event.label] = event.stage
                 if event.stage == "ready":
                     del self._stages[event.label]
-                return Text(f"{event.label}: {event.stage}", "dim") if new else None
+                host = f" on {event.host}" if event.host else ""
+                return Text(f"{event.label}: {event.stage}{host}", "dim") if new else None
             case events.EnvironmentReady():
                 self._stages.pop(event.environment.label, None)
                 return self._environment_line(event)
             case events.AttemptStarted():
-                self._running[event.environment, event.cell] = (time.monotonic(), event.time)
+                host = f" on {event.host}" if event.host else ""
+                self._running[event.environment, event.cell] = (time.monotonic(), event.time + host)
                 again = f"{event.cell}  {event.environment}  again for {event.time}: {event.why}"
                 return Text(again, "dim") if event.why else None
             case events.AttemptEnded():
@@ -123,6 +125,7 @@ class Progress:
     def _cell_line(self, event: events.CellDone) -> Text | None:
         self._done += 1
         cell = event.cell
+        self._running.pop((event.environment.label, cell.name), None)  # a worker that was lost did not tell
         is_reused = bool(cell.reused) and cell.reused == len(cell.attempts)
         self._known += is_reused
         if is_reused or not event.environment.is_usable:

@@ -16,7 +16,8 @@ import pytest
 from matrix.model import Build, Config, Outcome, Request, Scenario
 from matrix.plan.planning import RunOptions, plan
 from matrix.process.supervision import Ending, Supervised, Task
-from matrix.records.store import Records, new_run
+from matrix.records.known_records import Records
+from matrix.records.store import new_run
 from matrix.run.pipeline import MatrixRun
 from matrix.run.site import LocalSite
 from tests.fakes import FakeCache

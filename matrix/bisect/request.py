@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matrix.events import Show
     from matrix.model import Request, Scenario
     from matrix.plan.matrix_file import MatrixFile
+    from matrix.run.site import OtherMachines
 
 BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
 
@@ -34,15 +35,19 @@ class AxisRow:
     module: str  # in matrix.bisect.axes; its function `search` takes what `request.search` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
     options: tuple[str, ...] = ()  # any of these chooses the axis; () for one that `--axis` names
+    may_travel: bool = True  # False: it needs what is on this machine only
 
 
 class AxisName(StrEnum):
     """What was searched."""
 
     VERSION = "version", AxisRow("versions")
-    DATE = "date", AxisRow("days")
-    COMMIT = "commit", AxisRow("commits", options=("--git",))
-    LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
+    DATE = "date", AxisRow("days", may_travel=False)
+    COMMIT = "commit", AxisRow("commits", options=("--git",), may_travel=False)
+    LOCK = (
+        "lock",
+        AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"), may_travel=False),
+    )
     CONFIG = "config", AxisRow("values", is_ordered=False)
     PYTHON = "python", AxisRow("values", is_ordered=False)
     BUILD = "build", AxisRow("values", is_ordered=False)
@@ -127,6 +132,7 @@ class SearchRequest:
     budget: Budget = field(default_factory=Budget)
     jobs: int = 1
     fresh: bool = False
+    elsewhere: OtherMachines | None = None  # None: on this machine
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None

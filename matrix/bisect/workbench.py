@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from matrix.events import AttemptEnded, Emit, EnvironmentStage, Event, Show
 from matrix.model import Cell, Environment, Role
 from matrix.process.executor import Executor, LocalExecutor
-from matrix.records.store import Records, RunStore, read_records
+from matrix.records.known_records import Records
+from matrix.records.store import RunStore, read_records
 from matrix.run.pipeline import MatrixRun, opened_run
 from matrix.run.signals import answering
 from matrix.run.site import SIGNAL_CHECK, LocalSite, Site
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matrix.bisect.request import SearchRequest
     from matrix.environments.provider import Environments
     from matrix.plan.planning import PlannedCell
-    from matrix.process.supervision import Supervised
+    from matrix.run.site import OtherMachines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +55,11 @@ class Workbench:
         store: RunStore,
         emit: Emit,
         make_executor: Callable[[], Executor] = LocalExecutor,
+        elsewhere: OtherMachines | None = None,
     ) -> None:
         self.cache, self.records = cache, records
         self._store, self._tell = store, emit
+        self._elsewhere = elsewhere
         self._make_executor = make_executor  # one for each probe, so that one can be stopped alone
         self._started = time.monotonic()
         self._changed = threading.Condition()  # guards what is below
@@ -87,14 +90,19 @@ class Workbench:
         with self._changed:
             return frozenset(self._running)
 
-    def attempts(self) -> tuple[Supervised, ...]:
-        """Return the attempts that run now."""
+    def running_lines(self) -> list[str]:
+        """Return for each attempt that runs now how long it has run, and where it is."""
         with self._changed:
-            return tuple(attempt for probe in self._running.values() for attempt in probe.site.running)
+            sites = [probe.site for probe in self._running.values()]
+        return [line for site in sites for line in site.running_lines()]
 
     def start(self, position: int, planned: PlannedCell) -> None:
         """Begin a probe; `wait` tells what came of it."""
-        site = LocalSite(self.cache, self._make_executor(), self.records, self._store, self.emit)
+        site: Site
+        if self._elsewhere is None:
+            site = LocalSite(self.cache, self._make_executor(), self.records, self._store, self.emit)
+        else:
+            site = self._elsewhere.make_site(self.records, self._store, self.emit)
         run = MatrixRun([planned], site)
         thread = threading.Thread(target=self._probe, args=(position, run), name=f"probe {position}", daemon=True)
         with self._changed:
@@ -159,9 +167,12 @@ def workbench(request: SearchRequest, cache: Environments, show: Show) -> Iterat
     """Open a stored run with its progress and a workbench, and answer signals."""
     records = Records() if request.fresh else read_records(request.home)
     with opened_run(request.home) as run_store, show(None) as progress:
-        bench = Workbench(cache, records, run_store, progress)
+        elsewhere = request.elsewhere
+        bench = Workbench(
+            elsewhere.environments if elsewhere else cache, records, run_store, progress, elsewhere=elsewhere
+        )
         try:
-            with answering(bench.attempts, bench.emit):
+            with answering(bench.running_lines, bench.emit):
                 yield bench
         finally:
             bench.close()

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from matrix.cli.bisect import bisect
+from matrix.cli.cluster import scheduler, worker
 from matrix.cli.command import Exit, called
 from matrix.cli.explain import explain
 from matrix.cli.fix import fix
@@ -41,6 +42,8 @@ _COMMANDS: dict[Callable[..., None], tuple[str, str]] = {
     stacks: ("4711", "--merge host1.json host2.json"),
     dispatch: ("aten::mm torch-2.11.0-cpu torch-2.15.0-cpu", "aten::add.Tensor .venv/bin/python"),
     doctor: ("", "--interpreter .venv/bin/python"),
+    scheduler: ("", "--port 9000 --tls certificates"),
+    worker: ("tls://head:8786", "tls://head:8786 --slots 4 --home /scratch/whichtorch --idle 10m"),
 }
 _RUNS_COMMANDS = (("latest before-the-update", "2026-11-20 friday"), ("--keep 20", "--keep 20 --dry-run"))
 

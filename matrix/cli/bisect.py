@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.console import Console
 from matrix.bisect.request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source, day_named, search
 from matrix.bisect.strategy.evidence import Find, SearchOptions
 from matrix.cli import command
+from matrix.cli.cluster import Executor, TlsFolder, machines_at
 from matrix.cli.command import Exit, called, check_folders_of, going_on_later, progress_on, write_json, write_lines
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.commander import INSTALL_TIMEOUT
@@ -66,6 +68,7 @@ def bisect(  # one parameter per option
     build: command.OneBuild = None,
     config_name: command.OneConfig = None,
     patch: command.OnePatch = None,
+    hardware: command.OneHardware = None,
     good: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be good.")] = None,
     bad: Annotated[Text, _Bound(metavar="VALUE", help="A value known to be bad.")] = None,
     find: Annotated[
@@ -81,7 +84,12 @@ def bisect(  # one parameter per option
     confidence: Annotated[float, _Sure(metavar="P", min=0.5, max=0.9999, help="Below it nothing is blamed.")] = 0.95,
     fresh: Annotated[bool, _Sure("--fresh", help="Run again what earlier runs have answered.")] = False,
     timeout: command.Timeout = None,
-    jobs: Annotated[int, _Cost(metavar="N", min=1, help="Candidates installed and run at once.")] = 1,
+    executor: Executor = None,
+    tls: TlsFolder = None,
+    jobs: Annotated[
+        int | None,
+        _Cost(metavar="N", min=1, help="Candidates installed and run at once. [default: 1; with --executor its slots]"),
+    ] = None,
     max_time: Annotated[Text, _Cost(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")] = None,
     max_installs: Annotated[int | None, _Cost(metavar="N", min=1, help="Install at most so many.")] = None,
     install_timeout: Annotated[
@@ -123,7 +131,7 @@ def bisect(  # one parameter per option
     values: dict[str, object] = {"--torch": torch, "--python": python, "--build": build, "--patch": patch}
     values |= {"--axis": axis is not AxisName.VERSION, "--good": good, "--bad": bad, "--since": since, "--until": until}
     values |= {"--good-lock": good_lock, "--bad-lock": bad_lock, "--good-env": good_env, "--bad-env": bad_env}
-    values |= {"--git": git, "--build-command": build_command, "--interpreter": interpreter}
+    values |= {"--executor": executor, "--git": git, "--build-command": build_command, "--interpreter": interpreter}
     searched = check_options(axis, [option for option, value in values.items() if value])
     sides = _side(good_lock, good_env), _side(bad_lock, bad_env)
     source = None
@@ -131,7 +139,7 @@ def bisect(  # one parameter per option
         limit = install_timeout or BUILD_TIMEOUT
         source = Source(checkout=git, command=build_command, interpreter=interpreter, timeout=limit)
     specs = torch or [EVERY_RELEASE if axis.row.is_ordered else "latest"]
-    axes = {"python": python, "build": build, "config": config_name, "patch": patch}
+    axes = {"python": python, "build": build, "config": config_name, "patch": patch, "hardware": hardware}
     file = command.read_search_matrix(matrix_file, specs, several=axis, **axes)
     scenario, variant = command.one_test(test)
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
@@ -149,7 +157,7 @@ def bisect(  # one parameter per option
         any_failure=any_failure,
         run_options=RunOptions(timeout=timeout),
         budget=Budget(seconds=command.seconds(max_time), installs=max_installs),
-        jobs=jobs,
+        jobs=jobs or 1,
         fresh=fresh,
         values=command.commas({"--config": config_name, "--python": python, "--build": build}.get(f"--{axis}")),
         days=(day_named(since), day_named(until) if until else yesterday) if since else None,
@@ -160,7 +168,9 @@ def bisect(  # one parameter per option
     disk_budget = command.megabytes(disk)
     cache = EnvironmentCache(home, disk_budget_mb=disk_budget, install_timeout=install_timeout or INSTALL_TIMEOUT)
     console = Console()
-    with going_on_later():
+    with going_on_later(), machines_at(executor, tls, home, jobs) as elsewhere:
+        if elsewhere is not None:
+            request = replace(request, elsewhere=elsewhere, jobs=jobs or max(1, elsewhere.slots))
         bisection = search(request, cache, progress_on(console))
     _hand_on(bisection, home, console, json_file, report_file)
     raise typer.Exit(Exit.UNANSWERED if bisection.answer == "inconclusive" else Exit.GOOD)
@@ -190,6 +200,8 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
         wrong.append("--axis date needs --since, the first day to look at")
     if searched is not AxisName.DATE and days:
         wrong.append("--since and --until go with --axis date")
+    if "--executor" in given and not searched.row.may_travel:
+        wrong.append(f"--executor cannot go with the axis {searched}: it needs what is on this machine")
     if wrong:
         raise UsageError("\n".join(wrong))
     return searched

@@ -78,10 +78,13 @@ OnlyPatch = Annotated[Words, _axis("--patch", "FILE[,FILE]", "Only these patches
 OnePython = Annotated[Words, _axis("--python", "3.11", "Python version.")]
 OneBuild = Annotated[Words, _axis("--build", "NAME", "pypi, cpu, cu128, nightly-cpu, or of the file.")]
 OneConfig = Annotated[Words, _axis("--config", "NAME", "default, or another config.")]
+OneHardware = Annotated[Words, _axis("--hardware", "NAME", "A kind of machine, a [hardware.NAME] of the file.")]
 OnePatch = Annotated[Words, _axis("--patch", "FILE", "A diff of torch's Python files, applied to each value.")]
 Disk = Annotated[
     str | None, _axis("--disk", "SIZE", "Room for environments, e.g. 60GB. [default: 80 % of what is free]")
 ]
+
+HardwareNames = Annotated[Words, _axis("--hardware", _NAMES, "Kinds of machines, each a [hardware.NAME] of the file.")]
 
 Test = Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")]
 Timeout = Annotated[float | None, RunningOption(metavar="S", min=0.1, help="Seconds per attempt.")]
@@ -105,7 +108,7 @@ def read_search_matrix(path: Path | None, torch: list[str], *, several: str = ""
 
     Only the axis `several` may have more of them. Raises UsageError.
     """
-    named = {axis: commas(axes.get(axis)) for axis in ("python", "build", "config", "patch")}
+    named = {axis: commas(axes.get(axis)) for axis in ("python", "build", "config", "patch", "hardware")}
     for axis, values in named.items():
         if axis != several and len(values) > 1:
             hint = "name one" + ("" if axis == "patch" else f", or have them told apart with --axis {axis}")
@@ -117,6 +120,7 @@ def read_search_matrix(path: Path | None, torch: list[str], *, several: str = ""
         build=named["build"] or ("auto",),
         config=named["config"] or ("default",),
         patch=named["patch"] or (NO_PATCH,),
+        hardware=named["hardware"],
     )
 
 

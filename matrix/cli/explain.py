@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from matrix.cli import command
+from matrix.cli.cluster import Executor, TlsFolder, machines_at
 from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, called
 from matrix.environments.cache import EnvironmentCache
 from matrix.plan import planning
@@ -28,6 +30,8 @@ def explain(  # one parameter per option
     patch: command.OnlyPatch = None,
     timeout: command.Timeout = None,
     repeat: command.Repeat = 1,
+    executor: Executor = None,
+    tls: TlsFolder = None,
     disk: command.Disk = None,
     json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
 ) -> None:
@@ -56,7 +60,8 @@ def explain(  # one parameter per option
     )
     suite = command.scenarios_of(test)
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
-    with command.going_on_later():
+    with command.going_on_later(), machines_at(executor if run else None, tls, home) as elsewhere:
+        request = replace(request, elsewhere=elsewhere)
         explanations = explainer.answers(request, suite, cache, command.progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     for explanation in explanations.explanations:

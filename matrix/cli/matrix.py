@@ -9,12 +9,13 @@ import typer
 from rich.console import Console
 
 from matrix.cli import command
+from matrix.cli.cluster import Executor, TlsFolder, machines_at
 from matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, ScenarioOption
 from matrix.environments.commander import INSTALL_TIMEOUT
 from matrix.plan.planning import MatrixRequest, RunOptions
 from matrix.records import store, stored_runs
 from matrix.records.store import StoredRun
-from matrix.run.pipeline import PlannedMatrix
+from matrix.run.planned_matrix import PlannedMatrix
 from reports import markdown, table
 
 
@@ -25,6 +26,7 @@ def matrix(  # one parameter per option
     build: command.Build = None,
     config_names: command.Config = None,
     patch: command.Patch = None,
+    hardware: command.HardwareNames = None,
     interpreter: Annotated[
         list[Path] | None,
         EnvironmentOption(metavar="PATH", help="Python of an existing environment, used as it is. Repeatable."),
@@ -58,6 +60,8 @@ def matrix(  # one parameter per option
         bool,
         RunningOption("--fork", help="Import torch once for what is expected to pass; all else is confirmed cold."),
     ] = False,
+    executor: Executor = None,
+    tls: TlsFolder = None,
     list_only: Annotated[
         bool, OutputOption("--list", help="Show what would run and what is already known, and run nothing.")
     ] = False,
@@ -78,7 +82,8 @@ def matrix(  # one parameter per option
     """
     home = store.state_folder()
     console = Console()
-    file = command.read_matrix(matrix_file, torch, python=python, build=build, config=config_names, patch=patch)
+    axes = {"python": python, "build": build, "config": config_names, "patch": patch, "hardware": hardware}
+    file = command.read_matrix(matrix_file, torch, **axes)
     request = MatrixRequest(
         home=home,
         file=file,
@@ -94,17 +99,18 @@ def matrix(  # one parameter per option
     )
     command.check_folders_of(json_file, markdown_file)
     before = stored_runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
-    planned = PlannedMatrix.of(request)
-    for line in (*planned.notes, *planned.forecast()):
-        console.print(line, style="dim", highlight=False, soft_wrap=True)
-    if list_only:
-        print(*table.plan_lines(planned), sep="\n")
-        return
-    show = command.progress_on(console)
-    with command.terminating_like_interrupt(), planned.run(show) as (run, run_store):
-        code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run.cells)
-        ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
-        run_store.run = run_store.run.model_copy(update=ended)
+    with machines_at(executor, tls, home, jobs) as elsewhere:
+        planned = PlannedMatrix.of(request, elsewhere)
+        for line in (*planned.notes, *planned.forecast()):
+            console.print(line, style="dim", highlight=False, soft_wrap=True)
+        if list_only:
+            print(*table.plan_lines(planned), sep="\n")
+            return
+        show = command.progress_on(console)
+        with command.terminating_like_interrupt(), planned.run(show) as (run, run_store):
+            code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run.cells)
+            ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
+            run_store.run = run_store.run.model_copy(update=ended)
     stored = run_store.stored()
     print(*_report_lines(stored, console), sep="\n")
     if json_file:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from matrix.diagnosis.dispatch.call_path import parse_table
-from matrix.model import NO_PATCH, Environment, Model
+from matrix.model import ANY_HARDWARE, NO_PATCH, Environment, Model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Factors = dict[str, str]
 Versions = dict[str, tuple[str | None, str | None]]  # of packages: before and after, None where missing
 
-AXES = ("config", "patch", "torch", "python", "build")  # factors that a user can choose, the easiest to change first
+# factors that a user can choose, the easiest to change first
+AXES = ("config", "patch", "torch", "python", "build", "hardware")
 PACKAGE = "package "  # begins the name of a factor that is a package's version
 ABSENT = "not there"  # stands for the value of a factor that an environment does not have
 _IN_AXES = {"torch", "python"}  # fields of the fingerprint that an axis holds already
@@ -103,12 +104,13 @@ class VersionChange(Model):
 
 
 class History(Model):
-    """The versions that ran under one Python, build, config and patch, oldest first."""
+    """The versions that ran under one Python, build, config and patch, on one hardware, oldest first."""
 
     python: str
     build: str
     config: str
     patch: str = NO_PATCH
+    hardware: str = ANY_HARDWARE
     steps: tuple[HistoryStep, ...]
 
     @property
@@ -126,13 +128,14 @@ class History(Model):
     def words(self) -> str:
         """What its versions have in common."""
         patch = "" if self.patch == NO_PATCH else f"patch {self.patch}, "
-        return f"config {self.config}, {patch}build {self.build}, Python {self.python}"
+        hardware = "" if self.hardware == ANY_HARDWARE else f", hardware {self.hardware}"
+        return f"config {self.config}, {patch}build {self.build}, Python {self.python}{hardware}"
 
 
 def histories(evidence: Iterable[tuple[Environment, bool]]) -> tuple[History, ...]:
     """Return the histories of two versions or more that environments make up, each given with whether it is red."""
     groups: dict[tuple[str, ...], dict[str, list[tuple[Environment, bool]]]] = {}
-    shared = ("python", "build", "config", "patch")
+    shared = ("python", "build", "config", "patch", "hardware")
     for environment, is_red in evidence:
         group = groups.setdefault(tuple(environment.axes[axis] for axis in shared), {})
         group.setdefault(environment.torch, []).append((environment, is_red))

@@ -8,21 +8,21 @@ from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.environments.canary import probed_installation, probed_interpreter
 from matrix.environments.commander import INSTALL_TIMEOUT, CancelledError, Commander, InstallError, InstallSettings
 from matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from matrix.environments.index.releases import unreadable_index
-from matrix.environments.index.sources import Sources, configured_sources, local_folder
+from matrix.environments.index.sources import Sources, configured_sources
 from matrix.environments.installation import (
     Installation,
     InstallFolder,
     config_key,
-    environment_of,
     install,
     is_unchanged,
+    local_wheels,
+    unbuildable,
 )
 from matrix.environments.interpreters import find_interpreter
 from matrix.environments.overlay import lay, site_packages
@@ -31,10 +31,11 @@ from matrix.environments.provider import Stage, silent
 from matrix.environments.resolution import compile_lock, keep, resolve
 from matrix.environments.whole_files import remove_tree, write_whole
 from matrix.errors import PreventedError
-from matrix.model import Build, Environment, Outcome, Patch, Request, digest
+from matrix.model import Build, Environment, Patch, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
@@ -59,7 +60,8 @@ class EnvironmentCache:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()  # of all below
         self._held: Counter[tuple[str, str]] = Counter()
-        self._failed: dict[tuple[str, str], Environment] = {}
+        self._pins: dict[str, tuple[str, tuple[str, ...]]] = {}  # by install key: given locks, with notes
+        self._failed: dict[tuple[str, ...], Environment] = {}
 
     @cached_property
     def _settings(self) -> InstallSettings:
@@ -100,11 +102,30 @@ class EnvironmentCache:
         installation = self._folder(request).installation()
         return installation.requires if installation else {}
 
+    def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
+        """Return the pins that a request was resolved to, and notes on them; None where that is not known."""
+        folder = self._folder(request.unpatched)
+        installation = folder.installation()
+        if installation is None or not folder.lock.exists():
+            return None
+        return folder.lock.read_text(encoding="utf-8"), installation.notes
+
+    def pin(self, request: Request, text: str, notes: tuple[str, ...]) -> None:
+        """Have a request, where it is not resolved yet, made from pins."""
+        with self._guard:
+            self._pins[request.unpatched.install_key] = text, notes
+
+    def stock(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys of what is installed, and of what was and may be fetched from a cache."""
+        keys = [file.parent.name for file in self._disk.folder.glob("*/installation.json")]
+        installed = tuple(key for key in keys if InstallFolder(self._disk.folder / key).complete.exists())
+        return installed, tuple(key for key in keys if key not in installed)
+
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
         """Return the environment, installed and probed, once there is disk and nobody else is making the same one."""
-        failure = (request.install_key, config_key(request.config))
+        failure = (request.install_key, config_key(request.config), request.hardware_name)
         logs = self._folder(request).logs
         commander = Commander(settings=self._settings, logs=logs, cancelled=cancelled, stage=stage or silent)
         try:
@@ -114,13 +135,13 @@ class EnvironmentCache:
             with self._locks.setdefault(request.install_key, threading.Lock()):
                 environment = self._failed.get(failure) or self._acquire(request, commander)
         except CancelledError as error:
-            return _unbuildable(request, str(error))
+            return unbuildable(request, str(error))
         except InstallError as error:
-            environment = _unbuildable(request, error.reason, error.log)
+            environment = unbuildable(request, error.reason, error.log)
         except PreventedError as error:
-            environment = _unbuildable(request, error.message)
+            environment = unbuildable(request, error.message)
         except OSError as error:
-            environment = _unbuildable(request, f"{error.strerror}: {error.filename}")
+            environment = unbuildable(request, f"{error.strerror}: {error.filename}")
         if not environment.is_usable:
             self._failed[failure] = environment  # the next cell need not try again, the next run may
         commander.stage(str(environment.outcome or "ready"))
@@ -216,14 +237,17 @@ class EnvironmentCache:
         interpreter = self._interpreter(request.python)
         notes = installation.notes if installation else ()
         if installation is None or not folder.lock.exists():
-            commander.stage("resolving")
-            lock, notes = resolve(request, interpreter, commander)
+            with self._guard:
+                pinned = self._pins.get(key)
+            if pinned is None:
+                commander.stage("resolving")
+            lock, notes = pinned or resolve(request, interpreter, commander)
             write_whole(folder.lock, lock)
-        pinned = folder.lock.read_text(encoding="utf-8")
-        write_whole(folder.installed, keep(pinned, request.build, request.python, commander))
-        wheels = _local_wheels(request)
+        locked = folder.lock.read_text(encoding="utf-8")
+        write_whole(folder.installed, keep(locked, request.build, request.python, commander))
+        wheels = local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
-        need = self._disk.estimate(pinned, request.build.name, size)
+        need = self._disk.estimate(locked, request.build.name, size)
         self._disk.reserve(key, need, commander.cancelled, commander.stage)
         try:
             commander.stage("installing")
@@ -271,17 +295,3 @@ def _holds(request: Request) -> list[tuple[str, str]]:
     """
     keys = dict.fromkeys((request.install_key, request.unpatched.install_key))
     return [(key, f"{request.install_key} {config_key(request.config)}") for key in keys]
-
-
-def _unbuildable(request: Request, reason: str, log: Path | None = None) -> Environment:
-    identity = digest(["not installed", request.install_key, config_key(request.config)])
-    fields = {"id": identity, "torch": request.torch, "python": request.python, "interpreter": request.interpreter}
-    return environment_of(request, fields | {"outcome": Outcome.UNBUILDABLE, "reason": reason, "log": log})
-
-
-def _local_wheels(request: Request) -> list[Path]:
-    """Return the wheels on this machine that a request may be served from."""
-    if request.torch.endswith(".whl"):
-        return [Path(request.torch)]
-    folder = local_folder(request.build.find_links) if request.build.find_links else None
-    return sorted(folder.glob(f"torch-{request.torch}-*.whl")) if folder is not None else []

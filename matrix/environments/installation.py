@@ -17,9 +17,10 @@ from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
 from matrix.environments.commander import Commander, InstallError
+from matrix.environments.index.sources import local_folder
 from matrix.environments.resolution import is_same_version, locked_versions
 from matrix.environments.whole_files import forget, read_whole, write_whole
-from matrix.model import Config, Environment, Request, digest
+from matrix.model import Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,7 +110,8 @@ def config_key(config: Config) -> str:
 def environment_of(request: Request, fields: dict[str, Any]) -> Environment:
     """Return an Environment with the names that this request gives it."""
     names = {"label": request.label, "build": request.build.name, "config": request.config.name}
-    return Environment(**fields | names | {"patch": request.axes["patch"], "options": request.options})
+    names |= {"patch": request.axes["patch"], "hardware": request.hardware_name}
+    return Environment(**fields | names | {"options": request.options})
 
 
 def environment_id(request: Request, python: str, packages: Sequence[Package], beside: Sequence[Package]) -> str:
@@ -122,6 +124,7 @@ def environment_id(request: Request, python: str, packages: Sequence[Package], b
         "python": python,
         "config": request.config.model_dump(mode="json", exclude={"summary"}),
     }
+    parts |= {"hardware": request.hardware_name} if request.hardware else {}
     return digest(parts if request.patch is None else parts | {"patch": request.patch.key})
 
 
@@ -244,3 +247,19 @@ def _check_installed(request: Request, packages: list[Package], lock: str, log: 
     for name, version in locked.items():
         if name in versions and not is_same_version(version, versions[name]):
             raise InstallError(f"{name} {version} was locked, but {versions[name]} installed", log)
+
+
+def unbuildable(request: Request, reason: str, log: Path | None = None) -> Environment:
+    """Return what stands for an environment that cannot be made."""
+    hardware = [request.hardware_name] if request.hardware else []
+    identity = digest(["not installed", request.install_key, config_key(request.config), *hardware])
+    fields = {"id": identity, "torch": request.torch, "python": request.python, "interpreter": request.interpreter}
+    return environment_of(request, fields | {"outcome": Outcome.UNBUILDABLE, "reason": reason, "log": log})
+
+
+def local_wheels(request: Request) -> list[Path]:
+    """Return the wheels on this machine that a request may be served from."""
+    if request.torch.endswith(".whl"):
+        return [Path(request.torch)]
+    folder = local_folder(request.build.find_links) if request.build.find_links else None
+    return sorted(folder.glob(f"torch-{request.torch}-*.whl")) if folder is not None else []

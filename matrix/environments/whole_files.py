@@ -26,11 +26,11 @@ Form = TypeVar("Form")
 _POINTERS = (".http", ".rev", ".msgpack", ".whl")  # beside the link to an unpacked wheel
 
 
-def write_whole(file: Path, text: str) -> None:
+def write_whole(file: Path, content: str | bytes) -> None:
     """Write a file under a hidden name, then rename it, so that no reader sees a half."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
     partial.replace(file)
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from matrix.environments.provider import Environments
     from matrix.events import Show
     from matrix.plan.matrix_file import MatrixFile
-    from matrix.records.store import Records
+    from matrix.records.known_records import Records
+    from matrix.run.site import OtherMachines
 
 
 class Explanations(Model):
@@ -53,6 +54,7 @@ class ExplainRequest:
     env: str | None  # label or id of a known environment
     may_run: bool
     options: RunOptions
+    elsewhere: OtherMachines | None = None  # None: on this machine
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +101,7 @@ class Explainer:
     here_id: str | None = None
     run: Callable[[Sequence[PlannedCell]], tuple[Sequence[Environment], Sequence[Cell]]] | None = None
     attempts: int = 0  # made so far
-    _ids: dict[tuple[str, str], str] = field(default_factory=dict)  # of environments that ran, by install key, config
+    _ids: dict[tuple[str, ...], str] = field(default_factory=dict)  # of environments that ran, by their requests' keys
 
     def answer(self, scenario: Scenario, variant: dict[str, str]) -> Explanation:
         """Return the explanation of one test."""
@@ -138,7 +140,7 @@ class Explainer:
         environments, cells = self.run([planned])
         for environment in environments:
             self.evidence.environments[environment.id] = environment
-            self._ids[request.install_key, request.config.name] = environment.id
+            self._ids[request.key] = environment.id
             if request == self.here:
                 self.here_id = environment.id
         for cell in cells:
@@ -272,6 +274,8 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
     tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
     if not request.may_run:
         return Explanations(explanations=tuple(explainer.answer(*test) for test in tests))
-    with recorded_run(cache, records, show) as run_cells:
+    if request.elsewhere is not None:
+        explainer.cache = request.elsewhere.environments
+    with recorded_run(explainer.cache, records, show, elsewhere=request.elsewhere) as run_cells:
         explainer.run = run_cells
         return Explanations(explanations=tuple(explainer.answer(*test) for test in tests))

@@ -57,7 +57,7 @@ def check_up(home: Path) -> Iterator[Check]:
     yield _compiler()
     yield _tool("py-spy", find_tool("py-spy"), "stacks of hung processes, and to tell slow from stuck")
     yield _tool("pystack", find_tool("pystack"), "who holds the GIL, and who waits for it")
-    yield _ptrace()
+    yield ptrace_check()
     yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
     yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
@@ -106,7 +106,7 @@ def _tool(name: str, path: str | None, use: str) -> Check:
     return Check(name, State.PROBLEM, f"not there: {use}", f"pip install {name}")
 
 
-def _ptrace() -> Check:
+def ptrace_check() -> Check:
     """Read a process that is no descendant of the reader, as a hung process is none."""
     py_spy = find_tool("py-spy")
     if py_spy is None:

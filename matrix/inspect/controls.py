@@ -11,7 +11,7 @@ from matrix.model import Cell, Config, Environment, Outcome, Request, digest
 from matrix.plan.expansion import existing
 from matrix.plan.planning import RunOptions, plan
 from matrix.process.evidence.capture import NOT_PERMITTED
-from matrix.records.store import Records
+from matrix.records.known_records import Records
 from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 

@@ -13,7 +13,7 @@ from matrix.environments import configs, patches
 from matrix.environments.index import sources, version_specs
 from matrix.environments.interpreters import DEFAULT_PYTHON
 from matrix.errors import PreventedError, UsageError, WhichtorchError
-from matrix.model import NO_PATCH, Build, Config, Environment, Patch, Request
+from matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, Patch, Request
 from matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def expand(
         chosen += expander.product(axes, expander.pythons)
         for row in file.include:
             one_row = {"torch": (row.torch,), "build": (row.build,), "config": (row.config,), "patch": (row.patch,)}
+            one_row |= {"hardware": (row.hardware,)} if row.hardware else {}
             pythons = (row.python,) if row.python else expander.pythons
             chosen += expander.product(axes.model_copy(update=one_row), pythons)
     if interpreters_given and file.axes.patch != (NO_PATCH,):
@@ -66,10 +67,10 @@ def expand(
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
         chosen.append(existing(interpreter, configs.config_named(name, file.configs), path))
-    requests: dict[tuple[str, str], Request] = {}
+    requests: dict[tuple[str, ...], Request] = {}
     for request in chosen:
         if not any(row.matches(request) for row in file.exclude):
-            requests.setdefault((request.install_key, request.config.name), request)
+            requests.setdefault(request.key, request)
     return Expansion(tuple(requests.values()), tuple(dict.fromkeys(expander.notes)))
 
 
@@ -99,7 +100,7 @@ class _Expander:
         self.pythons = file.axes.python or (DEFAULT_PYTHON,)
 
     def product(self, axes: Axes, pythons: Sequence[str]) -> list[Request]:
-        """Return torch x Python x build x config x patch, oldest torch first."""
+        """Return torch x Python x build x config x patch x hardware, oldest torch first."""
         chosen_builds = [self._build(name) for name in axes.build]
         chosen_patches = self._patches(axes.patch)
         choices = [choice for spec in axes.torch for choice in self._choices(spec, pythons, chosen_builds)]
@@ -110,6 +111,7 @@ class _Expander:
                 build=choice.build,
                 config=configs.config_named(name, self.file.configs),
                 patch=patch,
+                hardware=kind,
                 requirements=self.file.requirements,
                 problem=choice.problem,
                 show_python=bool(self.file.axes.python),
@@ -118,6 +120,7 @@ class _Expander:
             for choice in sorted(choices, key=lambda choice: choice.age)
             for name in axes.config
             for patch in chosen_patches
+            for kind in [self.file.kinds.get(name) for name in axes.hardware or ("",)]
         ]
 
     def _patches(self, specs: Sequence[str]) -> list[Patch | None]:
@@ -165,6 +168,7 @@ def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter:
             build=(axes["build"],),
             config=(axes["config"],),
             patch=(axes["patch"],),
+            hardware=() if axes.get("hardware", ANY_HARDWARE) == ANY_HARDWARE else (axes["hardware"],),
         )
         return next(iter(expand(narrowed, cache=home / "cache").requests), None)
     except WhichtorchError:

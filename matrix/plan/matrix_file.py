@@ -1,6 +1,6 @@
 """A matrix file: what is multiplied, what runs, and the builds, configs and patches that it defines.
 
-All mistakes are reported at once.
+All mistakes are reported at once. It is longer than other modules because each table stands beside its checks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from matrix.environments import configs, patches
 from matrix.environments.index import sources, version_specs
 from matrix.errors import UsageError
-from matrix.model import NO_PATCH, Build, Config, Patch, Request
+from matrix.model import NO_PATCH, Build, Config, Hardware, Patch, Request
 from matrix.suite.selection import in_specifier
 from matrix.suite.toml_lines import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -31,11 +31,12 @@ DEFAULT_FILE = Path(__file__).parents[1] / "default.toml"
 
 
 class _OwnTables(NamedTuple):
-    """The builds, configs and patches of the file that names are checked against, beside the built-in ones."""
+    """What the file defines that names are checked against, beside the built-in ones."""
 
     builds: Mapping[str, Build]
     configs: Mapping[str, Config]
     patches: Mapping[str, Patch]
+    hardware: Iterable[str]  # names
     folder: Path  # that the file is in
 
 
@@ -72,6 +73,15 @@ _ConfigName = Annotated[str, _named(lambda name, own: configs.config_named(name,
 _PatchName = Annotated[str, _named(lambda name, own: patches.patch_named(name, own.patches))]
 
 
+def _kind_named(name: str, own: _OwnTables) -> None:
+    if name not in own.hardware:
+        hint = f"known are {', '.join(own.hardware)}" if own.hardware else "define it in a [hardware.NAME] table"
+        raise UsageError(f"no hardware is called {name!r}", hint=hint)
+
+
+_HardwareName = Annotated[str, _named(_kind_named)]
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
 
@@ -84,6 +94,7 @@ class Axes(_Table):
     build: tuple[_BuildName, ...] = Field(default=("auto",), min_length=1)
     config: tuple[_ConfigName, ...] = Field(default=("default",), min_length=1)
     patch: tuple[_PatchName, ...] = Field(default=(NO_PATCH,), min_length=1)
+    hardware: tuple[_HardwareName, ...] = ()
 
 
 class Suite(_Table):
@@ -100,6 +111,7 @@ class Exclude(_Table):
     build: str = ""
     config: str = ""
     patch: str = ""
+    hardware: str = ""
 
     def matches(self, request: Request) -> bool:
         """Return whether every value named here applies to `request`."""
@@ -109,6 +121,7 @@ class Exclude(_Table):
             and self.build in {"", request.build.name}
             and self.config in {"", request.config.name}
             and self.patch in {"", NO_PATCH if request.patch is None else request.patch.name}
+            and self.hardware in {"", request.hardware_name}
         )
 
 
@@ -120,6 +133,7 @@ class Include(_Table):
     build: _BuildName = "auto"
     config: _ConfigName = "default"
     patch: _PatchName = NO_PATCH
+    hardware: Annotated[str, _named(lambda name, own: not name or _kind_named(name, own))] = ""
 
 
 class BuildTable(_Table):
@@ -155,6 +169,16 @@ class PatchTable(_Table):
     file: Annotated[Path, AfterValidator(_patch_file)]  # in the file, its path begins where the file is
 
 
+class HardwareTable(_Table):
+    """A [hardware.NAME] table."""
+
+    gpu: str = ""
+    driver: Annotated[str, AfterValidator(_specifier)] = ""
+    arch: str = ""
+    cpu: str = ""
+    host: str = ""
+
+
 class MatrixFile(_Table):
     """A whole matrix file."""
 
@@ -166,6 +190,7 @@ class MatrixFile(_Table):
     build: dict[str, BuildTable] = {}
     config: dict[str, ConfigTable] = {}
     patch: dict[str, PatchTable] = {}
+    hardware: dict[str, HardwareTable] = {}
 
     @cached_property
     def builds(self) -> dict[str, Build]:
@@ -182,6 +207,11 @@ class MatrixFile(_Table):
         """The patches that the file names."""
         return {name: patches.read_patch(table.file, name, option=name) for name, table in self.patch.items()}
 
+    @cached_property
+    def kinds(self) -> dict[str, Hardware]:
+        """The kinds of hardware that the file defines."""
+        return {name: Hardware(name=name, **table.model_dump()) for name, table in self.hardware.items()}
+
     def with_axes(self, *, keep_rows: bool = False, **given: Sequence[str] | None) -> MatrixFile:
         """Return the file with other values on the given axes, by their names; None leaves an axis as it is.
 
@@ -192,7 +222,8 @@ class MatrixFile(_Table):
             return self
         values = dict(self.axes) | {axis: named for axis, named in given.items() if named is not None}
         try:
-            axes = Axes.model_validate(values, context=_OwnTables(self.builds, self.configs, self.patches, Path()))
+            own = _OwnTables(self.builds, self.configs, self.patches, self.kinds, Path())
+            axes = Axes.model_validate(values, context=own)
         except ValidationError as error:
             raise _mistakes(error, "the options", within=("axes",)) from None
         exclude = self.exclude if keep_rows else ()
@@ -219,6 +250,7 @@ def checked(table: Mapping[str, Any], source: str, text: str = "") -> MatrixFile
         builds=dict.fromkeys(table.get("build") or (), Build(name="")),
         configs=dict.fromkeys(table.get("config") or (), Config(name="")),
         patches=dict.fromkeys(table.get("patch") or (), Patch(name="", text="")),
+        hardware=tuple(table.get("hardware") or ()),
         folder=Path(source).parent,
     )
     try:
@@ -266,6 +298,7 @@ def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
         "build": BuildTable,
         "config": ConfigTable,
         "patch": PatchTable,
+        "hardware": HardwareTable,
     }
     model = tables[keys[0]] if len(keys) > 1 else MatrixFile
     return [field.alias or name for name, field in model.model_fields.items()]

@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,6 @@ class ForkLink:
         self._channel: socket.socket | None = None
         self._heard = b""  # of the channel
         self._is_ready = False
-        self._folder = ""  # what the server's imports write to
         self._errors = -1  # descriptor of the server's stderr
         self._gate = -1  # descriptor that lets the forked leader go on
         self._known, self._over = _thread.allocate_lock(), _thread.allocate_lock()
@@ -57,7 +55,6 @@ class ForkLink:
         if self.problem:
             raise ForkServerError(self.problem)
         if not self._pid:
-            self._folder = tempfile.mkdtemp(prefix="whichtorch-fork-")
             self._channel, theirs = socket.socketpair()
             self._errors = os.memfd_create("errors")
             output = os.memfd_create("output")
@@ -80,7 +77,7 @@ class ForkLink:
 
     def _keep(self, argv: list[str], actions: list[tuple[Any, ...]]) -> None:
         """Start the server, and reap it: this thread is its parent."""
-        folder = self._folder
+        folder = self._server["scratch"]
         environ = self._server["env"] | {
             "TMPDIR": folder,
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
@@ -128,8 +125,7 @@ class ForkLink:
             self._over.acquire(timeout=END_PATIENCE)
         if self._channel is not None:
             self._channel.close()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._server["scratch"], ignore_errors=True)  # the tool does it, too, unless it was killed
 
     def _send(self, line: bytes, descriptor: int) -> None:
         assert self._channel is not None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,19 +58,22 @@ class ForkSlot:
         return hand_over(replace(task, mark=mark, server=self.server), self.program)
 
     def close(self) -> None:
-        """End the server, and all that is below its supervisor."""
-        if self.program is None:
-            return
-        assert self.program.stdin is not None
+        """End the server, and all that is below its supervisor; what its imports wrote goes, however that ended."""
+        if self.program is not None:
+            self._end(self.program)
+            self.program = None
+        shutil.rmtree(self.server.scratch, ignore_errors=True)
+
+    def _end(self, program: subprocess.Popen[bytes]) -> None:
+        assert program.stdin is not None
         with contextlib.suppress(OSError):
-            self.program.stdin.close()
+            program.stdin.close()
         try:
-            self.program.wait(END_PATIENCE)
+            program.wait(END_PATIENCE)
         except subprocess.TimeoutExpired:
-            self.program.kill()
+            program.kill()
             sweep(lambda mark: mark == self.server.mark)
-        end(self.program)
-        self.program = None
+        end(program)
 
 
 @dataclass(slots=True)
@@ -179,6 +184,7 @@ class ForkingExecutor(LocalExecutor):
             env=_lasting(task.env) | {MARK_VARIABLE: mark},
             level=level,
             mark=mark,
+            scratch=tempfile.mkdtemp(prefix="whichtorch-fork-"),
         )
 
 

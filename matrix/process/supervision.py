@@ -37,6 +37,7 @@ class ForkServer:
     env: dict[str, str]  # the whole environment, without what is each task's own
     level: str  # how much it has imported, a word
     mark: str  # of the server, which all that is forked from it carries, too
+    scratch: str  # a folder that the server's imports may write to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from matrix.model import Attempt, Cell, Environment, Outcome, Record, Run, combine, digest
-from matrix.records.store import RunStore, read_lines
+from matrix.records.store import RunStore, folder_of, read_lines, with_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from matrix.records.store import RunFolder, StoredRun
 
@@ -121,16 +121,14 @@ def _copied(attempt: Attempt, part: StoredRun, store: RunStore, copies: dict[Pat
     Each folder is copied once. `copies` maps source folders to paths in the new run: the folders, because runs that
     began together on many machines may share an id.
     """
-    if not attempt.stdout:
+    old = folder_of(attempt)
+    if not old:
         return attempt
-    old = str(PurePosixPath(attempt.stdout).parent)
     source = part.file(old).resolve()
     if source not in copies:
         if not source.is_dir():
             return attempt
         folder = store.attempt_folder()
         shutil.copytree(source, folder, dirs_exist_ok=True)
-        copies[source] = f"runs/{store.run.id}/attempts/{folder.name}"
-    paths = {name: getattr(attempt, name) for name in ("stdout", "stderr", "stacks")}
-    moved = {name: path.replace(old, copies[source], 1) for name, path in paths.items() if path.startswith(f"{old}/")}
-    return attempt.model_copy(update=moved)
+        copies[source] = store.path_of(folder)
+    return with_folder(attempt, copies[source])

@@ -16,22 +16,24 @@ import os
 import secrets
 import tempfile
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import ValidationError
 
-from matrix.diagnosis.deadline import Decider, gives
 from matrix.errors import PreventedError
-from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario, judging_records
+from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from matrix.privacy.redaction import Redactor
+from matrix.records.known_records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from matrix.model import Attempt
 
     Item = TypeVar("Item", bound=Model)
 
@@ -59,66 +61,25 @@ class CellLine(Model):
     cell: Cell
 
 
-class Records:
-    """All records of all runs, by key and by test. Its methods may be called from several threads."""
+_PATHS = ("stdout", "stderr", "stacks")  # of an attempt, each below its folder
 
-    def __init__(self) -> None:
-        self._by_key: dict[str, list[Record]] = defaultdict(list)
-        self._by_test: dict[tuple[str, frozenset[tuple[str, str]]], list[Record]] = defaultdict(list)
-        self._lock = threading.Lock()
 
-    def add(self, record: Record) -> None:
-        """Add a record."""
-        with self._lock:
-            self._by_key[record.key].append(record)
-            self._by_test[record.source_hash, frozenset(record.variant.items())].append(record)
+def folder_of(attempt: Attempt) -> str:
+    """Return the folder that an attempt's files lie in, relative to a state folder; "" where it has none."""
+    return str(PurePosixPath(attempt.stdout).parent) if attempt.stdout else ""
 
-    def of(self, key: str) -> list[Record]:
-        """Return the records of a key, oldest first."""
-        with self._lock:
-            return list(self._by_key.get(key, ()))
 
-    def of_test(self, source_hash: str, variant: dict[str, str]) -> list[Record]:
-        """Return the records of a test in every environment and under all limits, oldest first."""
-        with self._lock:
-            return list(self._by_test.get((source_hash, frozenset(variant.items())), ()))
+def with_folder(attempt: Attempt, new: str) -> Attempt:
+    """Return an attempt whose files lie in another folder, relative to a state folder as its own."""
+    old = folder_of(attempt)
+    paths = {name: getattr(attempt, name) for name in _PATHS}
+    moved = {name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}
+    return attempt.model_copy(update=moved)
 
-    def slowest_pass(self, scenario: Scenario, variant: dict[str, str]) -> float | None:
-        """Return the seconds of a test's slowest pass in any environment, or None."""
-        attempts = [record.attempt for record in self._judging(scenario, variant)]
-        return max((attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS), default=None)
 
-    def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
-        """Return a record that decides a test in an environment, given `seconds` with a core; no `slow` one."""
-        for record in self._judging(scenario, variant):
-            attempt = record.attempt
-            if record.environment != environment or attempt.outcome is Outcome.SLOW:
-                continue
-            if gives(attempt.limit, seconds, attempt.evidence.headway):
-                return record
-        return None
-
-    def has_run_out(self, scenario: Scenario, variant: dict[str, str]) -> bool:
-        """Return whether a test was not done in its time, in any environment."""
-        timeouts = {Outcome.HANG, Outcome.SLOW}
-        return any(record.attempt.outcome in timeouts for record in self._judging(scenario, variant))
-
-    def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str) -> bool:
-        """Return whether a test was shown to hang, busy, with this signature, in any environment."""
-        return any(
-            record.signature == signature
-            and record.attempt.evidence.decided in {Decider.LONGER_LOOK, Decider.SAME_PLACE}
-            for record in self._judging(scenario, variant)
-            if record.attempt.outcome is Outcome.HANG
-        )
-
-    def _judging(self, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
-        """Return the records of a test without those of observing and of forked attempts.
-
-        A fork has no imports to do, so its time says nothing of what a cold attempt takes.
-        """
-        attempts = self.of_test(scenario.source_hash, variant)
-        return [each for each in judging_records(attempts) if not each.attempt.evidence.is_forked]
+def without_files(attempt: Attempt) -> Attempt:
+    """Return an attempt whose files did not come along."""
+    return attempt.model_copy(update=dict.fromkeys(_PATHS, ""))
 
 
 class RunStore:
@@ -146,6 +107,10 @@ class RunStore:
             folder = self.folder / "attempts" / f"{self._attempts:05d}"
         folder.mkdir()
         return folder
+
+    def path_of(self, folder: Path) -> str:
+        """Return the path of an attempt's folder, relative to the state folder."""
+        return f"runs/{self.run.id}/attempts/{folder.name}"
 
     def add_record(self, record: Record) -> None:
         """Append a record."""

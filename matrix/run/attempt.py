@@ -60,7 +60,7 @@ def run_attempt(
     Redact what the script and the collectors wrote before anything is read from it, so that the record shows no
     more than the files do.
     """
-    started = datetime.now(UTC).isoformat(timespec="seconds")
+    started = datetime.now(UTC).isoformat(timespec="microseconds")
     folder = store.attempt_folder()
     task = _task(planned, environment, order, home, folder)
     redactor = store.redactor.knowing(planned.request.config.env)
@@ -82,7 +82,7 @@ def run_attempt(
     verdict = judge(ending, stderr, planned.limits.memory_mb, look)
     if diagnosis:
         verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS)
-    evidence = _evidence(ending, verdict, order)
+    evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
     elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
@@ -113,8 +113,8 @@ def run_attempt(
     return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
 
 
-def _evidence(ending: Ending, verdict: Verdict, order: AttemptOrder) -> AttemptEvidence:
-    update = {"decided": verdict.decided}
+def _evidence(ending: Ending, verdict: Verdict, order: AttemptOrder, hardware: str) -> AttemptEvidence:
+    update = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
     if ending.start != "cold" or ending.cold_because or order.cold_because:
         update |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
     return AttemptEvidence.model_validate(ending.evidence).model_copy(update=update)

@@ -26,8 +26,8 @@ PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
 
 
 @contextmanager
-def answering(running: Callable[[], Iterable[Supervised]], emit: Emit) -> Iterator[None]:
-    """Emit `Asked` whenever one of SIGNALS comes, with what runs then.
+def answering(running: Callable[[], Iterable[str]], emit: Emit) -> Iterator[None]:
+    """Emit `Asked` whenever one of SIGNALS comes, with the lines on what is running then.
 
     A thread of its own does it: the handler runs between any two instructions of the main one, which may hold locks.
     """
@@ -35,7 +35,7 @@ def answering(running: Callable[[], Iterable[Supervised]], emit: Emit) -> Iterat
 
     def answer() -> None:
         with one_at_a_time:
-            emit(Asked(lines=tuple(_running_lines(tuple(running())))))
+            emit(Asked(lines=tuple(running())))
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         threading.Thread(target=answer, name="asked", daemon=True).start()
@@ -48,7 +48,7 @@ def answering(running: Callable[[], Iterable[Supervised]], emit: Emit) -> Iterat
             signal.signal(number, handler)
 
 
-def _running_lines(running: Sequence[Supervised]) -> list[str]:
+def running_lines(running: Sequence[Supervised]) -> list[str]:
     """Return for each running task its name, its elapsed time and the line of Python that it is in."""
     with ThreadPoolExecutor(max(1, len(running))) as pool:
         return list(pool.map(_line, running))

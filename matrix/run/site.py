@@ -15,20 +15,23 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from matrix.diagnosis.deadline import LONGER, PASS_MARGIN, longer_look, patience_beside
+from matrix.environments.configs import cell_environ, recorded
+from matrix.environments.provider import Environments
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
 from matrix.run.attempt import AttemptOrder, run_attempt
 from matrix.run.native_modules import NativeModule, NativeModules
+from matrix.run.signals import running_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from matrix.environments.provider import Environments
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
     from matrix.process.supervision import Supervised
-    from matrix.records.store import Records, RunStore
+    from matrix.records.known_records import Records
+    from matrix.records.store import RunStore
 
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
 BRIEF_MARGIN = 2  # the same for a test that has hung, in a look that a longer one will check
@@ -74,23 +77,47 @@ class CellSink(Protocol):
 class Site(Protocol):
     """Somewhere that runs the cells of environments. `run` is called once."""
 
-    environments: Environments
     records: Records  # of earlier runs; those of attempts made here are added
     store: RunStore
+
+    @property
+    def environments(self) -> Environments:
+        """What is known of environments."""
 
     @property
     def emit(self) -> Emit:
         """Where it tells what happens."""
 
-    @property
-    def running(self) -> tuple[Supervised, ...]:
-        """The attempts that run now."""
+    def running_lines(self) -> Sequence[str]:
+        """Return for each attempt that runs now how long it has run, and where it is."""
+
+    def with_variables(self, request: Request, environment: Environment) -> Environment:
+        """Return an environment with those variables that its cells run with and that are recorded."""
 
     def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
         """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
 
     def cancel(self) -> None:
         """Have `run`, in another thread, stop what runs and return; what is done is kept."""
+
+
+class DistantEnvironments(Environments, Protocol):
+    """Environments of other machines, made there."""
+
+    def expected_size(self, requests: Sequence[Request]) -> int:
+        """Return about how many bytes installing these takes on this machine."""
+
+    def check(self, requests: Sequence[Request]) -> None:
+        """Raise UsageError for what other machines cannot make, PreventedError for what none of them can run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherMachines:
+    """Other machines, as a run uses them instead of this one."""
+
+    environments: DistantEnvironments
+    make_site: Callable[[Records, RunStore, Emit], Site]  # for each step of a run
+    slots: int  # cells at once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,6 +166,17 @@ class LocalSite:
     def running(self) -> tuple[Supervised, ...]:
         """The attempts that run now."""
         return (*self.executor.running, *(self.forking.running if self.forking else ()))
+
+    def running_lines(self) -> list[str]:
+        """Return for each attempt that runs now how long it has run, and where it is."""
+        return running_lines(self.running)
+
+    def with_variables(self, request: Request, environment: Environment) -> Environment:
+        """Return an environment with those variables that its cells run with and that are recorded."""
+        if not environment.is_usable:
+            return environment
+        variables = recorded(cell_environ(request, environment, self.environments.home), request.config)
+        return environment.model_copy(update={"variables": variables})
 
     def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
         """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
@@ -345,9 +383,10 @@ class LocalSite:
         of it.
         """
         due = self._due(planned)
-        if not (planned.options.provisional and self.records.has_run_out(planned.scenario, planned.variant)):
+        test = planned.scenario, planned.variant, planned.request.hardware_name
+        if not (planned.options.provisional and self.records.has_run_out(*test)):
             return due, False
-        slowest = self.records.slowest_pass(planned.scenario, planned.variant)
+        slowest = self.records.slowest_pass(planned.scenario, planned.variant, planned.request.hardware_name)
         brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
         return min(due, max(SHORTEST_LIMIT, brief)), True
 
@@ -356,14 +395,14 @@ class LocalSite:
 
         A search compares with passes: what takes ten times as long as each of them counts as what does not end.
         """
-        slowest = self.records.slowest_pass(planned.scenario, planned.variant)
+        slowest = self.records.slowest_pass(planned.scenario, planned.variant, planned.request.hardware_name)
         if slowest is None or not planned.options.in_search:
             return self._due(planned), LONGER
         return patience_beside(slowest, self._due(planned))
 
     def _due(self, planned: PlannedCell) -> float:
         """Return the seconds that a test is due: its timeout, or less once it has passed elsewhere."""
-        slowest = self.records.slowest_pass(planned.scenario, planned.variant)
+        slowest = self.records.slowest_pass(planned.scenario, planned.variant, planned.request.hardware_name)
         if slowest is None:
             return planned.limits.timeout
         return min(planned.limits.timeout, max(SHORTEST_LIMIT, PASS_MARGIN * slowest))

@@ -15,7 +15,7 @@ from matrix.fix.lanes import Lanes
 from matrix.model import Outcome, Record
 from matrix.process.forking_executor import BRIEF_EXIT
 from matrix.run.attempt import AttemptOrder, run_attempt
-from matrix.triage.companions import companions, lay_beside
+from matrix.suite.companions import companions, lay_beside
 from matrix.triage.minimise import operator_call
 from matrix.triage.signs import CompileCall
 

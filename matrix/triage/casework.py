@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from matrix.environments.whole_files import write_whole
 from matrix.model import Outcome
+from matrix.suite.companions import lay_beside
 from matrix.triage import logs
 from matrix.triage.case import FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Reproduction
 from matrix.triage.case_runs import OFF, Setting
 from matrix.triage.categories import is_wrong, logs_of
 from matrix.triage.classification import classify, signs_of
-from matrix.triage.companions import lay_beside
 from matrix.triage.failure_shape import shape_of
 from matrix.triage.guilty_pass import guilty_pass
 from matrix.triage.ladder import climb, mending

@@ -136,7 +136,8 @@ def _counts_compilations(signs: Signs) -> bool:
 
     With a backend of the script's own nothing else is compiled than what that backend is given.
     """
-    return is_wrong(signs) and any(call.own for call in signs.calls)
+    is_count = signs.is_raised_by_script and signs.checks_backend
+    return (is_wrong(signs) or is_count) and any(call.own for call in signs.calls)
 
 
 def _is_fake(signs: Signs) -> bool:
@@ -388,6 +389,12 @@ CATEGORIES = (
         layer="Dynamo",
         logs=("recompiles", "recompiles_verbose", "guards"),
         applies=lambda signs: signs.outcome is Outcome.PASS and signs.recompilations > 0,
+    ),
+    Category(
+        name="skipped",
+        words="the script says that it does not apply here",
+        layer="",
+        applies=lambda signs: signs.outcome is Outcome.SKIP,
     ),
     Category(
         name="healthy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.traceback_chain import read_chain
@@ -26,10 +27,11 @@ def signs_of(case: Case, script: Path) -> Signs:
     """Return what a case says of its failure."""
     seen = case.reproduction
     assert seen is not None
+    chain, tree = read_chain(seen.stderr) if seen.outcome is Outcome.FAIL else (), _parsed(script)
     return Signs(
         outcome=seen.outcome,
         signal=seen.signal,
-        chain=read_chain(seen.stderr) if seen.outcome is Outcome.FAIL else (),
+        chain=chain,
         message=seen.message,
         signature=seen.signature,
         calls=case.calls,
@@ -37,7 +39,8 @@ def signs_of(case: Case, script: Path) -> Signs:
         graph_breaks=case.ladder.graph_breaks if case.ladder else 0,
         recompilations=case.ladder.recompilations if case.ladder else 0,
         guilty=case.ladder.guilty if case.ladder else "",
-        uses_meta=_names_meta(script),
+        uses_meta=any(isinstance(node, ast.Constant) and node.value == "meta" for node in ast.walk(tree)),
+        checks_backend=bool(chain and chain[-1].frames) and checks_backend(tree, chain[-1].frames[0].line),
         hang_kind=seen.hang_kind,
     )
 
@@ -112,10 +115,37 @@ def _nearest(signs: Signs) -> Category | None:
     return next((category for category in CATEGORIES if category.layer and category.layer == signs.innermost), None)
 
 
-def _names_meta(script: Path) -> bool:
-    """Return whether a script names the meta device."""
+def _parsed(script: Path) -> ast.Module:
+    """Return the tree of a script, an empty one where it cannot be read."""
     try:
-        tree = ast.parse(script.read_bytes())
+        return ast.parse(script.read_bytes())
     except (OSError, ValueError, SyntaxError):
-        return False
-    return any(isinstance(node, ast.Constant) and node.value == "meta" for node in ast.walk(tree))
+        return ast.Module(body=[], type_ignores=[])
+
+
+def checks_backend(tree: ast.Module, line: int) -> bool:
+    """Return whether the `assert` or `raise` at a line of a script depends on what a backend of the script's keeps.
+
+    A backend is what a call gets as `backend`. What it keeps is itself, and the names that a function of its name
+    has from elsewhere than its arguments.
+    """
+    backends = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "backend" and isinstance(node.value, ast.Name)
+    }
+    kept, read = set(backends), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name in backends:
+            kept |= _names(node) - {argument.arg for argument in node.args.args}
+        if isinstance(node, ast.Assert | ast.Raise) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            read |= _names(node)
+        if isinstance(node, ast.If) and any(isinstance(each, ast.Raise) and each.lineno == line for each in node.body):
+            read |= _names(node.test)
+    return bool(kept & read)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    """Return the names that code reads or writes, but for those of Python and torch themselves."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return names - set(dir(builtins)) - {"torch"}

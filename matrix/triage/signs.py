@@ -108,6 +108,7 @@ class Signs:
     recompilations: int = 0
     guilty: str = ""  # what of a layer it fails with
     uses_meta: bool = False  # the script names the meta device
+    checks_backend: bool = False  # the check that fails reads what a backend of the script's own keeps
     hang_kind: str = ""  # a HangKind
 
     @property
@@ -163,9 +164,9 @@ class Signs:
 
     @property
     def is_same_eagerly(self) -> bool:
-        """True where nothing that is compiled has a part in it."""
+        """True where nothing that is compiled has a part in it. A backend that is never called keeps nothing."""
         rung = self.rung("off")
-        return not self.calls or (rung is not None and rung.is_same)
+        return not self.calls or (rung is not None and rung.is_same and not self.checks_backend)
 
     @property
     def is_raised_by_script(self) -> bool:

@@ -21,7 +21,8 @@ from matrix.model import Build, Config, Request, Scenario
 from matrix.plan import matrix_file
 from matrix.plan.planning import PlannedCell
 from matrix.process.supervision import Ending, Task
-from matrix.records.store import Records, RunStore, new_run, read_records
+from matrix.records.known_records import Records
+from matrix.records.store import RunStore, new_run, read_records
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)

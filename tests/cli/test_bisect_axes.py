@@ -183,6 +183,22 @@ def test_history_and_how_to_build_it_belong_together(given: list[str], message: 
 
 
 @pytest.mark.parametrize(
+    ("axis", "options"),
+    [
+        (AxisName.DATE, ["--since"]),
+        (AxisName.VERSION, ["--git", "--build-command"]),
+        (AxisName.VERSION, ["--good-env", "--bad-env"]),
+    ],
+)
+def test_what_is_on_this_machine_only_is_not_searched_on_others(axis: AxisName, options: list[str]) -> None:
+    """A lock, a checkout and an environment are not on the workers; releases, configs and Pythons may be."""
+    with pytest.raises(UsageError, match="--executor cannot go with"):
+        check_options(axis, [*options, "--executor"])
+    for searched in (AxisName.VERSION, AxisName.CONFIG, AxisName.PYTHON, AxisName.BUILD):
+        assert check_options(searched, ["--executor"]) is searched
+
+
+@pytest.mark.parametrize(
     ("axis", "given", "searched"),
     [
         (AxisName.VERSION, [], AxisName.VERSION),

@@ -14,7 +14,8 @@ from matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
 from matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
 from matrix.plan.expansion import environment_named
 from matrix.plan.planning import PlannedCell, RunOptions
-from matrix.records.store import Records, new_run, read_cells, read_environments
+from matrix.records.known_records import Records
+from matrix.records.store import new_run, read_cells, read_environments
 from tests.fakes import FakeCache
 
 PASS, HANG = Outcome.PASS, Outcome.HANG

@@ -27,7 +27,7 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.skipif(sys.platform != "linux", reason="ptrace is Linux's")
 def test_ptrace_is_really_tried() -> None:
     """The check looks at a process of its own with py-spy, whatever comes of it."""
-    check = checkup._ptrace()
+    check = checkup.ptrace_check()
     assert check.name == "ptrace"
     assert "py-spy" in check.found
     assert (check.state is checkup.State.PROBLEM) == bool(check.remedy)

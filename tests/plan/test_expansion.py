@@ -150,3 +150,23 @@ def test_two_patches_of_one_name(tmp_path: Path) -> None:
     file = matrix_file.checked({"axes": {"torch": ["9.1.0"]}}, "a test")
     with pytest.raises(UsageError, match="two patches are called 'fix'"):
         expand(file.with_axes(patch=[str(tmp_path / name / "fix.diff") for name in "ab"]), cache=tmp_path)
+
+
+def test_hardware_is_an_axis(tmp_path: Path) -> None:
+    """Each kind is asked for; labels, options and keys tell them apart, but the installation is one."""
+    kinds = '[hardware.fast]\ngpu = "*H100*"\n[hardware.slow]\narch = "x86_64"\n'
+    axes = '[axes]\ntorch = ["9.1.0"]\nbuild = ["mine"]\nhardware = ["fast", "slow"]\n'
+    fast, slow = requests_of(tmp_path, folder_of_wheels(tmp_path, "9.1.0") + kinds + axes)
+    assert (fast.label, slow.label) == ("torch-9.1.0-mine@fast", "torch-9.1.0-mine@slow")
+    assert fast.install_key == slow.install_key
+    assert fast.key != slow.key
+    assert fast.options[-2:] == ("--hardware", "fast")
+    assert fast.hardware is not None
+    assert fast.hardware.gpu == "*H100*"
+
+
+def test_a_kind_that_the_file_does_not_define_is_a_mistake(tmp_path: Path) -> None:
+    """The message names those that it defines."""
+    text = '[hardware.fast]\ngpu = "*"\n[axes]\ntorch = ["9.1.0"]\nhardware = ["fats"]\n'
+    with pytest.raises(UsageError, match="no hardware is called 'fats'; known are fast"):
+        requests_of(tmp_path, text)

@@ -421,7 +421,8 @@ executor.run(task_of(folder / "busy", packages, TREE, mark=marks.mark_for(folder
 def _start_tool(folder: Path, packages: Path) -> tuple[subprocess.Popen[bytes], set[int]]:
     """Start a tool with an idle server and a running task; return it and all its processes."""
     text = TOOL.format(root=str(ROOT), folder=str(folder), packages=str(packages))
-    tool = subprocess.Popen([sys.executable, "-c", text])
+    environ = os.environ | {"TMPDIR": str(folder)}  # with the supervisors killed, too, nobody clears up there
+    tool = subprocess.Popen([sys.executable, "-c", text], env=environ)
     out = folder / "busy" / "out"
     assert until(lambda: out.exists() and "ready" in out.read_text())
     return tool, family(tool.pid)

@@ -9,7 +9,8 @@ import pytest
 from matrix.errors import PreventedError
 from matrix.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
 from matrix.records import stored_runs
-from matrix.records.store import Records, new_run, read_records
+from matrix.records.known_records import Records
+from matrix.records.store import new_run, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

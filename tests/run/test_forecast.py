@@ -8,8 +8,8 @@ from pathlib import Path
 from matrix.environments.cache import EnvironmentCache
 from matrix.model import Build, Config, Expectation, Outcome, Request, Scenario
 from matrix.plan.planning import RunOptions, plan
-from matrix.records.store import Records
-from matrix.run.pipeline import PlannedMatrix
+from matrix.records.known_records import Records
+from matrix.run.planned_matrix import PlannedMatrix
 
 CPU, PYPI = Build(name="cpu"), Build(name="pypi")
 

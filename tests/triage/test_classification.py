@@ -5,16 +5,18 @@ Each file of `recorded` is what a triage found of one small script, by its name 
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from matrix.diagnosis.traceback_chain import CodeFrame, LinkedException
 from matrix.model import Outcome
 from matrix.triage.case import Case
 from matrix.triage.categories import CATEGORIES, logs_of
-from matrix.triage.classification import UNCLASSIFIED, classify, signs_of
+from matrix.triage.classification import UNCLASSIFIED, checks_backend, classify, signs_of
 from matrix.triage.signs import CompileCall, Rung, Signs
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -65,6 +67,48 @@ def test_the_outcome_comes_before_what_was_raised() -> None:
     assert classify(Signs(outcome=Outcome.CRASH)).category == "crash"
     assert classify(Signs(outcome=Outcome.OOM)).category == "out-of-memory"
     assert classify(Signs(outcome=Outcome.PASS)).category == "healthy"
+    assert classify(Signs(outcome=Outcome.SKIP)).category == "skipped"
+
+
+COUNTED = """
+graphs, others = [], []
+def counting(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+result = torch.compile(f, backend=counting)(x)
+assert len(graphs) == 1
+assert result == 3
+if len(graphs) > 1:
+    raise ValueError("again")
+counter = Counter()
+torch.compile(f, backend=counter)(x)
+assert (
+    counter.frame_count
+    == 1
+)
+assert others == []
+"""
+
+
+@pytest.mark.parametrize(("line", "does"), [(7, True), (8, False), (10, True), (14, True), (17, False)])
+def test_a_check_of_what_a_backend_keeps_is_told_from_one_of_values(line: int, does: bool) -> None:
+    """A list that it fills, a counter that it is, and an `if` before a `raise` count; a result does not."""
+    assert checks_backend(ast.parse(COUNTED), line) is does
+
+
+def test_a_count_that_is_wrong_eagerly_too_is_still_one_of_compilations() -> None:
+    """With compilation off a backend is never called, so its count of 0 says nothing of the script's values."""
+    source = "assert len(graphs) == 1"
+    cause = LinkedException(
+        type="AssertionError",
+        message="2 graphs",
+        frames=(CodeFrame(file="/home/me/a.py", line=7, function="<module>", source=source),),
+    )
+    off = (Rung(name="off", outcome=Outcome.FAIL, is_same=True),)
+    calls = (CompileCall(call="compile", backend="counting", own=True),)
+    signs = Signs(outcome=Outcome.FAIL, chain=(cause,), calls=calls, rungs=off, graph_breaks=1)
+    assert classify(signs).category == "script-check"
+    assert classify(replace(signs, checks_backend=True)).category == "silent-graph-break"
 
 
 def test_what_fits_no_rule_is_unclassified() -> None:

@@ -78,7 +78,8 @@ class ScriptPlaces:
         for place in self.places:
             block = blocks[id(twins[place.block[0]])]
             call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body[0]
-            block.insert(block.index(twins[place.before]), call)  # type: ignore[arg-type]
+            index = next(index for index, statement in enumerate(block) if statement is twins[place.before])
+            block.insert(index, call)
         paths = {place.key: place.paths(self.defined) for place in self.places}
         prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "recorded_values.py"), file=file, paths=paths)
         return with_prelude(tree, prelude)

@@ -1,7 +1,7 @@
 """What a script needs beside itself: modules of its own, and files that it names.
 
-A script that is cut down runs in a folder of its own, so that whatever it writes there harms nobody. What it reads
-has to come along.
+A script that is cut down runs in a folder of its own, so that whatever it writes there harms nobody, and one that a
+worker of a cluster runs is on another machine. What it reads has to come along.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MOST_BYTES = 50_000_000  # of all that comes along: more is data that a case for
 LONGEST_NAME = 200  # characters of a text that may be a file's name
 
 
-def companions(script: Path, beside: Path) -> dict[str, Path]:
+def companions(script: Path, beside: Path, most_bytes: int = MOST_BYTES) -> dict[str, Path]:
     """Return the files that a script needs, by their paths in the folder that it is to run in.
 
     These are the modules beside the script that it imports, and theirs, and files that its texts name, relative to
     the script or to `beside`, the folder that it was started in. What is too large is left out.
     """
     found: dict[str, Path] = {}
-    unread, room = [script], MOST_BYTES
+    unread, room = [script], most_bytes
     while unread:
         file = unread.pop()
         try:

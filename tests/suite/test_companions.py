@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from matrix.triage import companions
-from matrix.triage.companions import lay_beside
+from matrix.suite import companions
+from matrix.suite.companions import lay_beside
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -37,10 +35,9 @@ def test_nothing_from_elsewhere_comes_along(tmp_path: Path) -> None:
     assert companions.companions(script, tmp_path / "code") == {}
 
 
-def test_large_files_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_left_out(tmp_path: Path) -> None:
     """A case is sent to people: there is a limit to what comes along."""
-    monkeypatch.setattr(companions, "MOST_BYTES", 5)
     script = write(tmp_path / "code", script="a = 'small', 'large'")
     (tmp_path / "code" / "small").write_text("1234")
     (tmp_path / "code" / "large").write_text("123456")
-    assert set(companions.companions(script, tmp_path)) == {"small"}
+    assert set(companions.companions(script, tmp_path, most_bytes=5)) == {"small"}

@@ -1,0 +1,294 @@
+"""The parties of a cluster without torch: a worker whose one environment is this Python, and a client with cells.
+
+`python -m bench.cluster_parties worker ADDRESS HOME`, `... client ADDRESS HOME CELLS SECONDS LEDGER`; `instant` is a
+worker whose cells pass at once, `stand-in` one that has no pipeline, `many ADDRESS HOME ENVIRONMENTS CELLS` a client
+that says what they took.
+Each cell writes its name and the pid of each process of its tree to the ledger when it begins, and its name when it
+has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matrix.cluster.allotment import UNIT_SECONDS
+from matrix.cluster.cluster_site import machines_of
+from matrix.cluster.engine import DaskEngine
+from matrix.cluster.host import UnitHost
+from matrix.cluster.membership import Cluster
+from matrix.cluster.packing import pack
+from matrix.cluster.unit import DeliveredCell, Delivery, UnitOfWork
+from matrix.cluster.worker import Dialler, facts_of
+from matrix.environments.provider import Stage
+from matrix.errors import WhichtorchError
+from matrix.model import (
+    Attempt,
+    Build,
+    Config,
+    Environment,
+    Outcome,
+    Record,
+    Request,
+    Scenario,
+    StoppedBy,
+    digest,
+)
+from matrix.plan.planning import PlannedCell, RunOptions
+from matrix.process.executor import LocalExecutor
+from matrix.records.known_records import Records
+from matrix.records.store import read_records
+from matrix.run.pipeline import MatrixRun, opened_run, recorded_run
+from matrix.run.site import LocalSite
+from tests.fakes import PASSED, FakeExecutor
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from matrix.cluster.engine import Ticket
+    from matrix.events import Emit
+    from matrix.model import Cell
+    from matrix.process.executor import Executor
+
+SCRIPT = """
+import os, subprocess, sys, time
+name, seconds, ledger = {name!r}, {seconds!r}, {ledger!r}
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with open(ledger, "a") as file:
+    file.write(f"begin {{name}} {{os.getpid()}} {{child.pid}}\\n")
+time.sleep(seconds)
+child.kill()
+child.wait()
+with open(ledger, "a") as file:
+    file.write(f"end {{name}}\\n")
+"""
+BRIEF = "import time\ntime.sleep({seconds!r})  # {name}\n"  # of a cell without a ledger
+
+
+MOST_ENVIRONMENTS = 200  # that a client asks for
+
+
+class ThisPython:
+    """The Python that runs this as every environment: nothing is installed."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def known(self, request: Request) -> Environment:
+        """Return the environment."""
+        return Environment(
+            id=digest(["stand-in", *request.key]),
+            label=request.label,
+            torch=request.torch,
+            python=request.python,
+            build=request.build.name,
+            config=request.config.name,
+            interpreter=Path(sys.executable),
+        )
+
+    def is_installed(self, _request: Request) -> bool:
+        """Return True: it runs this."""
+        return True
+
+    def typical_install(self) -> float:
+        """Return 0."""
+        return 0.0
+
+    def in_the_way(self, _request: Request) -> None:
+        """Return None: no index is needed."""
+
+    def acquire(
+        self, request: Request, _cancelled: threading.Event | None = None, _stage: Stage | None = None
+    ) -> Environment:
+        """Return the environment."""
+        return self.known(request)
+
+    def release(self, _request: Request) -> None:
+        """Do nothing."""
+
+    def lock_of(self, _request: Request) -> None:
+        """Return None: nothing was resolved."""
+
+    def pin(self, request: Request, text: str, notes: tuple[str, ...]) -> None:
+        """Do nothing."""
+
+    def stock(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys of all environments: nothing has to be installed."""
+        return tuple(request.install_key for request in requests(MOST_ENVIRONMENTS)), ()
+
+
+class StandInHost(UnitHost):
+    """Answers a unit at once, with a record for each of its cells that nothing was run for."""
+
+    def run(self, unit: UnitOfWork, _send: object) -> bytes:
+        """Return the packed delivery of a unit."""
+        environment = self.environments.known(unit.request)
+        assert environment is not None
+        started = datetime.now(UTC).isoformat(timespec="microseconds")
+        attempt = Attempt(outcome=Outcome.PASS, seconds=1.0, stopped_by=StoppedBy.EXIT, exit_code=0, started=started)
+        scenarios = {each.scenario.source_hash: each.scenario for each in unit.scripts}
+        cells = []
+        for cell in unit.cells:
+            scenario = scenarios[cell.source_hash]
+            planned = PlannedCell(request=unit.request, scenario=scenario, variant={}, options=unit.options)
+            record = Record(
+                key=planned.key(environment),
+                environment=environment.id,
+                scenario=scenario.name,
+                source_hash=cell.source_hash,
+                variant={},
+                limits=planned.limits,
+                attempt=attempt,
+            )
+            cells.append(DeliveredCell(position=cell.position, records=(record,)))
+        delivery = Delivery(environment=environment, cells=tuple(cells))
+        return pack(delivery.model_dump_json(by_alias=True), (), self.home)
+
+
+def worker(address: str, home: Path, make_executor: Callable[[], Executor] | None) -> None:
+    """Run units of one slot until a signal comes; without a way to run cells, answer them."""
+    host_type = UnitHost if make_executor else StandInHost
+    host = host_type(home, ThisPython(home), make_executor or LocalExecutor)
+
+    async def work() -> None:
+        dialler = Dialler(address, home / "tls", host, facts_of(host, 1), lambda line: print(line, flush=True))
+        await dialler.run(None)
+
+    asyncio.run(work())
+
+
+def planned(folder: Path, environments: int, cells: int, seconds: float, ledger: str = "") -> list[PlannedCell]:
+    """Return cells of scripts below a folder, so many of each environment."""
+    scenarios = []
+    for number in range(cells):
+        name = f"cell{number:05d}"
+        form = SCRIPT if ledger else BRIEF
+        text = form.format(name=name, seconds=seconds, ledger=ledger)
+        path = folder / f"{name}.py"
+        if not path.exists():
+            path.write_text(text)
+        hashed = hashlib.sha256(text.encode()).hexdigest()[:16]
+        scenarios.append(Scenario(name=name, path=path, source_hash=hashed, timeout=60))
+    return [
+        PlannedCell(request=request, scenario=scenario, variant={}, options=RunOptions())
+        for request in requests(environments)
+        for scenario in scenarios
+    ]
+
+
+@lru_cache
+def requests(environments: int) -> tuple[Request, ...]:
+    """Return so many requests."""
+    build, config = Build(name="stand-in"), Config(name="default")
+    return tuple(
+        Request(torch=f"9.{number}.0", python="3.11", build=build, config=config) for number in range(environments)
+    )
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def __enter__(self) -> Emit:
+        return lambda _event: None
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+def quiet(_total: int | None) -> AbstractContextManager[Emit]:
+    """Show nothing."""
+    return Quiet()
+
+
+class CountingEngine(DaskEngine):
+    """Counts the units that it sends."""
+
+    units = 0
+
+    def send(self, unit: bytes, dispatch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Ticket:
+        """Send a unit to a worker."""
+        self.units += 1
+        return super().send(unit, dispatch, worker, arrived)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of cells, and how many units they took."""
+
+    cells: Sequence[Cell]
+    units: int
+
+
+def run(address: str, home: Path, cells: list[PlannedCell], unit_seconds: float = UNIT_SECONDS) -> Done:
+    """Run cells on the workers of a scheduler, in a stored run of `home`."""
+    home.mkdir(exist_ok=True)
+    engine = CountingEngine(address, home / "tls")
+    try:
+        elsewhere = machines_of(Cluster(engine, unit_seconds=unit_seconds), home)
+        with recorded_run(elsewhere.environments, read_records(home), quiet, len(cells), elsewhere) as steps:
+            return Done(steps.run(cells).cells, engine.units)
+    finally:
+        engine.close()
+
+
+def run_here(home: Path, cells: list[PlannedCell], executor: Executor, jobs: int) -> None:
+    """Run cells in the local pipeline."""
+    home.mkdir()
+    with opened_run(home, len(cells)) as store:
+        site = LocalSite(ThisPython(home), executor, Records(), store, lambda _event: None, jobs=jobs)
+        MatrixRun(cells, site).run()
+
+
+def instant() -> Executor:
+    """Return an executor whose tasks pass at once."""
+    return FakeExecutor(lambda _task: PASSED)
+
+
+def ledger_lines(ledger: Path) -> Iterator[list[str]]:
+    """Yield the words of each whole line of a ledger."""
+    if ledger.exists():
+        for line in ledger.read_text().splitlines():
+            yield line.split()
+
+
+WORKERS: dict[str, Callable[[], Executor] | None] = {"worker": LocalExecutor, "instant": instant, "stand-in": None}
+
+
+def main() -> int:
+    """Be a party; exit 3 where the scheduler or the workers have gone."""
+    role, address, home, *rest = sys.argv[1:]
+    folder = Path(home)
+    folder.mkdir(parents=True, exist_ok=True)
+    if role in WORKERS:
+        worker(address, folder, WORKERS[role])
+        return 0
+    scripts = folder / "scripts"
+    scripts.mkdir(exist_ok=True)
+    try:
+        if role == "many":
+            cells = planned(scripts, int(rest[0]), int(rest[1]), 0.0)
+            since = time.monotonic()
+            units = run(address, folder, cells).units
+            print(units, time.monotonic() - since, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            return 0
+        done = run(address, folder, planned(scripts, 1, int(rest[0]), float(rest[1]), rest[2]))
+    except WhichtorchError as error:
+        print(f"error: {error}", flush=True)
+        return 3
+    print(f"{len(done.cells)} cells", *sorted({str(cell.outcome) for cell in done.cells}), flush=True)
+    return 0 if all(cell.outcome is Outcome.PASS for cell in done.cells) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
