@@ -43,7 +43,7 @@ from matrix.model import (
     StoppedBy,
     digest,
 )
-from matrix.plan.planning import PlannedCell, RunOptions
+from matrix.plan.planning import PlannedCell, RunOptions, plan
 from matrix.process.executor import LocalExecutor
 from matrix.records.known_records import Records
 from matrix.records.store import read_records
@@ -168,7 +168,7 @@ def worker(address: str, home: Path, make_executor: Callable[[], Executor] | Non
     asyncio.run(work())
 
 
-def planned(folder: Path, environments: int, cells: int, seconds: float, ledger: str = "") -> list[PlannedCell]:
+def planned(folder: Path, environments: int, cells: int, seconds: float, ledger: str = "") -> Sequence[PlannedCell]:
     """Return cells of scripts below a folder, so many of each environment."""
     scenarios = []
     for number in range(cells):
@@ -180,11 +180,7 @@ def planned(folder: Path, environments: int, cells: int, seconds: float, ledger:
             path.write_text(text)
         hashed = hashlib.sha256(text.encode()).hexdigest()[:16]
         scenarios.append(Scenario(name=name, path=path, source_hash=hashed, timeout=60))
-    return [
-        PlannedCell(request=request, scenario=scenario, variant={}, options=RunOptions())
-        for request in requests(environments)
-        for scenario in scenarios
-    ]
+    return plan(requests(environments), scenarios, RunOptions())
 
 
 @lru_cache
@@ -230,7 +226,7 @@ class Done:
     units: int
 
 
-def run(address: str, home: Path, cells: list[PlannedCell], unit_seconds: float = UNIT_SECONDS) -> Done:
+def run(address: str, home: Path, cells: Sequence[PlannedCell], unit_seconds: float = UNIT_SECONDS) -> Done:
     """Run cells on the workers of a scheduler, in a stored run of `home`."""
     home.mkdir(exist_ok=True)
     engine = CountingEngine(address, home / "tls")
@@ -242,7 +238,7 @@ def run(address: str, home: Path, cells: list[PlannedCell], unit_seconds: float 
         engine.close()
 
 
-def run_here(home: Path, cells: list[PlannedCell], executor: Executor, jobs: int) -> None:
+def run_here(home: Path, cells: Sequence[PlannedCell], executor: Executor, jobs: int) -> None:
     """Run cells in the local pipeline."""
     home.mkdir()
     with opened_run(home, len(cells)) as store:

@@ -18,6 +18,7 @@ from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.wheels import build_companion, build_wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 KNOWN_CELLS = 1000
@@ -46,7 +47,7 @@ def known_cells(folder: Path) -> Figure:
     return Figure(text=f"{seconds:.2f} s", met=seconds <= 1)
 
 
-def _run(home: Path, planned: list[planning.PlannedCell], *, store_again: bool = False) -> MatrixRun:
+def _run(home: Path, planned: Sequence[planning.PlannedCell], *, store_again: bool = False) -> MatrixRun:
     """Run planned cells with a fake executor; `store_again` appends every record on disk to the new run, too."""
     records = read_records(home)
     with new_run(home, ()) as store:

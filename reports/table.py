@@ -198,7 +198,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
     others = different(cell for row in rows.values() for cell in row.values() if cell)
-    labels = list(dict.fromkeys(cell.request.label for cell in matrix.planned))
+    labels = list(dict.fromkeys(request.label for request in matrix.planned.requests))
     body = [
         [name, *(_code(row.get(label), others, "run" if label in row else "-") for label in labels)]
         for name, row in rows.items()
@@ -206,7 +206,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     heads = [label.replace("-", "\n", 1) for label in labels]
     yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
     yield ""
-    for request in {cell.request.label: cell.request for cell in matrix.planned}.values():
+    for request in {request.label: request for request in matrix.planned.requests}.values():
         installed = request.problem or ("installed" if matrix.cache.is_installed(request) else "to be installed")
         yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from matrix.environments.index.version_specs import split_specs
 from matrix.errors import UsageError
 from matrix.events import Show
-from matrix.model import NO_PATCH, Cell, Model, Scenario, variant_suffix
+from matrix.model import NO_PATCH, Model, Outcome, Scenario, variant_suffix
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
 from matrix.privacy.redaction import Redactor
 from matrix.records import stored_runs
@@ -220,14 +220,12 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-def exit_code(cells: Iterable[Cell]) -> Exit:
-    """Return what the exit code says of the cells of a whole run."""
-    cells = tuple(cells)
-    if any(cell.outcome.is_red and not cell.expected for cell in cells):
+def exit_code(cells: Iterable[tuple[Outcome, bool]]) -> Exit:
+    """Return what the exit code says of a whole run: of the outcome of each cell, and whether it is expected."""
+    kinds = set(cells)
+    if any(outcome.is_red and not is_expected for outcome, is_expected in kinds):
         return Exit.RED
-    if any(cell.outcome.is_prevented for cell in cells):
-        return Exit.PREVENTED
-    return Exit.GOOD
+    return Exit.PREVENTED if any(outcome.is_prevented for outcome, _ in kinds) else Exit.GOOD
 
 
 def called(command: str) -> str:

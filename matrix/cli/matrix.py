@@ -108,7 +108,7 @@ def matrix(  # one parameter per option
             return
         show = command.progress_on(console)
         with command.terminating_like_interrupt(), planned.run(show) as (run, run_store):
-            code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run.cells)
+            code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run_store.tally)
             ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
             run_store.run = run_store.run.model_copy(update=ended)
     stored = run_store.stored()

@@ -6,7 +6,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matrix.run.planned_matrix import TYPICAL_CELL
+from matrix.records.known_records import identity
+from matrix.run.planned_matrix import TYPICAL_CELL, expected_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,12 +84,6 @@ class Tenancy:
         return len(self.left) + len(self.alone)
 
 
-def expected_seconds(cell: PlannedCell, records: Records) -> float:
-    """Return about how long a cell takes."""
-    slowest = records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name)
-    return cell.options.repeat * min(cell.limits.timeout, TYPICAL_CELL if slowest is None else slowest)
-
-
 def choose(tenancies: Sequence[Tenancy], member: Member, install_seconds: float) -> Tenancy | None:
     """Return the environment of which a free slot of a worker should get a unit; None where it had better wait.
 
@@ -113,13 +108,13 @@ def choose(tenancies: Sequence[Tenancy], member: Member, install_seconds: float)
 
 def bearing_on(cells: Iterable[PlannedCell], environment: Environment, records: Records) -> tuple[Record, ...]:
     """Return the records that a worker needs for cells, without what only people read."""
-    chosen: dict[int, Record] = {}
+    chosen: dict[tuple[object, ...], Record] = {}
     for cell in cells:
         key = cell.key(environment)
-        counting = {id(record) for record in cell.counting(records.of(key), environment)}
-        for record in records.bearing_on(environment.id, cell.scenario, cell.variant, cell.request.hardware_name):
-            if record.key != key or id(record) in counting:
-                chosen[id(record)] = record
+        bearing = records.bearing_on(environment.id, cell.scenario, cell.variant, cell.request.hardware_name)
+        own = cell.counting([record for record in bearing if record.key == key], environment)
+        counting = set(map(identity, own))
+        chosen |= {identity(each): each for each in bearing if each.key != key or identity(each) in counting}
     return tuple(map(_brief, chosen.values()))
 
 

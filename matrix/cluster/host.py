@@ -24,7 +24,7 @@ from matrix.run.signals import running_lines
 from matrix.run.site import CellEnd, EnvironmentWork, LocalSite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from matrix.model import Environment, Request
@@ -53,7 +53,7 @@ class _UnitSink:
     environment: Environment | None = None
     ends: list[CellEnd] = field(default_factory=list)
 
-    def acquired(self, work: EnvironmentWork, environment: Environment) -> dict[int, PlannedCell]:
+    def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
         self.environment = environment
         return work.cells if environment.is_usable else {}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, overload
 
 from matrix.diagnosis import conditions
 from matrix.environments.configs import cell_environ
@@ -30,7 +31,7 @@ from matrix.plan.expansion import expand
 from matrix.suite import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from matrix.plan.matrix_file import MatrixFile
@@ -211,17 +212,54 @@ class PlannedCell:
         return results, doubt, conditions.unmet_reason(results)
 
 
-def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOptions) -> list[PlannedCell]:
+@dataclass(frozen=True, slots=True)
+class Plan(Sequence[PlannedCell]):
+    """Every cell once, environment by environment. A cell is made when it is asked for: there may be millions."""
+
+    requests: tuple[Request, ...]
+    tests: tuple[tuple[Scenario, dict[str, str]], ...]  # scenarios and variants
+    options: RunOptions
+
+    def __len__(self) -> int:
+        return len(self.requests) * len(self.tests)
+
+    @overload
+    def __getitem__(self, position: int) -> PlannedCell: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[PlannedCell]: ...
+    def __getitem__(self, position: int | slice) -> PlannedCell | list[PlannedCell]:
+        if isinstance(position, slice):
+            return [self[each] for each in range(*position.indices(len(self)))]
+        request, test = divmod(range(len(self))[position], len(self.tests))
+        scenario, variant = self.tests[test]
+        return PlannedCell(request=self.requests[request], scenario=scenario, variant=variant, options=self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedShare(Mapping[int, PlannedCell]):
+    """Some cells of a plan, by their positions in it."""
+
+    planned: Sequence[PlannedCell]
+    positions: array[int] = field(default_factory=lambda: array("q"))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.positions)
+
+    def __getitem__(self, position: int) -> PlannedCell:
+        return self.planned[position]
+
+
+def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOptions) -> Plan:
     """Return every cell once, environment by environment."""
     tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
     distinct = {(scenario.name, variant_suffix(variant)): (scenario, variant) for scenario, variant in tests}
-    return [
-        PlannedCell(request=request, scenario=scenario, variant=variant, options=options)
-        for request, (scenario, variant) in itertools.product(requests, distinct.values())
-    ]
+    return Plan(tuple(requests), tuple(distinct.values()), options)
 
 
-def plan_matrix(request: MatrixRequest) -> tuple[list[PlannedCell], tuple[str, ...]]:
+def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
     """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`."""
     globs = request.scenarios or (() if request.scripts else request.file.suite.scenarios)
     suite = selection.select(selection.suite(), globs) if globs else []

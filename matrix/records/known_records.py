@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matrix.diagnosis.deadline import Decider, gives
 from matrix.model import Outcome, Record, Role
+from matrix.records.scratch import scratch_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from matrix.model import Scenario
 
 _SHOWN = frozenset({Decider.LONGER_LOOK, Decider.SAME_PLACE})  # what shows that a busy test hangs
+
+# A record steers how its test is run on the same kind of machine where it judges and did not begin forked: a fork has
+# no imports to do, so its time says nothing of a cold attempt.
+_TABLES = """
+create table records (
+    id integer primary key, key text, test text, environment text, hardware text, steers integer,
+    outcome text, seconds real, signature text, is_shown integer, record blob
+);
+create index by_key on records (key);
+create index by_environment on records (test, environment);
+create index by_outcome on records (test, hardware, outcome, seconds) where steers;
+create view steering as select * from records where steers;
+"""
+_ADD = "insert into records values (null, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_OF_KEY = "select record from records where key = :key order by id"
+_OF_TEST = "select record from records where test = :test order by id"
+_STEERING = "select record from steering where test = :test and environment = :environment order by id"
+_SLOWEST = "select max(seconds) from steering where test = :test and hardware = :hardware and outcome = 'pass'"
+_RAN_OUT = "select 1 from steering where test = :test and hardware = :hardware and outcome in ('hang', 'slow') limit 1"
+_HUNG_AT = """
+select 1 from steering where test = :test and outcome = 'hang' and is_shown and signature = :signature limit 1
+"""
+_BEARING = """
+with here as (select * from steering where test = :test and hardware = :hardware)
+select record from records where id in (
+    select id from records where test = :test and environment = :environment
+    union select max(id) from here where outcome = 'hang' group by signature, is_shown
+    union select max(id) from here where outcome in ('hang', 'slow')
+    union select id from (select id, max(seconds) from here where outcome = 'pass')
+) order by id
+"""
 
 
 def identity(record: Record) -> tuple[object, ...]:
@@ -24,122 +53,78 @@ def identity(record: Record) -> tuple[object, ...]:
     return record.key, attempt.role, attempt.started, attempt.seconds, attempt.cpu_seconds
 
 
-@dataclass(slots=True)
-class _Steering:
-    """What the records of a test on one kind of machine say of how to run it elsewhere."""
-
-    slowest: Record | None = None  # of the passes
-    ran_out: Record | None = None  # the latest that was not done in its time
-    hung: dict[str | None, Record] = field(default_factory=dict)  # by signature, a shown hang before any other
-
-    def add(self, record: Record) -> None:
-        """Take in a record of an attempt that judges and did not begin forked."""
-        attempt = record.attempt
-        if attempt.outcome is Outcome.PASS:
-            if self.slowest is None or attempt.seconds > self.slowest.attempt.seconds:
-                self.slowest = record
-        elif attempt.outcome in {Outcome.HANG, Outcome.SLOW}:
-            self.ran_out = record
-            if attempt.outcome is Outcome.HANG and not self.has_hung_at(record.signature):
-                self.hung[record.signature] = record
-
-    def has_hung_at(self, signature: str | None) -> bool:
-        """Return whether the test was shown to hang with this signature."""
-        hung = self.hung.get(signature)
-        return hung is not None and hung.attempt.evidence.decided in _SHOWN
-
-    @property
-    def records(self) -> Iterable[Record]:
-        """All that steers."""
-        return (*filter(None, (self.slowest, self.ran_out)), *self.hung.values())
-
-
-@dataclass(slots=True)
-class _Test:
-    """The records of one script and variant, oldest first."""
-
-    every: list[Record] = field(default_factory=list)
-    by_environment: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
-    # a fork has no imports to do, so its time says nothing of a cold attempt; and another machine may be slower
-    steering: dict[str, _Steering] = field(default_factory=lambda: defaultdict(_Steering))  # by hardware
-
-    def add(self, record: Record) -> None:
-        """Take in a record."""
-        self.every.append(record)
-        self.by_environment[record.environment].append(record)
-        evidence = record.attempt.evidence
-        if record.attempt.role is Role.JUDGE and not evidence.is_forked:
-            self.steering[evidence.hardware].add(record)
-
-
-_NOTHING = _Test()
-
-
 class Records:
-    """All records of all runs. Its methods may be called from several threads."""
+    """All records of all runs, on disk where they are many. Its methods may be called from several threads."""
 
     def __init__(self) -> None:
-        self._by_key: dict[str, list[Record]] = defaultdict(list)
-        self._by_test: dict[tuple[str, frozenset[tuple[str, str]]], _Test] = defaultdict(_Test)
         self._lock = threading.Lock()
+        self._database = scratch_database(self, _TABLES)
 
     def add(self, record: Record) -> None:
         """Add a record."""
+        attempt, evidence = record.attempt, record.attempt.evidence
+        row = (
+            record.key,
+            _test(record.source_hash, record.variant),
+            record.environment,
+            evidence.hardware,
+            attempt.role is Role.JUDGE and not evidence.is_forked,
+            str(attempt.outcome),
+            attempt.seconds,
+            record.signature,
+            evidence.decided in _SHOWN,
+            record.model_dump_json(by_alias=True).encode(),
+        )
         with self._lock:
-            self._by_key[record.key].append(record)
-            self._by_test[record.source_hash, frozenset(record.variant.items())].add(record)
+            self._database.execute(_ADD, row)
 
     def of(self, key: str) -> list[Record]:
         """Return the records of a key, oldest first."""
-        with self._lock:
-            return list(self._by_key.get(key, ()))
+        return self._records(_OF_KEY, key=key)
 
     def of_test(self, source_hash: str, variant: dict[str, str]) -> list[Record]:
         """Return the records of a test in every environment and under all limits, oldest first."""
-        with self._lock:
-            return list(self._test(source_hash, variant).every)
+        return self._records(_OF_TEST, test=_test(source_hash, variant))
 
     def slowest_pass(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> float | None:
         """Return the seconds of a test's slowest pass in any environment on a kind of machine, or None."""
-        with self._lock:
-            steering = self._test(scenario.source_hash, variant).steering.get(hardware)
-        return steering.slowest.attempt.seconds if steering and steering.slowest else None
+        test = _test(scenario.source_hash, variant)
+        seconds: float | None = self._rows(_SLOWEST, test=test, hardware=hardware)[0][0]
+        return seconds
 
     def decisive(self, environment: str, scenario: Scenario, variant: dict[str, str], seconds: float) -> Record | None:
         """Return a record that decides a test in an environment, given `seconds` with a core; no `slow` one."""
-        for record in self._of_environment(environment, scenario, variant):
+        test = _test(scenario.source_hash, variant)
+        for record in self._records(_STEERING, test=test, environment=environment):
             attempt = record.attempt
-            if attempt.role is not Role.JUDGE or attempt.evidence.is_forked or attempt.outcome is Outcome.SLOW:
-                continue
-            if gives(attempt.limit, seconds, attempt.evidence.headway):
+            if attempt.outcome is not Outcome.SLOW and gives(attempt.limit, seconds, attempt.evidence.headway):
                 return record
         return None
 
     def has_run_out(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> bool:
         """Return whether a test was not done in its time, in any environment on a kind of machine."""
-        with self._lock:
-            steering = self._test(scenario.source_hash, variant).steering.get(hardware)
-        return steering is not None and steering.ran_out is not None
+        return bool(self._rows(_RAN_OUT, test=_test(scenario.source_hash, variant), hardware=hardware))
 
     def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str) -> bool:
         """Return whether a test was shown to hang, busy, with this signature, in any environment."""
-        with self._lock:
-            steerings = list(self._test(scenario.source_hash, variant).steering.values())
-        return any(steering.has_hung_at(signature) for steering in steerings)
+        return bool(self._rows(_HUNG_AT, test=_test(scenario.source_hash, variant), signature=signature))
 
     def bearing_on(self, environment: str, scenario: Scenario, variant: dict[str, str], hardware: str) -> list[Record]:
         """Return what a run of a test elsewhere has to know: all of its environment, and of the others what steers.
 
         These are the slowest pass, a hang of each signature, and one that was not done in its time.
         """
-        mine = self._of_environment(environment, scenario, variant)
-        with self._lock:
-            steering = self._test(scenario.source_hash, variant).steering.get(hardware)
-        return list({id(each): each for each in (*mine, *(steering.records if steering else ()))}.values())
+        test = _test(scenario.source_hash, variant)
+        return self._records(_BEARING, test=test, environment=environment, hardware=hardware)
 
-    def _of_environment(self, environment: str, scenario: Scenario, variant: dict[str, str]) -> list[Record]:
-        with self._lock:
-            return list(self._test(scenario.source_hash, variant).by_environment.get(environment, ()))
+    def _records(self, question: str, **values: str) -> list[Record]:
+        return [Record.model_validate_json(text) for (text,) in self._rows(question, **values)]
 
-    def _test(self, source_hash: str, variant: dict[str, str]) -> _Test:
-        return self._by_test.get((source_hash, frozenset(variant.items())), _NOTHING)
+    def _rows(self, question: str, **values: str) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._database.execute(question, values).fetchall()
+
+
+def _test(source_hash: str, variant: dict[str, str]) -> str:
+    """Return the text that stands for a script and a variant of it."""
+    return json.dumps([source_hash, variant], sort_keys=True)

@@ -29,6 +29,7 @@ from matrix.errors import PreventedError
 from matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from matrix.privacy.redaction import Redactor
 from matrix.records.known_records import Records
+from matrix.records.scratch import scratch_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 
     Item = TypeVar("Item", bound=Model)
 
+# A merged run may hold two versions of a script. Those of a bisection are stored again and again.
+_CELLS = """
+create table cells (
+    environment text, name text, source text, outcome text, expected integer, primary key (environment, name, source)
+) without rowid;
+"""
 _FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
 _ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may write to"
 
@@ -92,7 +99,7 @@ class RunStore:
         self._lock = threading.Lock()
         self._attempts = 0
         self._scenarios: set[str] = set()  # source hashes of those written
-        self._outcomes: dict[tuple[str, str], tuple[Outcome, bool]] = {}
+        self._cells = scratch_database(self, _CELLS)
         try:
             (folder / "attempts").mkdir(parents=True)
             self._files = {name: (folder / f"{name}.jsonl").open("a", encoding="utf-8") for name in _FILES}
@@ -118,7 +125,9 @@ class RunStore:
 
     def add_cell(self, cell: Cell, keys: list[str], index: int = 0) -> None:
         """Append a cell with the keys of the records it rests on and its index in the plan."""
-        self._outcomes[cell.environment, cell.name] = cell.outcome, cell.expected
+        row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected
+        with self._lock:
+            self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?)", row)
         self._append("cells", CellLine(place=index, records=tuple(keys), cell=cell))
 
     def add_environment(self, environment: Environment) -> None:
@@ -137,10 +146,20 @@ class RunStore:
         """Return what is stored of the run by now."""
         return RunFolder(folder=self.folder, run=self.run).read()
 
+    @property
+    def tally(self) -> dict[tuple[Outcome, bool], int]:
+        """How many cells have each outcome, expected or not, as they were stored last."""
+        with self._lock:
+            rows = self._cells.execute("select outcome, expected, count(*) from cells group by outcome, expected")
+            return {(Outcome[outcome], bool(expected)): count for outcome, expected, count in rows}
+
     def finish(self, run: Run) -> None:
         """Write how the run ended."""
-        outcomes = Counter(outcome for outcome, _ in self._outcomes.values())
-        unexpected = sum(not is_expected for _, is_expected in self._outcomes.values())
+        outcomes: Counter[Outcome] = Counter()
+        unexpected = 0
+        for (outcome, is_expected), count in self.tally.items():
+            outcomes[outcome] += count
+            unexpected += 0 if is_expected else count
         self.run = run.model_copy(update={"ended": True, "outcomes": dict(outcomes), "unexpected": unexpected})
         write_run(self.folder, self.run, self.redactor)
 

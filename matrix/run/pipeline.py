@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from matrix.events import CellDone, EnvironmentReady, Interrupted, Show
 from matrix.model import Cell, Environment, Record, judging_records
+from matrix.plan.planning import PlannedCell, PlannedShare
 from matrix.process.executor import LocalExecutor
 from matrix.process.forking_executor import ForkingExecutor
 from matrix.process.marks import sweep_left_behind
@@ -28,11 +29,10 @@ from matrix.run.site import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.environments.provider import Environments
-    from matrix.plan.planning import PlannedCell
     from matrix.records.known_records import Records
 
 SERVERS_A_JOB = 2  # neighbours in a plan need torch alone, or with its compiler
@@ -41,12 +41,13 @@ SERVERS_A_JOB = 2  # neighbours in a plan need torch alone, or with its compiler
 class MatrixRun:
     """One run of planned cells. Call `run` once, then read `environments` and `cells`."""
 
-    def __init__(self, planned: Sequence[PlannedCell], site: Site) -> None:
+    def __init__(self, planned: Sequence[PlannedCell], site: Site, keep_cells: bool = True) -> None:
+        """Without `keep_cells` there is no `cells`: the store has them, and millions do not fit in memory."""
         self._planned, self._site, self._store, self._emit = planned, site, site.store, site.emit
         self._guard = threading.Lock()  # of all below
         # by the position of their first cell; on another machine of a cluster the same request may come out otherwise
         self._environments: dict[tuple[int, str], Environment] = {}
-        self._cells: dict[int, Cell] = {}
+        self._cells: dict[int, Cell] | None = {} if keep_cells else None
         self.is_interrupted = False
 
     @property
@@ -57,6 +58,7 @@ class MatrixRun:
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells that are done, in the order of the plan."""
+        assert self._cells is not None
         return tuple(self._cells[position] for position in sorted(self._cells))
 
     def run(self) -> None:
@@ -76,17 +78,20 @@ class MatrixRun:
     def _unanswered(self) -> list[EnvironmentWork]:
         """End the cells that records answer without an install; return the others by their environments."""
         work: dict[tuple[str, ...], EnvironmentWork] = {}
+        shares: dict[tuple[str, ...], PlannedShare] = {}
         known: dict[tuple[str, ...], Environment | None] = {}
         answered = with_answers(self._planned, self._site.environments, self._site.records)
         for position, (cell, environment, records) in enumerate(answered):
             self._store.add_scenario(cell.scenario)
             key = cell.request.key
             known[key] = environment
-            mine = work.setdefault(key, EnvironmentWork(request=cell.request, first=position, cells={}))
+            if key not in work:
+                shares[key] = PlannedShare(self._planned)
+                work[key] = EnvironmentWork(request=cell.request, first=position, cells=shares[key])
             if environment and records:
                 self._reuse(position, cell, environment, records)
             else:
-                mine.cells[position] = cell
+                shares[key].positions.append(position)
         for asked, mine in work.items():
             if (environment := known[asked]) and not mine.cells:
                 self._add_environment(environment, mine, to_run=0)
@@ -106,14 +111,14 @@ class MatrixRun:
 
     # what the site tells, from any thread
 
-    def acquired(self, work: EnvironmentWork, environment: Environment) -> dict[int, PlannedCell]:
+    def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
         """Keep an environment; end its cells that records answer, or all of them if it cannot be used."""
-        rest = {}
+        rest = PlannedShare(self._planned)
         for position, cell in work.cells.items() if environment.is_usable else ():
             if records := _answer(cell, environment, self._site.records):
                 self._reuse(position, cell, environment, records)
             else:
-                rest[position] = cell
+                rest.positions.append(position)
         self._add_environment(environment, work, to_run=len(rest))
         if not environment.is_usable:
             for position, cell in work.cells.items():
@@ -123,8 +128,9 @@ class MatrixRun:
     def ended(self, end: CellEnd) -> None:
         """Judge, store and tell a cell."""
         cell = end.planned.judged(end.environment, end.records, reused=end.reused, problem=end.problem)
-        with self._guard:
-            self._cells[end.position] = cell
+        if self._cells is not None:
+            with self._guard:
+                self._cells[end.position] = cell
         self._store.add_cell(cell, [record.key for record in end.records], end.position)
         self._emit(CellDone(environment=end.environment, cell=cell))
 
@@ -144,7 +150,9 @@ class RecordedRun:
     show: Show
     elsewhere: OtherMachines | None = None  # None: on this machine
 
-    def run(self, planned: Sequence[PlannedCell], jobs: int = 1, waiting: int = 0) -> MatrixRun:
+    def run(
+        self, planned: Sequence[PlannedCell], jobs: int = 1, waiting: int = 0, keep_cells: bool = True
+    ) -> MatrixRun:
         """Run cells to their end, or until the user interrupts; what is done is kept."""
         with self.show(len(planned)) as emit, ExitStack() as held:
             if self.elsewhere is not None:
@@ -155,7 +163,7 @@ class RecordedRun:
                 )
                 if any(cell.options.fork for cell in planned):
                     local.forking = held.enter_context(ForkingExecutor(SERVERS_A_JOB * jobs))
-            step = MatrixRun(planned, site)
+            step = MatrixRun(planned, site, keep_cells)
             with answering(site.running_lines, emit):
                 step.run()
         return step

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.machine import check_hardware
-from matrix.plan.planning import MatrixRequest, PlannedCell, plan_matrix
+from matrix.plan.planning import MatrixRequest, Plan, PlannedCell, plan_matrix
 from matrix.process.executor import default_jobs
 from matrix.records.store import RunStore, read_records
 from matrix.run.pipeline import MatrixRun, recorded_run, with_answers
 from matrix.run.site import INSTALLS_AT_ONCE, DistantEnvironments, OtherMachines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from matrix.events import Show
+    from matrix.model import Request
     from matrix.records.known_records import Records
 
 TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
@@ -27,7 +28,7 @@ TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two 
 class PlannedMatrix:
     """The cells that a user asks for, and what earlier runs know of them."""
 
-    planned: Sequence[PlannedCell]
+    planned: Plan
     cache: EnvironmentCache | DistantEnvironments
     records: Records
     jobs: int  # attempts at once
@@ -42,16 +43,15 @@ class PlannedMatrix:
         Raises PreventedError for a kind of hardware that is not there, and UsageError as `OtherMachines` does.
         """
         planned, notes = plan_matrix(request)
-        requests = list({cell.request.key: cell.request for cell in planned}.values())
         records = read_records(request.home)
         if elsewhere is not None:
             environments = elsewhere.environments
-            environments.check(requests)
+            environments.check(planned.requests)
             jobs = min(elsewhere.slots, request.jobs or elsewhere.slots)
             return cls(
                 planned=planned, cache=environments, records=records, jobs=jobs, notes=notes, elsewhere=elsewhere
             )
-        check_hardware(requests)
+        check_hardware(planned.requests)
         disk_budget, limit = request.disk_budget_mb, request.install_timeout
         cache = EnvironmentCache(request.home, disk_budget_mb=disk_budget, install_timeout=limit)
         jobs = request.jobs or default_jobs()
@@ -62,40 +62,47 @@ class PlannedMatrix:
     def run(self, show: Show) -> Iterator[tuple[MatrixRun, RunStore]]:
         """Run the cells in a stored run of their own, which stays open."""
         with recorded_run(self.cache, self.records, show, len(self.planned), self.elsewhere) as run_steps:
-            yield run_steps.run(self.planned, self.jobs, self.waiting), run_steps.store
+            yield run_steps.run(self.planned, self.jobs, self.waiting, keep_cells=False), run_steps.store
 
     def forecast(self) -> Iterator[str]:
         """Yield what a user reads before a run: how much is known, and about how much disk and time the rest takes.
 
         Installs have the usual size and duration.
         """
-        answered = with_answers(self.planned, self.cache, self.records)
-        wanted = [cell for cell, _, answers in answered if not answers]
-        environments = len({cell.request.label for cell in self.planned})
+        wanted = known_bugs = 0
+        seconds = 0.0
+        requests: dict[tuple[str, ...], Request] = {}  # of environments that are to run something, by their keys
+        for cell, _, answers in with_answers(self.planned, self.cache, self.records):
+            expected = cell.expectation(None)
+            known_bugs += expected is not None and expected.outcome.is_red
+            wanted += not answers
+            if not answers and cell.request.problem is None:
+                requests[cell.request.key] = cell.request
+                seconds += expected_seconds(cell, self.records)
+        environments = len({request.label for request in self.planned.requests})
         words = [f"{_number(environments, 'environment')}, {_number(len(self.planned), 'cell')}"]
-        if len(wanted) < len(self.planned):
-            words.append(f"{len(self.planned) - len(wanted)} known, {len(wanted)} to run" if wanted else "all known")
-        yield "; ".join([*words, *self._cost([cell for cell in wanted if cell.request.problem is None])])
-        known_bugs = sum((line := cell.expectation(None)) is not None and line.outcome.is_red for cell in self.planned)
+        if wanted < len(self.planned):
+            words.append(f"{len(self.planned) - wanted} known, {wanted} to run" if wanted else "all known")
+        yield "; ".join([*words, *self._cost(seconds, requests.values())])
         if known_bugs:
             verbs = "shows a known bug and is" if known_bugs == 1 else "show known bugs and are"
             yield f"{known_bugs} of them {verbs} expected to fail or hang"
 
-    def _cost(self, wanted: Sequence[PlannedCell]) -> Iterator[str]:
-        """Yield how much disk and time cells take, where they take any."""
-        if not wanted:
-            return
-        requests = {} if self.elsewhere else {cell.request.install_key: cell.request for cell in wanted}
-        installs = [request for request in requests.values() if not self.cache.is_installed(request)]
+    def _cost(self, seconds: float, requests: Iterable[Request]) -> Iterator[str]:
+        """Yield how much disk and time cells take that take so many seconds, one after another."""
+        distinct = {} if self.elsewhere else {request.install_key: request for request in requests}
+        installs = [request for request in distinct.values() if not self.cache.is_installed(request)]
         if installs:
             yield f"installs about {max(1, round(self.cache.expected_size(installs) / 1e9))} GB"
-        seconds = self.cache.typical_install() * len(installs) / min(INSTALLS_AT_ONCE, len(installs) or 1)
-        for cell in wanted:
-            slowest = self.records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name)
-            typical = TYPICAL_CELL if slowest is None else slowest
-            seconds += cell.options.repeat * min(cell.limits.timeout, typical) / self.jobs
-        if seconds:
-            yield f"about {_duration(seconds)} with {_number(self.jobs, 'job')}"
+        install_seconds = self.cache.typical_install() * len(installs) / min(INSTALLS_AT_ONCE, len(installs) or 1)
+        if total := install_seconds + seconds / self.jobs:
+            yield f"about {_duration(total)} with {_number(self.jobs, 'job')}"
+
+
+def expected_seconds(cell: PlannedCell, records: Records) -> float:
+    """Return about how long a cell takes."""
+    slowest = records.slowest_pass(cell.scenario, cell.variant, cell.request.hardware_name)
+    return cell.options.repeat * min(cell.limits.timeout, TYPICAL_CELL if slowest is None else slowest)
 
 
 def _number(count: int, noun: str) -> str:

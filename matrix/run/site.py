@@ -24,7 +24,7 @@ from matrix.run.native_modules import NativeModule, NativeModules
 from matrix.run.signals import running_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from matrix.plan.planning import PlannedCell
@@ -46,7 +46,7 @@ class EnvironmentWork:
 
     request: Request
     first: int  # position of the first of all its cells
-    cells: dict[int, PlannedCell]
+    cells: Mapping[int, PlannedCell]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class CellEnd:
 class CellSink(Protocol):
     """Takes what comes of cells, from any thread."""
 
-    def acquired(self, work: EnvironmentWork, environment: Environment) -> dict[int, PlannedCell]:
+    def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
         """Take in that an environment is there, or cannot be; return those of its cells that are to be run."""
 
     def ended(self, end: CellEnd) -> None:

@@ -53,7 +53,7 @@ class Outing:
         return [each for file in self.home.glob("runs/*/records.jsonl") for each in read_lines(file, Record)]
 
 
-def plan(tmp_path: Path, count: int = 3, *versions: str, **options: Any) -> list[PlannedCell]:
+def plan(tmp_path: Path, count: int = 3, *versions: str, **options: Any) -> Sequence[PlannedCell]:
     suite = [scenario(tmp_path, f"s{number}") for number in range(count)]
     return planning.plan(requests(*(versions or ("2.0.0",))), suite, planning.RunOptions(**options))
 

@@ -20,7 +20,7 @@ from matrix.run.site import LocalSite
 from tests.fakes import PASSED, FakeCache, FakeExecutor, moving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from matrix.process.supervision import Task
@@ -54,7 +54,7 @@ class Outcomes:
 
 def run(
     tmp_path: Path,
-    planned: list[planning.PlannedCell],
+    planned: Sequence[planning.PlannedCell],
     behave: Callable[[Task], Ending | None] = lambda task: PASSED,
     *,
     missing: frozenset[str] = frozenset(),
