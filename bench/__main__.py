@@ -3,7 +3,7 @@
 Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes. Rows of group
 `hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that has torch and with `g++`.
 Rows of group `fork` run the suite with such a Python, cold and forked. Rows of group `cluster` kill the parties of a
-cluster on this machine, some ten minutes.
+cluster on this machine, some ten minutes; the row of group `millions` takes an hour and 5 GB of disk.
 Without names everything but these runs; `all` runs everything.
 """
 

@@ -295,5 +295,14 @@ ROWS = [
     _row("trees", "the trees of cells, after an interrupt, a killed client, a killed scheduler", "<= 3 s", _trees),
     _row("kills", "100 workers, 10 schedulers, 10 clients killed", "0 lost, 0 twice, 0 left", _kills),
     _row("link", "the link to a worker cut: noticed; needs root", f"<= {TCP_TARGET:g} s, done elsewhere", _link),
-    _row("scale", "200 environments, 10,000 cells", "<= 20 ms a unit, <= 1 GB", lambda folder: _scale(folder, 10_000)),
+    _row(
+        "scale", "200 environments, 100,000 cells", "<= 20 ms a unit, <= 1 GB", lambda folder: _scale(folder, 100_000)
+    ),
+    BenchRow(
+        name="cluster-millions",
+        what="200 environments, 2,000,000 cells",
+        target="<= 20 ms a unit, <= 1 GB",
+        measure=lambda folder: _scale(folder, 2_000_000),
+        group="millions",
+    ),
 ]

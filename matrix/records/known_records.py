@@ -37,12 +37,18 @@ _HUNG_AT = """
 select 1 from steering where test = :test and outcome = 'hang' and is_shown and signature = :signature limit 1
 """
 _BEARING = """
-with here as (select * from steering where test = :test and hardware = :hardware)
 select record from records where id in (
     select id from records where test = :test and environment = :environment
-    union select max(id) from here where outcome = 'hang' group by signature, is_shown
-    union select max(id) from here where outcome in ('hang', 'slow')
-    union select id from (select id, max(seconds) from here where outcome = 'pass')
+    union all
+    select max(id) from steering where test = :test and hardware = :hardware and outcome = 'hang'
+    group by signature, is_shown
+    union all
+    select max(id) from steering where test = :test and hardware = :hardware and outcome in ('hang', 'slow')
+    union all
+    select id from (
+        select id from steering where test = :test and hardware = :hardware and outcome = 'pass'
+        order by seconds desc limit 1
+    )
 ) order by id
 """
 
