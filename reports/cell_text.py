@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from itertools import chain, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.diagnosis.conditions import words
 from matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome
+from matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from matrix.model import Run
     from matrix.records.store import StoredRun
 
 Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
+_CLUSTER = ("--executor", "--tls")  # the options that name one
+_TAKE_CLUSTER = ("matrix", "bisect")  # of the commands that a report names
+
+
+def where_it_ran(called: Called, run: Run) -> Called:
+    """Return how the user calls a command so that it uses what a run used: the same cluster, or this machine."""
+    said = [part for word in run.command for part in (word.split("=", 1) if word.startswith(_CLUSTER) else [word])]
+    given = {name: value for name, value in pairwise(said) if name in _CLUSTER}
+    if "--tls" in given:
+        given["--tls"] = str(restored(Path(given["--tls"])))
+    options = shlex.join(chain.from_iterable(given.items()))
+    return lambda command: f"{called(command)} {options}" if given and command in _TAKE_CLUSTER else called(command)
 
 
 def telling_attempt(cell: Cell) -> Attempt | None:

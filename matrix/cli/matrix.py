@@ -16,7 +16,8 @@ from matrix.plan.planning import MatrixRequest, RunOptions
 from matrix.records import store, stored_runs
 from matrix.records.store import StoredRun
 from matrix.run.planned_matrix import PlannedMatrix
-from reports import markdown, table
+from reports import cell_text, markdown, table
+from reports.cell_text import Called
 
 
 def matrix(  # one parameter per option
@@ -112,25 +113,26 @@ def matrix(  # one parameter per option
             ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
             run_store.run = run_store.run.model_copy(update=ended)
     stored = run_store.stored()
-    print(*_report_lines(stored, console), sep="\n")
+    called = cell_text.where_it_ran(command.called, stored.result.run)
+    print(*_report_lines(stored, console, called), sep="\n")
     if json_file:
         command.write_json(json_file, stored.result)
     if markdown_file:
-        command.write_lines(markdown_file, markdown.markdown_lines(stored, command.called("matrix")))
+        command.write_lines(markdown_file, markdown.markdown_lines(stored, called("matrix")))
     for path in filter(None, (json_file, markdown_file)):
         print(f"wrote {table.short(path)}")
     if before is not None:
-        code = _compared(before.read(), stored)
+        code = _compared(before.read(), stored, called)
     raise typer.Exit(code)
 
 
-def _compared(before: StoredRun, stored: StoredRun) -> Exit:
+def _compared(before: StoredRun, stored: StoredRun, called: Called) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
     from matrix.compare.comparison import compare
     from reports.stored_run_text import comparison_lines
 
     comparison = compare(before.result, stored.result)
-    print(*comparison_lines(comparison, before, stored, command.called), sep="\n")
+    print(*comparison_lines(comparison, before, stored, called), sep="\n")
     if stored.result.run.interrupted:
         return Exit.INTERRUPTED
     if comparison.is_worse:
@@ -138,16 +140,16 @@ def _compared(before: StoredRun, stored: StoredRun) -> Exit:
     return Exit.PREVENTED if comparison.is_prevented else Exit.GOOD
 
 
-def _report_lines(stored: StoredRun, console: Console) -> Iterator[str]:
+def _report_lines(stored: StoredRun, console: Console, called: Called) -> Iterator[str]:
     """Yield the table, the legend, the red cells, what came of the run, and the command to go on with."""
     result = stored.result
     width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
     yield ""
     yield from table.matrix_lines(result, width)
     yield from table.legend_lines(result)
-    red = list(table.red_lines(stored, command.called("matrix")))
+    red = list(table.red_lines(stored, called("matrix")))
     if red:
         yield ""
         yield from red
     yield ""
-    yield from table.summary_lines(result, command.called)
+    yield from table.summary_lines(result, called)

@@ -15,6 +15,7 @@ from matrix.errors import UsageError
 from matrix.model import Model
 from matrix.privacy.redaction import Redactor
 from matrix.records import store, stored_runs
+from reports.cell_text import where_it_ran
 from reports.formats import FORMATS, ReportFormat, gather
 
 DAY = 86400.0  # seconds
@@ -116,7 +117,7 @@ def compare(
     check_folders_of(json_file)
     before, after = (stored_runs.find(text, home).read() for text in (old, new))
     compared = comparison.compare(before.result, after.result)
-    print(*comparison_lines(compared, before, after, called), sep="\n")
+    print(*comparison_lines(compared, before, after, where_it_ran(called, after.result.run)), sep="\n")
     if json_file:
         write_json(json_file, compared)
     raise typer.Exit(Exit.RED if compared.is_worse else Exit.GOOD)
@@ -196,9 +197,10 @@ def report(
     files = files or [(row, OUTPUT / row.file) for row in FORMATS]
     home = store.state_folder()
     facts = gather(stored_runs.find(run, home), home, stored_runs.find(baseline, home) if baseline else None)
+    there = where_it_ran(called, facts.stored.result.run)
     for row, file in files:
         file.parent.mkdir(exist_ok=True)
-        content = row.content(facts, called)
+        content = row.content(facts, there)
         if isinstance(content, Model):
             write_json(file, content)
         elif isinstance(content, bytes):

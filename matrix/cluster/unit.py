@@ -44,8 +44,10 @@ class ScriptFiles(Model):
             path = own / name
             if not path.exists():
                 write_whole(path, base64.b64decode(text))
+        path, native = own / self.scenario.path.name, self.scenario.native
+        data = tuple(name for name in self.files if not (name.endswith(".py") or name in native))
         # no user is here whose folder it could run in
-        return self.scenario.model_copy(update={"path": own / self.scenario.path.name, "in_suite": True})
+        return self.scenario.model_copy(update={"path": path, "in_suite": True, "data": data})
 
 
 class SharedLock(Model):

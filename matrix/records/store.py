@@ -270,10 +270,7 @@ def read_lines(path: Path, kind: type[Item]) -> Iterator[Item]:
 
     A line torn by a kill and a line of a later schema are left out.
     """
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return
-    for line in lines:
-        with suppress(ValidationError):
-            yield kind.model_validate_json(line)
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            with suppress(ValidationError):
+                yield kind.model_validate_json(line)

@@ -18,6 +18,7 @@ from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment,
 from matrix.process.marks import mark_for
 from matrix.process.supervision import Ending, Task
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
+from matrix.suite.companions import lay_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,6 +162,7 @@ def _agreed(
 def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, home: Path, folder: Path) -> Task:
     scratch = folder / "tmp"
     scratch.mkdir()
+    lay_beside({name: planned.scenario.path.parent / name for name in planned.scenario.data}, scratch)
     stacks = folder / STACKS
     stacks.mkdir()
     # unless it is asked for, every attempt compiles anew, and leaves nothing behind for the next

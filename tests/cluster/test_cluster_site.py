@@ -18,6 +18,7 @@ from matrix.model import Build, Config, Hardware, Outcome, Record, Request
 from matrix.plan import planning
 from matrix.records.store import new_run, read_lines, read_records
 from matrix.run.pipeline import MatrixRun
+from matrix.suite import selection
 from tests.cluster.fakes import FakeEngine, FakeWorker
 from tests.fakes import PASSED
 from tests.run.test_pipeline import requests, scenario
@@ -227,6 +228,27 @@ def test_what_lies_on_this_machine_only_is_refused(tmp_path: Path) -> None:
     for update in ({"interpreter": tmp_path / "python"}, {"torch": "/tmp/torch-2.0.0.whl"}):
         with pytest.raises(UsageError, match="is on this machine"):
             machines.environments.check([request.model_copy(update=update)])
+
+
+def test_a_file_that_a_users_script_opens_is_in_the_folder_that_it_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it lies beside the script or where the user is."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "a.py").write_text("print(open('beside.txt').read(), open('where/i/am.txt').read())\n")
+    (tmp_path / "scripts" / "beside.txt").write_text("one")
+    (tmp_path / "where" / "i").mkdir(parents=True)
+    (tmp_path / "where" / "i" / "am.txt").write_text("two")
+    monkeypatch.chdir(tmp_path)
+    seen: list[str] = []
+
+    def behave(task: Task) -> Ending:
+        seen.extend(Path(task.cwd, name).read_text() for name in ("beside.txt", "where/i/am.txt"))
+        return PASSED
+
+    planned = planning.plan(requests("2.0.0"), [selection.script("scripts/a.py")], planning.RunOptions())
+    Outing(tmp_path / "c", FakeEngine(FakeWorker(tmp_path, "w", behave))).run(planned)
+    assert seen == ["one", "two"]
 
 
 def test_jobs_bound_the_units_that_are_on_their_way(tmp_path: Path) -> None:
