@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from matrix.diagnosis.sameness import different
 from matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
+from matrix.records.store import MOST_SHOWN
 from matrix.run.pipeline import with_answers
 from reports import cell_text
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from reports.cell_text import Called
 
 _AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}
+LeftOut = Mapping[tuple[Outcome, bool], int]  # cells that a result lacks, by outcome and whether it is expected
+_NONE: LeftOut = MappingProxyType({})
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
 
 
@@ -98,17 +103,22 @@ def _blocks(heads: Sequence[str], codes: dict[str, list[str]], width: int) -> It
         yield block
 
 
-def legend_lines(result: Result) -> Iterator[str]:
+def legend_lines(result: Result, left_out: LeftOut = _NONE) -> Iterator[str]:
     """Yield the outcomes that occur, how often, and what they mean."""
     counts = Counter(cell.outcome for cell in result.cells)
+    for (outcome, _), count in left_out.items():
+        counts[outcome] += count
     for outcome in Outcome:
         if counts[outcome]:
             yield f"{counts[outcome]:5d}  {outcome.word:<11}  {outcome.row.meaning}"
     if others := different(result.cells):
         yield f"{len(others):5d}  ~            another failure than the most common one of its row"
-    unexpected = sum(not cell.expected for cell in result.cells)
-    if any(not cell.expected and not cell.outcome.is_prevented for cell in result.cells):
+    ended = _ended(result, left_out)
+    if any(not expected and not outcome.is_prevented for outcome, expected in ended):
+        unexpected = sum(count for (_, expected), count in ended.items() if not expected)
         yield f"{unexpected:5d}  !            not what the scenario's header expects"
+    if total := sum(left_out.values()):
+        yield f"{total} cells have no row: their tests pass everywhere as expected, or {MOST_SHOWN} cells have one"
 
 
 def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
@@ -147,6 +157,11 @@ def _red_line(
     return f"{_code(cell, others)}{remarks}  {cell.name}  {environment.label}: {what}; {files}; rerun: {again}"
 
 
+def _ended(result: Result, left_out: LeftOut) -> Counter[tuple[Outcome, bool]]:
+    """Return how many cells have each outcome, expected or not."""
+    return Counter((cell.outcome, cell.expected) for cell in result.cells) + Counter(left_out)
+
+
 def _kinds(cells: Sequence[Cell]) -> str:
     """Return how many of expected cells are failures, doubted passes and prevented: "4 known failures"."""
     doubted = sum(cell.is_doubted for cell in cells)
@@ -159,26 +174,29 @@ def _count(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
-def summary_lines(result: Result, command: Called) -> Iterator[str]:
+def summary_lines(result: Result, command: Called, left_out: LeftOut = _NONE) -> Iterator[str]:
     """Yield what came of a run in one line, and the command to go on with in another."""
-    unexpected = [cell for cell in result.cells if not cell.expected and not cell.outcome.is_prevented]
-    hangs = sum(cell.outcome is Outcome.HANG for cell in unexpected)
-    prevented = sum(cell.outcome.is_prevented for cell in result.cells)
+    ended = _ended(result, left_out)
+    red = Counter({outcome: count for (outcome, expected), count in ended.items() if not expected})
+    unexpected = sum(count for outcome, count in red.items() if not outcome.is_prevented)
+    hangs = red[Outcome.HANG]
+    prevented = sum(count for (outcome, _), count in ended.items() if outcome.is_prevented)
     doubted = sum(cell.expected and cell.is_doubted for cell in result.cells)
-    missing = max(0, result.run.planned - len(result.cells))
-    parts = [_count(len(result.cells), "cell")]
-    parts += [f"{len(unexpected)} not as expected"] if unexpected else []
+    missing = max(0, result.run.planned - ended.total())
+    parts = [_count(ended.total(), "cell")]
+    parts += [f"{unexpected} not as expected"] if unexpected else []
     parts += [f"{prevented} kept from running"] if prevented else []
     parts += ["all as expected" if len(parts) == 1 else "the others as expected"] if not unexpected else []
     parts += [f"{missing} of {result.run.planned} not run"] if missing else []
     hanging = f"{_count(hangs, 'hang')} that should not" if hangs else "nothing hangs that should not"
     doubts = f"; {_count(doubted, 'doubted pass')}" if doubted else ""
     yield f"{', '.join(parts)}; {hanging}{doubts}"
-    yield f"next: {_next_command(result, unexpected, command)}"
+    yield f"next: {_next_command(result, command)}"
 
 
-def _next_command(result: Result, unexpected: Sequence[Cell], command: Called) -> str:
+def _next_command(result: Result, command: Called) -> str:
     """Return the command that says most about a run, with a shell comment that says what for."""
+    unexpected = (cell for cell in result.cells if not cell.expected and not cell.outcome.is_prevented)
     worst = max(unexpected, key=lambda cell: cell.outcome.row.severity, default=None)
     if worst is None:
         return f"{command('report').removesuffix(' --')}  # makes a page that shows each cell"

@@ -112,9 +112,11 @@ def matrix(  # one parameter per option
             code = Exit.INTERRUPTED if run.is_interrupted else command.exit_code(run_store.tally)
             ended = {"interrupted": run.is_interrupted, "exit_code": int(code)}
             run_store.run = run_store.run.model_copy(update=ended)
-    stored = run_store.stored()
-    called = cell_text.where_it_ran(command.called, stored.result.run)
-    print(*_report_lines(stored, console, called), sep="\n")
+    shown = run_store.shown()
+    called = cell_text.where_it_ran(command.called, shown.result.run)
+    print(*_report_lines(shown, console, called), sep="\n")
+    is_asked_for_all = json_file or markdown_file or before
+    stored = run_store.stored() if shown.left_out and is_asked_for_all else shown
     if json_file:
         command.write_json(json_file, stored.result)
     if markdown_file:
@@ -146,10 +148,10 @@ def _report_lines(stored: StoredRun, console: Console, called: Called) -> Iterat
     width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns
     yield ""
     yield from table.matrix_lines(result, width)
-    yield from table.legend_lines(result)
+    yield from table.legend_lines(result, stored.left_out)
     red = list(table.red_lines(stored, called("matrix")))
     if red:
         yield ""
         yield from red
     yield ""
-    yield from table.summary_lines(result, called)
+    yield from table.summary_lines(result, called, stored.left_out)

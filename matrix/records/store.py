@@ -18,8 +18,9 @@ import tempfile
 import threading
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -32,7 +33,7 @@ from matrix.records.known_records import Records
 from matrix.records.scratch import scratch_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from matrix.model import Attempt
 
@@ -41,9 +42,14 @@ if TYPE_CHECKING:
 # A merged run may hold two versions of a script. Those of a bisection are stored again and again.
 _CELLS = """
 create table cells (
-    environment text, name text, source text, outcome text, expected integer, primary key (environment, name, source)
+    environment text, name text, source text, outcome text, expected integer, simply_passed integer,
+    primary key (environment, name, source)
 ) without rowid;
 """
+_TELLING = """
+select name, count(*) from cells group by name having not min(simply_passed) order by sum(not expected) desc, name
+"""
+MOST_SHOWN = 100_000  # cells that a command reads to show them: some 6 kB of memory each
 _FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
 _ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may write to"
 
@@ -125,9 +131,10 @@ class RunStore:
 
     def add_cell(self, cell: Cell, keys: list[str], index: int = 0) -> None:
         """Append a cell with the keys of the records it rests on and its index in the plan."""
-        row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected
+        simply_passed = cell.outcome is Outcome.PASS and cell.expected and not cell.is_doubted
+        row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected, simply_passed
         with self._lock:
-            self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?)", row)
+            self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?, ?)", row)
         self._append("cells", CellLine(place=index, records=tuple(keys), cell=cell))
 
     def add_environment(self, environment: Environment) -> None:
@@ -145,6 +152,24 @@ class RunStore:
     def stored(self) -> StoredRun:
         """Return what is stored of the run by now."""
         return RunFolder(folder=self.folder, run=self.run).read()
+
+    def shown(self) -> StoredRun:
+        """Return what a command shows of the run: of more than MOST_SHOWN cells, those of tests that do not just pass.
+
+        The tests with the most unexpected cells are taken first, and no more than have MOST_SHOWN cells.
+        """
+        tally = Counter(self.tally)
+        if tally.total() <= MOST_SHOWN:
+            return self.stored()
+        with self._lock:
+            telling = self._cells.execute(_TELLING).fetchall()
+        totals = accumulate(count for _, count in telling)
+        names = {
+            self.redactor.text(name) for (name, _), total in zip(telling, totals, strict=True) if total <= MOST_SHOWN
+        }
+        shown = RunFolder(folder=self.folder, run=self.run).read(names)
+        tally.subtract((cell.outcome, cell.expected) for cell in shown.result.cells)
+        return replace(shown, left_out=dict(+tally))
 
     @property
     def tally(self) -> dict[tuple[Outcome, bool], int]:
@@ -199,6 +224,7 @@ class StoredRun:
 
     folder: Path
     result: Result
+    left_out: Mapping[tuple[Outcome, bool], int] = field(default_factory=dict)  # cells that the result lacks
 
     def file(self, path: str) -> Path:
         """Return where an attempt's file lies: in this run's folder, wherever that is now, or in a run beside it."""
@@ -213,15 +239,16 @@ class RunFolder:
     folder: Path
     run: Run
 
-    def read(self) -> StoredRun:
-        """Return the whole run in the order of the plan, each cell as it was stored last."""
+    def read(self, names: Collection[str] | None = None) -> StoredRun:
+        """Return the run in the order of the plan, each cell as it was stored last: all, or only those with a name."""
         folder = self.folder
         scenarios = {scenario.source_hash: scenario for scenario in read_lines(folder / "scenarios.jsonl", Scenario)}
         known = {environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)}
         # by source hash, too: a merged run may hold two versions of a script
         cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}
         for line in read_lines(folder / "cells.jsonl", CellLine):
-            cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
+            if names is None or line.cell.name in names:
+                cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
         ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
         environments = {cell.environment: _unknown(cell.environment) for cell in ordered} | known
         result = Result(

@@ -8,6 +8,7 @@ import pytest
 
 from matrix.errors import PreventedError
 from matrix.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
+from matrix.records import store as record_store
 from matrix.records import stored_runs
 from matrix.records.known_records import Records
 from matrix.records.store import new_run, read_records
@@ -100,6 +101,34 @@ def test_key_depends_on_all_that_makes_a_test() -> None:
         record_key("e", "hash", {"op": "mm"}, Limits(timeout=60, memory_mb=1000, stall=False)),
     }
     assert len(keys) == 6
+
+
+def test_of_a_huge_run_only_tests_that_do_not_simply_pass_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those with the most unexpected cells come first, as far as there is room; the others are counted."""
+    monkeypatch.setattr(record_store, "MOST_SHOWN", 5)
+    outcomes = {
+        "good": "PASS PASS",
+        "bad": "FAIL FAIL",
+        "known": "HANG PASS",
+        "worse": "PASS CRASH",
+        "bad too": "FAIL PASS",
+    }
+    with new_run(tmp_path, ("matrix",)) as store:
+        for name, words in outcomes.items():
+            for environment, word in zip("ef", words.split(), strict=True):
+                expected = word == "PASS" or name == "known"
+                cell = Cell(environment=environment, scenario=name, outcome=Outcome[word], expected=expected, seconds=1)
+                store.add_cell(cell, [])
+        shown = store.shown()
+    assert {cell.name for cell in shown.result.cells} == {"bad", "bad too"}
+    assert shown.left_out == {
+        (Outcome.PASS, True): 4,
+        (Outcome.HANG, True): 1,
+        (Outcome.CRASH, False): 1,
+    }
+    assert len(store.stored().result.cells) == 10
 
 
 def test_a_cell_without_its_environment_is_read_all_the_same(tmp_path: Path) -> None:

@@ -204,6 +204,17 @@ def test_the_summary_counts_what_is_not_as_expected() -> None:
     )
 
 
+def test_cells_without_a_row_are_counted() -> None:
+    """A run that is too large to show says how much of it there is, and what came of all of it."""
+    shown = result([OLD], [cell(OLD, Outcome.FAIL, expected=False)])
+    left_out = {(Outcome.PASS, True): 150_000, (Outcome.HANG, False): 2}
+    assert next(summary_lines(shown, called, left_out)) == ("150003 cells, 3 not as expected; 2 hangs that should not")
+    text = "\n".join(legend_lines(shown, left_out))
+    assert "150000  pass " in text
+    assert "    3  ! " in text
+    assert "150002 cells have no row" in text
+
+
 def test_the_summary_of_a_run_that_was_stopped_says_what_is_missing() -> None:
     """An interrupted run does not look like a good one."""
     stopped = result([OLD], [cell(OLD, Outcome.PASS)])
