@@ -6,7 +6,7 @@ import io
 import tarfile
 from typing import TYPE_CHECKING
 
-from matrix.records.store import folder_of, with_folder, without_files
+from matrix.records.attempt_files import folder_of, with_folder, without_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

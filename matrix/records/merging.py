@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.model import Attempt, Cell, Environment, Outcome, Record, Run, combine, digest
-from matrix.records.store import RunStore, folder_of, read_lines, with_folder
+from matrix.records.attempt_files import folder_of, with_folder
+from matrix.records.store import RunStore, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pydantic import ValidationError
@@ -34,8 +34,6 @@ from matrix.records.scratch import scratch_database
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-
-    from matrix.model import Attempt
 
     Item = TypeVar("Item", bound=Model)
 
@@ -72,27 +70,6 @@ class CellLine(Model):
     place: int  # the cell's index in the plan
     records: tuple[str, ...]  # keys of the records it rests on
     cell: Cell
-
-
-_PATHS = ("stdout", "stderr", "stacks")  # of an attempt, each below its folder
-
-
-def folder_of(attempt: Attempt) -> str:
-    """Return the folder that an attempt's files lie in, relative to a state folder; "" where it has none."""
-    return str(PurePosixPath(attempt.stdout).parent) if attempt.stdout else ""
-
-
-def with_folder(attempt: Attempt, new: str) -> Attempt:
-    """Return an attempt whose files lie in another folder, relative to a state folder as its own."""
-    old = folder_of(attempt)
-    paths = {name: getattr(attempt, name) for name in _PATHS}
-    moved = {name: path.replace(old, new, 1) for name, path in paths.items() if path.startswith(f"{old}/")}
-    return attempt.model_copy(update=moved)
-
-
-def without_files(attempt: Attempt) -> Attempt:
-    """Return an attempt whose files did not come along."""
-    return attempt.model_copy(update=dict.fromkeys(_PATHS, ""))
 
 
 class RunStore:
