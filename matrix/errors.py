@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class WhichtorchError(Exception):
     """Base of the errors that reach a user without a traceback.
@@ -28,3 +30,9 @@ class PreventedError(WhichtorchError):
     """An index, the disk or the machine is in the way."""
 
     exit_code = 3
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Return whether an error of the machine, or of SQLite on it, says that there is no room on a disk."""
+    is_full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return is_full or getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"

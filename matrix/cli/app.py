@@ -21,7 +21,7 @@ from matrix.cli.inspect import dispatch, doctor, stacks
 from matrix.cli.matrix import matrix
 from matrix.cli.runs import compare, history, list_runs, merge, report, runs
 from matrix.cli.triage import new_scenario, replay, triage
-from matrix.errors import WhichtorchError
+from matrix.errors import WhichtorchError, is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,4 +125,9 @@ def main() -> NoReturn:
         os._exit(Exit.INTERRUPTED)  # a second Ctrl-C: wait for no thread
     except BrokenPipeError:
         os._exit(Exit.GOOD)
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        print(f"error: {error}\nhint: make room; what is done is kept, and the same command goes on", file=sys.stderr)
+        sys.exit(Exit.PREVENTED)
     sys.exit(Exit.GOOD)

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+import errno
+from typing import TYPE_CHECKING
+
 import pytest
 
+from matrix.cli import app
+from matrix.records.scratch import scratch_database
 from tests.cli.shell import User
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Owner:
+    """Owns a table."""
+
+
+def write() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def insert() -> None:
+    owner = Owner()
+    database = scratch_database(owner, "create table words (word text); pragma max_page_count = 3;")
+    for _ in range(10):
+        database.execute("insert into words values (?)", ("word" * 1000,))
+
+
+@pytest.mark.parametrize("command", [write, insert])
+def test_a_full_disk_ends_with_one_line(
+    command: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no verdict on torch, and what was written before is kept."""
+    monkeypatch.setattr(app, "app", lambda **_options: command())
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "hint: make room; what is done is kept, and the same command goes on"
+    ]
 
 
 @pytest.mark.parametrize(
