@@ -1,7 +1,7 @@
 """The engine below a cluster: Dask's `distributed`, for membership, transport and the detection of death only.
 
-What it does not promise (dispatch, fencing, records) is the business of `dispatch` and `unit`. Each setting below has
-its reason beside it; all were tried by killing workers, schedulers and clients.
+What it does not promise (dispatch, fencing, records) is the business of `cluster_site` and `host`. Each setting below
+has its reason beside it; all were tried by killing workers, schedulers and clients.
 """
 
 from __future__ import annotations
