@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -269,6 +270,9 @@ WORKERS: dict[str, Callable[[], Executor] | None] = {"worker": LocalExecutor, "i
 
 def main() -> int:
     """Be a party; exit 3 where the scheduler or the workers have gone."""
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs ignore it, and so their children
     role, address, home, *rest = sys.argv[1:]
     folder = Path(home)
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING, Any
 
-from matrix.cluster.engine import import_distributed, make_certificates, security
+from matrix.cluster.engine import HTTP_ADDRESS, import_distributed, make_certificates, security
 from matrix.errors import PreventedError
 
 if TYPE_CHECKING:
@@ -29,7 +29,13 @@ async def serve(address: str, tls: Path, tell: Callable[[str], None]) -> None:
     protocol = address.partition("://")[0]
     try:
         scheduler = await distributed.Scheduler(
-            host=host, port=int(port), protocol=protocol, security=certificates, dashboard=False, validate=False
+            host=host,
+            port=int(port),
+            protocol=protocol,
+            security=certificates,
+            dashboard=False,
+            dashboard_address=HTTP_ADDRESS,
+            validate=False,
         )
     except (OSError, RuntimeError) as error:
         reason = str(error.__cause__ or error).splitlines()[0]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.cluster.engine import (
     CONNECT_TIMEOUT,
     FACTS,
+    HTTP_ADDRESS,
     check_address,
     first_line,
     import_distributed,
@@ -141,6 +142,7 @@ class Dialler:
             local_directory=str(self._host.home / "cluster" / "engine"),
             memory_limit=0,
             dashboard=False,
+            dashboard_address=HTTP_ADDRESS,
             plugins=[_plugin(self._distributed, self._host)],
             startup_information={FACTS: lambda _worker: self._facts.model_dump_json()},
             metrics={FACTS: lambda _worker: self._host.stock.model_dump_json()},

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from bench.cluster_parties import ledger_lines
@@ -81,6 +83,40 @@ def encrypted(folder: Path) -> Iterator[tuple[str, Path]]:
         yield f"tls://127.0.0.1:{port}", tls
     finally:
         scheduler.end(signal.SIGTERM)
+
+
+@pytest.mark.shell
+def test_nobody_reads_a_cluster_without_a_certificate(tmp_path: Path) -> None:
+    """The library has pages with workers, logs and calls: none of them is served."""
+    with encrypted(tmp_path) as (address, tls):
+        options = ["--tls", str(tls), "--home", str(tmp_path / "w"), "--slots", "1"]
+        worker = Party("worker", [sys.executable, "-m", "matrix", "worker", address, *options], tmp_path)
+        try:
+            assert until(lambda: "joined:" in (tmp_path / "scheduler.log").read_text())
+            listening = [
+                each.laddr.port
+                for process in psutil.Process().children(recursive=True)
+                for each in process.net_connections("tcp")
+                if each.status == psutil.CONN_LISTEN
+            ]
+            assert len(listening) >= 3
+            for port in listening:
+                for page in ("/", "/health", "/info/main/workers.html", "/metrics"):
+                    assert answer(port, page) in {None, 404}
+        finally:
+            worker.end(signal.SIGTERM)
+
+
+def answer(port: int, page: str) -> int | None:
+    """Return the status of an HTTP page; None where no HTTP is spoken."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("GET", page)
+        return connection.getresponse().status
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
 
 
 def matrix(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
