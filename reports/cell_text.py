@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 
 Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 _CLUSTER = ("--executor", "--tls")  # the options that name one
-_TAKE_CLUSTER = ("matrix", "bisect")  # of the commands that a report names
 
 
 def where_it_ran(called: Called, run: Run) -> Called:
-    """Return how the user calls a command so that it uses what a run used: the same cluster, or this machine."""
+    """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here.
+
+    A search is always called here: on a cluster there are none over days.
+    """
     said = [part for word in run.command for part in (word.split("=", 1) if word.startswith(_CLUSTER) else [word])]
     given = {name: value for name, value in pairwise(said) if name in _CLUSTER}
     if "--tls" in given:
         given["--tls"] = str(restored(Path(given["--tls"])))
     options = shlex.join(chain.from_iterable(given.items()))
-    return lambda command: f"{called(command)} {options}" if given and command in _TAKE_CLUSTER else called(command)
+    return lambda command: f"{called(command)} {options}" if given and command == "matrix" else called(command)
 
 
 def telling_attempt(cell: Cell) -> Attempt | None:
