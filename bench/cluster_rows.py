@@ -56,17 +56,19 @@ class Party:
         self.process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port() -> int:
+    """Return a port that nobody listens at, and that the kernel gives to no connection until somebody does."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
 def cluster(folder: Path, workers: int = WORKERS, mode: str = "worker") -> Iterator[tuple[str, Party, list[Party]]]:
     """Give the address of a scheduler with workers of one slot each, and the parties themselves."""
-    port = _free_port()
+    port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     scheduler = Party(
         "scheduler", [sys.executable, "-m", "matrix", "scheduler", "--plain", "--port", str(port)], folder
@@ -221,7 +223,7 @@ TCP_TARGET = 2 * TCP_TIMEOUT
 def _link(folder: Path) -> Figure:
     """Cut the link to a worker in a network namespace of its own; its work is done elsewhere."""
     space = f"whichtorch-{os.getpid()}"
-    port, tls = _free_port(), folder / "tls"
+    port, tls = free_port(), folder / "tls"
     address = f"tls://{NEAR}:{port}"
     party = [sys.executable, "-m", "bench.cluster_parties", "worker", address]
     for home in ("near", "far", "client"):

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from bench.cluster_parties import ledger_lines
-from bench.cluster_rows import Party, alive, cluster, new_client
+from bench.cluster_rows import Party, alive, cluster, free_port, new_client
 from matrix.cluster import engine
 from matrix.errors import PreventedError, UsageError
 from matrix.model import Record
@@ -72,9 +72,7 @@ def test_certificates_are_made_once_and_only_their_owner_reads_them(tmp_path: Pa
 @contextmanager
 def encrypted(folder: Path) -> Iterator[tuple[str, Path]]:
     """Give the address of a scheduler with certificates, and their folder."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     tls = folder / "tls"
     options = ["--tls", str(tls), "--host", "127.0.0.1", "--port", str(port)]
     scheduler = Party("scheduler", [sys.executable, "-m", "matrix", "scheduler", *options], folder)
