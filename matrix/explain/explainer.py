@@ -16,6 +16,7 @@ from matrix.plan.expansion import EXISTING, axes_of, environment_named, expand, 
 from matrix.plan.planning import PlannedCell, RunOptions
 from matrix.privacy.redaction import Redactor
 from matrix.records import store
+from matrix.records.latest_cells import LatestCells
 from matrix.run.pipeline import recorded_run
 from matrix.suite import selection
 
@@ -63,25 +64,24 @@ class RecordedEvidence:
 
     records: Records
     environments: dict[str, Environment]
-    cells: dict[tuple[str, str], tuple[Cell, tuple[str, ...]]]  # latest cell and its keys, by stored name, environment
+    cells: LatestCells = field(default_factory=LatestCells)  # by their names as they are stored
     redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # a script's name may be a path
 
     @classmethod
     def stored(cls, home: Path, records: Records) -> RecordedEvidence:
         """Return what is stored below `home`."""
-        cells = {(line.cell.name, line.cell.environment): (line.cell, line.records) for line in store.read_cells(home)}
-        return cls(records=records, environments=store.read_environments(home), cells=cells)
+        evidence = cls(records=records, environments=store.read_environments(home))
+        for line in store.read_cells(home):
+            evidence.cells.add(line.cell.name, line.cell, line.records)
+        return evidence
 
     def of(self, scenario: Scenario, variant: dict[str, str], ids: frozenset[str] | None) -> list[Observation]:
         """Return what is known of a test, in the environments with these ids or in all."""
         records = self.records.of_test(scenario.source_hash, variant)
         keys = {record.key for record in records}
         name = self.redactor.text(scenario.name + variant_suffix(variant))
-        latest = {
-            environment: cell
-            for (cell_name, environment), (cell, cell_keys) in self.cells.items()
-            if cell_name == name and (not cell_keys or keys & set(cell_keys))
-        }
+        cells = self.cells.of(name)
+        latest = {cell.environment: cell for cell, cell_keys in cells if not cell_keys or keys & cell_keys}
         known = self.environments.items()
         environments = {id_: environment for id_, environment in known if ids is None or id_ in ids}
         return observe(scenario.name, variant, records, environments, latest)
@@ -144,7 +144,7 @@ class Explainer:
             if request == self.here:
                 self.here_id = environment.id
         for cell in cells:
-            self.evidence.cells[self.evidence.redactor.text(cell.name), cell.environment] = (cell, ())
+            self.evidence.cells.add(self.evidence.redactor.text(cell.name), cell)
             self.attempts += len(cell.attempts) - cell.reused
         return cells[0] if cells else None
 

@@ -58,7 +58,7 @@ class Bench:
 
 def explainer(bench: Bench, *pool: Request, here: Request | None = None) -> Explainer:
     return Explainer(
-        evidence=RecordedEvidence(records=bench.records, environments={}, cells={}),
+        evidence=RecordedEvidence(records=bench.records, environments={}),
         cache=bench.cache,
         options=RunOptions(),
         request_of=lambda axes, _interpreter: request(axes["torch"], axes["config"]),
