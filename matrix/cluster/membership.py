@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matrix.cluster.engine import Engine, Member
+    from matrix.environments.machine import Machine
     from matrix.model import Request
 
 FRESHNESS = 1.0  # seconds for which the list of workers is believed; one that has gone fails what it is sent
@@ -36,9 +37,13 @@ class Cluster:
 
     @property
     def slots(self) -> int:
-        """How many units may be on their way at once."""
-        slots = sum(member.facts.slots for member in self.members())
-        return slots if self._jobs is None else min(slots, self._jobs)
+        """How many cells a search had better try at once: by default as many as each host has slots and cores for."""
+        by_host: Counter[Machine] = Counter()
+        for member in self.members():
+            by_host[member.facts.machine] += member.facts.slots
+        if self._jobs is not None:
+            return min(by_host.total(), self._jobs)
+        return sum(min(slots, machine.cores or slots) for machine, slots in by_host.items())
 
     def remarks(self) -> list[str]:
         """Return a line for each worker that gets no work, or that cannot tell where a hang is stuck."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ class Machine(Model):
 
     host: str
     arch: str  # "x86_64"
+    cores: int = 0  # that programs may use; 0: not known
     cpu: str = ""  # model
     gpus: tuple[str, ...] = ()  # models, as the driver names them
     driver: str = ""  # version of the GPUs' driver, "" where there is none
@@ -59,6 +61,7 @@ def this_machine() -> Machine:
     return Machine(
         host=platform.node(),
         arch=platform.machine(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         cpu=_cpu(),
         gpus=tuple(row[0] for row in rows),
         driver=rows[0][1] if rows and len(rows[0]) > 1 else "",

@@ -251,6 +251,17 @@ def test_a_file_that_a_users_script_opens_is_in_the_folder_that_it_runs_in(
     assert seen == ["one", "two"]
 
 
+@pytest.mark.parametrize(("cores", "jobs", "slots"), [(2, None, 3), (0, None, 5), (8, None, 5), (2, 4, 4), (2, 9, 5)])
+def test_a_search_tries_no_more_at_once_than_hosts_have_cores(
+    tmp_path: Path, cores: int, jobs: int | None, slots: int
+) -> None:
+    """However many workers are on a host; where --jobs asks for more, it gets more."""
+    here, there = (Machine(host=host, arch="x86_64", cores=cores) for host in ("here", "there"))
+    workers = [FakeWorker(tmp_path, str(number), machine=here, slots=2) for number in range(2)]
+    engine = FakeEngine(*workers, FakeWorker(tmp_path, "far", machine=there))
+    assert Cluster(engine, jobs=jobs).slots == slots
+
+
 def test_jobs_bound_the_units_that_are_on_their_way(tmp_path: Path) -> None:
     """Of a worker's many slots no more are taken than the user allows."""
     worker = replace(FakeWorker(tmp_path, "w1"), slots=8)
