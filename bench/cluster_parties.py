@@ -22,6 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.hang_rows import quiet
 from matrix.cluster.allotment import UNIT_SECONDS
 from matrix.cluster.cluster_site import machines_of
 from matrix.cluster.engine import DaskEngine
@@ -56,10 +57,8 @@ from tests.fakes import PASSED, FakeExecutor
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from matrix.cluster.engine import Ticket
-    from matrix.events import Emit
     from matrix.model import Cell
     from matrix.process.executor import Executor
 
@@ -196,21 +195,6 @@ def requests(environments: int) -> tuple[Request, ...]:
     )
 
 
-class Quiet:
-    """Shows nothing."""
-
-    def __enter__(self) -> Emit:
-        return lambda _event: None
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing."""
-
-
-def quiet(_total: int | None) -> AbstractContextManager[Emit]:
-    """Show nothing."""
-    return Quiet()
-
-
 class CountingEngine(DaskEngine):
     """Counts the units that it sends."""
 
@@ -270,9 +254,8 @@ WORKERS: dict[str, Callable[[], Executor] | None] = {"worker": LocalExecutor, "i
 
 def main() -> int:
     """Be a party; exit 3 where the scheduler or the workers have gone."""
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's background jobs ignore it, and so their children
+    # a shell's background jobs ignore it, and so their children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     role, address, home, *rest = sys.argv[1:]
     folder = Path(home)
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,10 +77,8 @@ def cluster(folder: Path, workers: int = WORKERS, mode: str = "worker") -> Itera
     party = [sys.executable, "-m", "bench.cluster_parties", mode, address]
     joined = [Party(f"worker{number}", [*party, str(folder / f"worker{number}")], folder) for number in range(workers)]
     try:
-        deadline = time.monotonic() + START_PATIENCE
         log = folder / "scheduler.log"
-        while log.read_text().count("joined:") < workers and time.monotonic() < deadline:
-            time.sleep(0.1)
+        _wait(lambda: log.read_text().count("joined:") >= workers)
         yield address, scheduler, joined
     finally:
         for each in (*joined, scheduler):
@@ -149,6 +148,10 @@ def _kills(folder: Path) -> Figure:
     return Figure(text=text, met=not (lost or twice or unwritten or orphans))
 
 
+def _have_begun(ledger: Path, processes: int) -> bool:
+    return len(alive(ledger)) >= processes
+
+
 def _trees(folder: Path) -> Figure:
     """Measure how long the trees of cells live on after an interrupt, a killed client and a killed scheduler."""
     seconds = {}
@@ -157,9 +160,7 @@ def _trees(folder: Path) -> Figure:
         place.mkdir()
         with cluster(place) as (address, scheduler, _):
             client = new_client(address, place, WORKERS, 300.0)
-            deadline = time.monotonic() + START_PATIENCE
-            while len(alive(place / "ledger")) < 2 * WORKERS and time.monotonic() < deadline:
-                time.sleep(0.1)
+            _wait(partial(_have_begun, place / "ledger", 2 * WORKERS))
             begun = len(alive(place / "ledger"))
             victim = scheduler if what == "scheduler" else client
             since = time.monotonic()

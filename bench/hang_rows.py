@@ -36,7 +36,8 @@ _IDLE = ("sleep", "subprocess", "output")  # healthy work that takes no core
 
 
 @contextmanager
-def _quiet(_total: int | None) -> Iterator[Emit]:
+def quiet(_total: int | None) -> Iterator[Emit]:
+    """Show nothing."""
     yield lambda _event: None
 
 
@@ -51,7 +52,7 @@ def cells_of(
     """Run every variant of some scenarios so many times, as cells of a Python; return them all."""
     bare = BareInterpreter(folder, Path(interpreter), platform.python_version())
     planned = planning.plan([bare.request], suite, planning.RunOptions(timeout=timeout, fresh=True))
-    with recorded_run(bare, Records(), _quiet) as run:
+    with recorded_run(bare, Records(), quiet) as run:
         return list(run([cell for cell in planned for _ in range(times)], at_once)[1])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+GOES_ON = "what is done is kept, and the same command goes on"
+
 
 class WhichtorchError(Exception):
     """Base of the errors that reach a user without a traceback.

@@ -21,7 +21,7 @@ from matrix.cli.inspect import dispatch, doctor, stacks
 from matrix.cli.matrix import matrix
 from matrix.cli.runs import compare, history, list_runs, merge, report, runs
 from matrix.cli.triage import new_scenario, replay, triage
-from matrix.errors import WhichtorchError, is_disk_full
+from matrix.errors import GOES_ON, WhichtorchError, is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +128,6 @@ def main() -> NoReturn:
     except Exception as error:
         if not is_disk_full(error):
             raise
-        print(f"error: {error}\nhint: make room; what is done is kept, and the same command goes on", file=sys.stderr)
+        print(f"error: {error}\nhint: make room; {GOES_ON}", file=sys.stderr)
         sys.exit(Exit.PREVENTED)
     sys.exit(Exit.GOOD)

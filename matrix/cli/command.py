@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 
 from matrix.environments.index.version_specs import split_specs
-from matrix.errors import UsageError
+from matrix.errors import GOES_ON, UsageError
 from matrix.events import Show
 from matrix.model import NO_PATCH, Model, Outcome, Scenario, variant_suffix
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
@@ -260,7 +260,7 @@ def going_on_later() -> Iterator[None]:
         with terminating_like_interrupt():
             yield
     except KeyboardInterrupt:
-        print("interrupted: what is done is kept, and the same command goes on", file=sys.stderr)
+        print(f"interrupted: {GOES_ON}", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED) from None
 
 

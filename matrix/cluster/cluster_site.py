@@ -20,7 +20,7 @@ from matrix.cluster.news import heard
 from matrix.cluster.packing import Parcel
 from matrix.cluster.unit import Delivery, ScriptFiles, UnitCell, UnitOfWork
 from matrix.environments.installation import environment_of
-from matrix.errors import PreventedError
+from matrix.errors import GOES_ON, PreventedError
 from matrix.model import Outcome, Record, digest
 from matrix.records.known_records import identity
 from matrix.run.planned_matrix import TYPICAL_CELL
@@ -113,8 +113,7 @@ class ClusterSite:
             if self._awaited or any(each.may_go_to(member) for each in tenancies for member in members):
                 self._fit_at = time.monotonic()
             elif time.monotonic() - self._fit_at > PATIENCE:
-                hint = "what is done is kept, and the same command goes on"
-                raise PreventedError(f"no worker is left for it at {self.cluster.engine.address}", hint=hint)
+                raise PreventedError(f"no worker is left for it at {self.cluster.engine.address}", hint=GOES_ON)
             with self.cluster.changed:
                 if not (self._arrived or self._cancelled.is_set()):
                     self.cluster.changed.wait(SIGNAL_CHECK)

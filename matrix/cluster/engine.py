@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from matrix.cluster.unit import Stock, WorkerFacts
-from matrix.errors import PreventedError, UsageError
+from matrix.errors import GOES_ON, PreventedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -244,8 +244,7 @@ class DaskEngine:
         return [line for lines in answers.values() for line in lines]
 
     def _gone(self) -> PreventedError:
-        hint = "what is done is kept, and the same command goes on"
-        return PreventedError(f"the scheduler at {self.address} has gone", hint=hint)
+        return PreventedError(f"the scheduler at {self.address} has gone", hint=GOES_ON)
 
 
 def topic_of(run: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from matrix.errors import PreventedError
 from matrix.model import Model
+from matrix.process.executor import usable_cores
 from matrix.suite.selection import in_specifier
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def this_machine() -> Machine:
     return Machine(
         host=platform.node(),
         arch=platform.machine(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        cores=usable_cores(),
         cpu=_cpu(),
         gpus=tuple(row[0] for row in rows),
         driver=rows[0][1] if rows and len(rows[0]) > 1 else "",

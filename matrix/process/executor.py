@@ -33,10 +33,14 @@ class Executor(Protocol):
         """Stop all tasks that run, and start no other."""
 
 
+def usable_cores() -> int:
+    """Return how many cores of this machine programs may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def default_jobs() -> int:
     """Return how many attempts fit this machine at once: its cores, memory permitting."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, int(_available_mb() / MEMORY_PER_JOB_MB)))
+    return max(1, min(usable_cores(), int(_available_mb() / MEMORY_PER_JOB_MB)))
 
 
 def _available_mb() -> float:
