@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
+from matrix.diagnosis.sameness import described
 from matrix.model import NO_PATCH, Outcome
 from reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
 
@@ -136,7 +137,7 @@ def _failure_words(search: Bisection) -> str:
         return signature
     if probe.cell.diagnosis:
         return probe.cell.diagnosis.summary
-    return ": ".join(filter(None, (probe.signature or signature, probe.message)))
+    return described(probe.signature or signature, probe.message)
 
 
 def _groups(search: Bisection, does: str) -> str:
@@ -215,7 +216,7 @@ def _no_evidence(search: Bisection) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for probe in search.probes:
         if probe.verdict is SearchVerdict.UNTESTABLE:
-            says = ": ".join(filter(None, (probe.outcome, probe.signature, probe.message)))
+            says = ": ".join(filter(None, (probe.outcome, described(probe.signature, probe.message))))
             reasons.setdefault(says, []).append(short(search, probe.value))
     for says, values in reasons.items():
         yield f"  no evidence: {some(values, PACKAGES_NAMED)}: {says}"
@@ -242,7 +243,7 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterat
             escaped(f"{short(search, probe.value)} {probe.title}"),
             word(probe),
             f"{probe.k} of {probe.n}" if probe.n else "-",
-            escaped(": ".join(filter(None, (probe.signature, probe.message)))),
+            escaped(described(probe.signature, probe.message)),
             f"{probe.seconds:.1f}",
         ]
         for probe in search.probes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from matrix.bisect.strategy.evidence import AnswerKind
+from matrix.diagnosis.sameness import described
 from matrix.model import Outcome
 from matrix.triage.case import PATCH
 from matrix.triage.classification import UNCLASSIFIED
@@ -102,7 +103,7 @@ def _newest(newest: Newest) -> str:
     where = f"the newest release, {newest.torch}"
     if newest.is_same:
         return f"{where}, shows the same failure"
-    what = ": ".join(filter(None, (newest.signature, newest.message)))
+    what = described(newest.signature, newest.message)
     return one_line(f"{where}: {newest.outcome.word} {what}".rstrip(), 2 * TITLE)
 
 

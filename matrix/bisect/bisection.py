@@ -9,7 +9,7 @@ from pydantic import Field
 from matrix.bisect.request import AxisName  # noqa: TC001  pydantic reads these
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from matrix.compare.factors import Versions  # noqa: TC001
-from matrix.diagnosis.sameness import is_same_failure
+from matrix.diagnosis.sameness import described, is_same_failure
 from matrix.model import Cell, Environment, Model, Outcome
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Stretch(Model):
     @property
     def what(self) -> str:
         """Signature and message of a failure, or why a value is no evidence."""
-        return ": ".join(filter(None, (self.signature, self.message)))
+        return described(self.signature, self.message)
 
 
 def timeline_of(probes: Iterable[Probe]) -> tuple[Stretch, ...]:

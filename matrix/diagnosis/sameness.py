@@ -10,14 +10,23 @@ from __future__ import annotations
 import builtins
 import re
 from collections import Counter
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, NamedTuple
+
+from matrix.diagnosis.code_owner import GENERATED, steady
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matrix.model import Cell
 
-_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+_WRITTEN = re.compile(r'(?P<head>[^"]*?)(?: "(?P<says>[^"]*)")?(?: in (?P<frames>.*))?', re.DOTALL)
+_LINE = re.compile(r":\d+(?=\)$|$)")
+_INTERNAL = re.compile(r"INTERNAL ASSERT|internal error", re.IGNORECASE)
+ALIKE = 0.7  # of the words of two messages
+REWORDED = 0.3  # of the words of two messages from the same function of a library
+SAID = 80  # characters of a message that a signature holds
+SAYS_NOTHING = 3  # characters of a message that is no more than a name
 _COUNT = re.compile(r"\b\d+ x ")
 _GLUE = re.compile(r"at::wrapper_\w+|c10::impl::\w+(?:::\w+)*|c10::Dispatcher::\w+")  # frames named anew by releases
 _LAMBDA = re.compile(r"::\{lambda.*$")
@@ -44,18 +53,22 @@ _PROXY = "__getattr__ ("  # of torch/__init__.py and torch/_ops.py: raises for t
 class Signature(NamedTuple):
     """What makes two failures the same one."""
 
-    head: str  # "RuntimeError", "SIGSEGV", "stuck", "stuck: 2 x futex", "exit code 3", "idle", ...
-    frames: tuple[str, ...] = ()  # innermost first
+    head: str  # "RuntimeError", "SIGSEGV", "stuck", "stuck: wait for a queue", "exit code 3", "idle", ...
+    frames: tuple[str, ...] = ()  # innermost first; the user's own has its line
+    says: str = ""  # the message of an exception, steady from run to run, where no frame of a library tells what failed
 
     @classmethod
     def parse(cls, text: str | None) -> Signature:
         """Return the signature that a record holds as text; an empty one for none."""
-        head, _, frames = (text or "").partition(" in ")
-        return cls(head, tuple(frames.split(" < ")) if frames else ())
+        match = _WRITTEN.fullmatch(text or "")
+        if match is None:  # of a record that somebody else wrote
+            return cls(text or "")
+        return cls(match["head"], tuple(match["frames"].split(" < ")) if match["frames"] else (), match["says"] or "")
 
     def __str__(self) -> str:
         """Return the text that a record holds."""
-        return f"{self.head} in {' < '.join(self.frames)}" if self.frames else self.head
+        head = f'{self.head} "{self.says}"' if self.says else self.head
+        return f"{head} in {' < '.join(self.frames)}" if self.frames else head
 
     @property
     def comparable(self) -> Signature:
@@ -63,12 +76,21 @@ class Signature(NamedTuple):
         kind, colon, waits = self.head.partition(": ")
         if not colon:
             return self
-        return Signature(kind + colon + ", ".join(sorted(set(_COUNT.sub("", waits).split(", ")))), self.frames)
+        head = kind + colon + ", ".join(sorted(set(_COUNT.sub("", waits).split(", "))))
+        return self._replace(head=head)
 
     @property
-    def is_in_library(self) -> bool:
-        """True where a library's frame stands above the script's: "merge_devices (x.py) < f (repro.py)"."""
-        return len(self.frames) > 1 and _file(self.frames[0]) != _file(self.frames[-1])
+    def library_frame(self) -> str:
+        """The frame above the user's own, "merge_devices (x.py)" of "merge_devices (x.py) < f (a.py:3)", or ""."""
+        is_above = len(self.frames) > 1 and _file(self.frames[0]) != _file(self.frames[-1])
+        return self.frames[0] if is_above else ""
+
+    def is_at_line_of(self, other: Signature) -> bool:
+        """Return whether the same line of the user's led to both; one of before has no line."""
+        ends = [signature.frames[-1] if signature.frames else "" for signature in (self, other)]
+        return ends[0] == ends[1] or (
+            _LINE.sub("", ends[0]) == _LINE.sub("", ends[1]) and not all(map(_LINE.search, ends))
+        )
 
     @property
     def stuck_frames(self) -> list[str]:
@@ -81,30 +103,66 @@ class Signature(NamedTuple):
         return [name for name, before in zip(names, [None, *names], strict=False) if name != before]
 
 
-def is_same_failure(first: str | None, second: str | None, says: str = "", other_says: str = "") -> bool:
+def described(signature: str | None, message: str) -> str:
+    """Return signature and message for people, without saying the message twice."""
+    shown = Signature.parse(signature)
+    return ": ".join(filter(None, (str(shown._replace(says="") if message else shown), message)))
+
+
+def says(words: str) -> str:
+    """Return what a signature holds of a message: its beginning, without what differs from run to run."""
+    return steady(words).replace('"', "'")[:SAID].rstrip()
+
+
+def is_same_failure(first: str | None, second: str | None, words: str = "", other_words: str = "") -> bool:
     """Return whether two signatures of one outcome, and the messages of the two exceptions, mean one failure.
 
-    A type of torch's own may have been a built-in one in an earlier release (2.15.0 raises
-    FakeTensorDeviceMismatchError where 2.12.1 raised RuntimeError): raised at the same place, they are one failure.
-    Two different built-in types never are. What torch raises for the same line of the script with the same words is
-    one failure, wherever in torch it comes from: 2.10.0 raises in `_check_with` what 2.11.0 raises in
-    `_get_fake_value_impl` (both say "expand: the requested shape has too few dimensions!").
+    Exception, message and the user's own line weigh more than the frames of a library, which releases move, rename
+    and hide: 2.8.0 raises in C++ what 2.9.0 raises through `compile_wrapper`, with the same words. Frames decide where
+    a message says nothing, or is worded anew. Two different built-in exceptions never are one failure; one of torch's
+    own may have been a built-in one in an earlier release. Of a hang the kind and the user's lines that wait decide.
     """
-    signature, other_signature = Signature.parse(first).comparable, Signature.parse(second).comparable
-    if signature.head == other_signature.head == STUCK:
-        frames, others = signature.stuck_frames, other_signature.stuck_frames
+    signature, other = Signature.parse(first).comparable, Signature.parse(second).comparable
+    if signature == other:
+        return True
+    if signature.head.startswith(STUCK) and other.head.startswith(STUCK):
+        return _is_same_hang(signature, other)
+    if not {str(signature), str(other)}.isdisjoint(_UNLOCATED):
+        return True
+    frames = signature.library_frame, other.library_frame
+    is_renamed = _is_builtin(signature.head) != _is_builtin(other.head) and all(frames)
+    if not (signature.head == other.head or is_renamed) or not signature.frames or not signature.is_at_line_of(other):
+        return False
+    if signature.head.startswith("SIG"):  # a crash has no words; its frames of a library may have moved
+        return frames[0].startswith(GENERATED) == frames[1].startswith(GENERATED)
+    texts = steady(words) or signature.says, steady(other_words) or other.says
+    likeness = _likeness(*texts) if all(map(_is_telling, texts)) else None
+    if frames[0] == frames[1]:
+        return likeness is None or likeness >= (REWORDED if frames[0] else ALIKE)
+    return likeness is not None and likeness >= ALIKE
+
+
+def _is_same_hang(signature: Signature, other: Signature) -> bool:
+    """Return whether two hangs are one: by kind and the user's lines, or by native frames where those are not known."""
+    if not (signature.frames and other.frames):
+        return bool(signature.frames or other.frames)  # nothing tells where one of them is
+    if signature.head == other.head == STUCK:
+        frames, others = signature.stuck_frames, other.stuck_frames
         shared = min(len(frames), len(others))  # signatures are cut, so one list may go on
         return frames[:shared] == others[:shared] and (shared >= TELLING_FRAMES or frames == others)
-    if signature == other_signature or str(signature) in _UNLOCATED or str(other_signature) in _UNLOCATED:
-        return True
-    if signature.head != other_signature.head and _is_builtin(signature.head) and _is_builtin(other_signature.head):
-        return False
-    if not (signature.is_in_library and other_signature.is_in_library):
-        return False
-    if signature.frames == other_signature.frames:
-        return True
-    is_same_line = signature.frames[-1] == other_signature.frames[-1]
-    return is_same_line and bool(says) and _NUMBER.sub("N", says) == _NUMBER.sub("N", other_says)
+    if STUCK in {signature.head, other.head}:
+        return True  # one of them was told before kinds were
+    places, more = sorted((set(signature.frames), set(other.frames)), key=len)
+    return signature.head == other.head and places <= more
+
+
+def _likeness(words: str, other: str) -> float:
+    """Return how much of the words of two messages, without what varies, is the same."""
+    return SequenceMatcher(None, words.split(), other.split(), autojunk=False).ratio()
+
+
+def _is_telling(words: str) -> bool:
+    return len(words) > SAYS_NOTHING and not _INTERNAL.search(words)
 
 
 def references(cells: Iterable[Cell]) -> dict[str, Cell]:
@@ -121,9 +179,8 @@ def references(cells: Iterable[Cell]) -> dict[str, Cell]:
 
 def _most_common(failures: Sequence[Cell]) -> Cell:
     ((outcome, _),) = Counter(cell.outcome for cell in failures).most_common(1)
-    signatures = [(Signature.parse(cell.signature).comparable, cell) for cell in failures if cell.outcome is outcome]
-    ((common, _),) = Counter(signature for signature, _ in signatures).most_common(1)
-    return next(cell for signature, cell in signatures if signature == common)
+    alike = [cell for cell in failures if cell.outcome is outcome]
+    return max(alike, key=lambda cell: sum(_is_alike(cell, other) for other in alike))
 
 
 def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
@@ -151,7 +208,7 @@ def is_missing_api(signature: str | None, message: str) -> bool:
 
     Only what is raised in the script itself counts: deeper down a missing attribute is torch's own bug.
     """
-    head, frames = Signature.parse(signature)
+    head, frames, _ = Signature.parse(signature)
     inner = frames[0] if frames else ""
     pattern = _MISSING_API.get(head)
     if inner.startswith(_UNSUPPORTED):
@@ -162,4 +219,4 @@ def is_missing_api(signature: str | None, message: str) -> bool:
 
 
 def _file(frame: str) -> str:
-    return frame.rpartition(" (")[2]
+    return _LINE.sub("", frame).rpartition(" (")[2]

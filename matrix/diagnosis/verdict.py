@@ -1,7 +1,8 @@
 """Judge an attempt: how it ended and what it wrote to stderr -> outcome and signature.
 
 A signature is taken from the exception and its frames, never from the last line of output, which is often only a
-warning. Releases and layers of torch word the same failure differently, so the words are left out:
+warning. Releases and layers of torch word the same failure differently, so the words are left out where a frame of a
+library tells what failed:
 
     torch._dynamo.exc.BackendCompilerFailed: backend='aot_eager' raised:
     RuntimeError: Unhandled FakeTensor Device Propagation for aten.add.Tensor, found two different devices cpu, meta
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.diagnosis.code_owner import FORK_SERVER, frame_name, generator_of, is_users
 from matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
-from matrix.diagnosis.sameness import Signature
+from matrix.diagnosis.sameness import Signature, says
+from matrix.diagnosis.source_lines import statement_line
 from matrix.model import Outcome, StoppedBy
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
-SIGNATURE_FRAMES = 2  # innermost ones of a crash: enough to tell two of them apart
-FORK_SERVER = "/environments/inside/fork_server.py"
 
 _STILL = {  # what a longer look has seen go on
     Decider.COMPILE: "compiling",
@@ -39,7 +39,7 @@ _STILL = {  # what a longer look has seen go on
     Decider.MOVING: "moving",
     Decider.HEADWAY: "moving",
 }
-_FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line \d+,? in (?P<function>.+)$')
+_FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
 _RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
 _PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Failed))(?::|$)")
@@ -75,7 +75,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
         outcome, note, decider = _longer_outcome(ending, look, outcome, note, decider)
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
-    signature = Signature(raised.type, raised.place) if raised else _signature(outcome, ending, stderr)
+    signature = raised.signature if raised else _signature(outcome, ending, stderr)
     message = raised.words[:MESSAGE_LENGTH] if raised else ""
     return Verdict(
         outcome=outcome,
@@ -139,24 +139,38 @@ def _signature(outcome: Outcome, ending: Ending, stderr: str) -> Signature | Non
 
 
 def _crash_frames(stderr: str) -> tuple[str, ...]:
-    """Return the innermost frames that faulthandler wrote."""
+    """Return the place that faulthandler wrote; a thread without Python frames works for the main one, the last."""
     _, header, report = stderr.rpartition("Current thread ")
-    frames = takewhile(bool, map(_read_frame, report.splitlines()[1:])) if header else ()
-    # what a script was forked from stands below it, and is none of its doing
-    own = (frame.name for frame in frames if frame and not frame.file.endswith(FORK_SERVER))
-    return tuple(own)[:SIGNATURE_FRAMES]
+    blocks = [block.splitlines()[1:] for block in re.split(r"^(?=Thread 0x)", report, flags=re.MULTILINE)]
+    stacks = [tuple(filter(None, takewhile(bool, map(_read_frame, block)))) for block in blocks] if header else []
+    return place_of(next(filter(None, (*stacks[:1], *stacks[::-1])), ()))
 
 
 class TracebackFrame(NamedTuple):
-    """One line of a traceback: a function of a file, without its line number, which moves."""
+    """One line of a traceback: where a function of a file was."""
 
     file: str
     function: str
+    line: int = 0
+    source: str = ""  # as the traceback shows it
 
     @property
-    def name(self) -> str:
-        """As a signature shows it: `merge_devices (fake_tensor.py)`."""
-        return f"{self.function} ({PurePath(self.file).name})"
+    def is_users(self) -> bool:
+        """True for code that the user wrote."""
+        return is_users(self.file) and not generator_of(self.file, self.function)
+
+
+def place_of(frames: Sequence[TracebackFrame]) -> tuple[str, ...]:
+    """Return the innermost frame that means something, and the user's own line that led there."""
+    # what a script was forked from stands below it, and is none of its doing
+    frames = [frame for frame in frames if not frame.file.endswith(FORK_SERVER)]
+    written = [frame for frame in frames if not generator_of(frame.file, frame.function)]
+    users = [frame for frame in written if frame.is_users] or written[-1:]
+    telling = [frame for frame in frames if not _HELPERS.fullmatch(frame.function)] or frames
+    is_inner = bool(telling) and telling[0] not in users
+    names = [frame_name(telling[0].file, telling[0].function)] if is_inner else []
+    lines = [(frame, statement_line(frame.file, frame.line)) for frame in users[: 1 if is_inner else 2]]
+    return (*names, *(frame_name(frame.file, frame.function, line) for frame, line in lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,21 +182,18 @@ class Raised:
     words: str = ""  # the first line of the cause's message: releases wrap it more often than they reword it
 
     @property
-    def place(self) -> tuple[str, ...]:
-        """The innermost frame that means something, and the innermost one of the script that led there."""
-        telling = [frame for frame in self.frames if not _HELPERS.fullmatch(frame.function)] or list(self.frames)
-        if not telling:
-            return ()
-        script = self.frames[-1].file  # the outermost frame is the script's own
-        inner, rest = telling[0], telling[1:]
-        if inner.file != script:
-            rest = [frame for frame in self.frames if frame.file == script]
-        return tuple(frame.name for frame in (inner, *rest[:1]))
+    def signature(self) -> Signature:
+        """Its type and place, and what it says where no frame of a library tells."""
+        inner = self.frames[0] if self.frames else None
+        source = inner.source if inner else ""
+        is_told = inner is not None and not inner.is_users and source.startswith(("raise ", "assert "))
+        return Signature(self.type, place_of(self.frames), "" if is_told else says(self.words or source))
 
 
-def _read_frame(line: str) -> TracebackFrame | None:
+def _read_frame(line: str, source: str = "") -> TracebackFrame | None:
     match = _FRAME.match(line)
-    return TracebackFrame(match["file"], match["function"]) if match else None
+    source = "" if _FRAME.match(source) or not source.startswith("    ") else source.strip()
+    return TracebackFrame(match["file"], match["function"], int(match["line"]), source) if match else None
 
 
 def read_exception(stderr: str) -> Raised | None:
@@ -193,16 +204,31 @@ def read_exception(stderr: str) -> Raised | None:
     frames: list[TracebackFrame] = []
     raises: str | None = None  # the type that the innermost frame's source line raises
     for number, line in enumerate(lines):
-        if frame := _read_frame(line):
+        if frame := _read_frame(line, lines[number + 1] if number + 1 < len(lines) else ""):
             frames.append(frame)
             raises = None
         elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
             wrapper = exception["type"].rpartition(".")[2]
             message = [line[exception.end() :].strip(), *lines[number + 1 :]]
+            if line.endswith(":"):  # the message begins on a line of its own
+                message = [text.strip() for text in message if text.strip()] or [""]
             cause, words = _cause(wrapper, message, raises)
+            if inner := _reported(message):  # what a worker raised: its frames come first
+                return replace(inner, frames=(*inner.frames, *reversed(frames)))
             return Raised(type=cause or wrapper, frames=tuple(reversed(frames)), words=words)
         elif raised := _RAISES.match(line):
             raises = raised["type"]
+    return None
+
+
+def _reported(message: Sequence[str]) -> Raised | None:
+    """Return the exception of a worker, or of TorchScript's interpreter, that a message quotes."""
+    quoted = next((number for number, line in enumerate(message) if line.startswith("Original Traceback")), None)
+    if quoted is not None:
+        return read_exception("\n".join(["Traceback (most recent call last)", *message[quoted + 1 :]]))
+    if "TorchScript interpreter" in message[0]:
+        last = next((match for line in reversed(message) if (match := _PREFIX.match(line))), None)
+        return Raised(type=last["type"], frames=(), words=last.string[last.end() :].strip()) if last else None
     return None
 
 

@@ -18,6 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from matrix.compare.comparison import ChangeKind
+from matrix.diagnosis.sameness import described
 from matrix.model import Outcome, Result
 from reports.case_text import case_card
 from reports.page import pictures, story
@@ -205,7 +206,7 @@ def _searched_text(square: Square) -> str | None:
     cell = square.cell
     if cell.outcome is Outcome.PASS and not square.is_unexpected:
         return None
-    return ": ".join(filter(None, (cell.what, cell.message))) or cell.reason
+    return described(cell.what, cell.message) or cell.reason
 
 
 def _flags(square: Square, is_changed: bool) -> dict[str, bool]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from matrix.compare.comparison import CellChange, ChangeKind, Comparison
+from matrix.diagnosis.sameness import described
 from matrix.model import Diagnosis, Environment, Outcome, Result
 from reports import cell_text
 from reports.page.grid import NAME, WHAT, Grid, GridRow, Square
@@ -186,7 +187,7 @@ def _advice(
         search = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
     commands += [("find what changed it", search)] if search else []
     commands.append(("ask why", cell_text.explain(cell, called("explain"))))
-    what = ": ".join(filter(None, (cell.what, cell.message)))
+    what = described(cell.what, cell.message)
     what = _stage_and_summary(square)[1] if cell.outcome is Outcome.HANG else what
     return Advice(
         link=link,

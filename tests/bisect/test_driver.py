@@ -59,7 +59,7 @@ def test_a_fix_is_found(tmp_path: Path) -> None:
     bisection = releases.search()
     assert bisection.answer is AnswerKind.BOUNDARY
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
-    assert bisection.reference == (Outcome.FAIL, "AssertionError in <module> (repro.py)")
+    assert bisection.reference == (Outcome.FAIL, 'AssertionError "as it was" in <module> (repro.py:3)')
     assert [(probe.value, probe.outcome, probe.k, probe.n) for probe in bisection.probes] == [
         ("2.0.0", "fail", 3, 3),
         ("2.1.0", "fail", 1, 1),

@@ -26,7 +26,7 @@ def test_matrix_from_nothing_to_a_table(user: User) -> None:
     )
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "repro.py    FAIL!    pass" in ended.stdout
-    assert "AssertionError in <module> (repro.py)" in ended.stdout
+    assert 'AssertionError "as it was" in <module> (repro.py:3)' in ended.stdout
     assert "build auto is pypi" in ended.stdout
     result = json.loads((user.folder / "result.json").read_text())
     jsonschema.validate(result, json.loads(generated()))

@@ -94,13 +94,13 @@ def signature(stderr: str) -> str | None:
 @pytest.mark.parametrize(
     ("stderr", "expected"),
     [
-        (EAGER_2_11, "RuntimeError in merge_devices (fake_tensor.py) < add (add_meta.py)"),
-        (COMPILED_2_11, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (add_meta.py)"),
-        (BACKEND_2_12, "RuntimeError in merge_devices (fake_tensor.py) < <module> (add_meta.py)"),
-        (BACKEND_2_15, "FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < <module> (add_meta.py)"),
-        (CAUGHT_2_12, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (op_error_caught.py)"),
-        (INDUCTOR, "AssertionError in call_function (graph.py) < <module> (mine.py)"),
-        (OWN, "AssertionError in check (mine.py) < <module> (mine.py)"),
+        (EAGER_2_11, "RuntimeError in merge_devices (fake_tensor.py) < add (add_meta.py:33)"),
+        (COMPILED_2_11, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (add_meta.py:52)"),
+        (BACKEND_2_12, "RuntimeError in merge_devices (fake_tensor.py) < <module> (add_meta.py:52)"),
+        (BACKEND_2_15, "FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < <module> (add_meta.py:52)"),
+        (CAUGHT_2_12, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (op_error_caught.py:52)"),
+        (INDUCTOR, "AssertionError in call_function (graph.py) < <module> (mine.py:5)"),
+        (OWN, 'AssertionError "assert a == b" in check (mine.py:4) < <module> (mine.py:9)'),
     ],
 )
 def test_failure_is_named_by_its_cause_and_place(stderr: str, expected: str) -> None:

@@ -52,7 +52,7 @@ def test_a_folder_is_read_into_one_diagnosis(tmp_path: Path) -> None:
     assert fields["seconds"] == 1.23
     signature = found[0].signature
     assert signature is not None
-    assert signature.startswith("stuck in PythonKernelHolder < c10::impl::BoxedKernelWrapper::call")
+    assert signature == "stuck: GIL cycle in aten::mm < run_mm.py:5"
     assert "stuck here" in (folder / stack_folder.READABLE).read_text()
 
 

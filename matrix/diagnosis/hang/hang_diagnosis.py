@@ -58,14 +58,17 @@ class HangDiagnosis(Model):
     stuck_pid: int | None = None
     stuck_thread: int | None = None
     signature_frames: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()  # the user's lines that wait: "train.py:18"
     ranks: dict[int, int] = Field(default_factory=dict)  # of a distributed job's processes, by pid
 
     @property
     def signature(self) -> str | None:
-        """Where it is stuck; None for a spin, whose frames vary: its samples tell better."""
-        if self.kind in _RUNNING or not self.signature_frames:
+        """Its kind and the user's lines that wait, or native frames; None for a spin: its samples tell better."""
+        if self.kind in _RUNNING or not (self.places or self.signature_frames):
             return None
-        return str(Signature(STUCK, self.signature_frames))
+        if self.kind is HangKind.UNKNOWN or not self.places:
+            return str(Signature(STUCK, self.signature_frames))
+        return str(Signature(f"{STUCK}: {self.kind}", tuple(filter(None, (self.operator, *self.places)))))
 
 
 def diagnose(
@@ -95,6 +98,9 @@ def diagnose(
         stuck_pid=stuck.pid if stuck else None,
         stuck_thread=stuck.tid if stuck else None,
         signature_frames=signature_frames(stuck.thread) if stuck else (),
+        places=tuple(sorted({place for place in (stuck.place, *(edge.place for edge in cause.cycle)) if place}))
+        if cause and stuck
+        else (),
         ranks=graph.ranks,
     )
 

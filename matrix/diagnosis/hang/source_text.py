@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.source_lines import parsed, spans
 from matrix.diagnosis.source_site import HeldLock, SourceSite
-from matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from matrix.diagnosis.stacks import Frame
 
-_LARGEST = 2**22  # bytes of a source that are read
 _LONGEST = 60  # characters of an expression that are shown
 _STEPS = 4  # from a variable to the one it came from
 _TAKES, _GIVES = {"acquire", "__enter__"}, {"release", "__exit__"}
@@ -39,11 +37,11 @@ def read_site(frame: Frame, callee: str = "") -> SourceSite:
 
 @lru_cache(maxsize=4096)
 def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
-    tree = _parsed(file)
+    tree = parsed(file)
     if tree is None:
         return _NOWHERE
     scope = _scope(tree, line, function)
-    around = [node for node in _within(scope) if _spans(node, line)]
+    around = [node for node in _within(scope) if spans(node, line)]
     call = _call(around, callee)
     items = [item for node in around if isinstance(node, ast.With | ast.AsyncWith) for item in _asked_items(node, line)]
     asked = [item.context_expr for item in items]
@@ -51,9 +49,9 @@ def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
     wanted = _shown(asked[0]) if asked else ""
     if method and method.attr in _TAKES:
         wanted = wanted or _shown(method.value)
-    iterated = [node.iter for node in around if isinstance(node, ast.For) and _spans(node.iter, line)]
+    iterated = [node.iter for node in around if isinstance(node, ast.For) and spans(node.iter, line)]
     parts = [part.iter for node in around if isinstance(node, _COMPREHENSIONS) for part in node.generators]
-    iterated += [part for part in parts if _spans(part, line)]
+    iterated += [part for part in parts if spans(part, line)]
     is_call = method is not None and (bool(callee) or method.attr in _WAITS or not iterated)
     target = method.value if method and is_call else _iterated(iterated[-1]) if iterated else None
     origin = _origin(scope, method.value, line) if method else None
@@ -73,7 +71,7 @@ def _site(file: str, line: int, function: str, callee: str) -> SourceSite:
 
 def keeps_lock(frame: Frame, expression: str) -> bool:
     """Return whether a context manager of the user, which asks for a lock at a frame's line, has it during its body."""
-    tree = _parsed(frame.file or "")
+    tree = parsed(frame.file or "")
     if tree is None or not frame.line:
         return False
     scope = _scope(tree, frame.line, frame.method)
@@ -81,39 +79,30 @@ def keeps_lock(frame: Frame, expression: str) -> bool:
     yields = [node.lineno for node in nodes if isinstance(node, ast.Yield) and node.lineno > frame.line]
     # What a generator yields inside, and what an __enter__ has at its end.
     line = yields[0] if yields else (getattr(scope, "end_lineno", None) or frame.line) + 1
-    around = [node for node in nodes if _spans(node, line)]
+    around = [node for node in nodes if spans(node, line)]
     is_manager = bool(yields) or frame.method == "__enter__"
     return is_manager and any(held.expression == expression for held in _held(scope, around, line))
 
 
 def parsed_source(frame: Frame) -> ast.Module | None:
     """Return the module that a frame's file holds, None where it cannot be read."""
-    return _parsed(frame.file or "")
+    return parsed(frame.file or "")
 
 
 def owner_class(frame: Frame) -> str:
     """Return the class whose method a Python frame runs, "" where the frame is no method or nothing tells."""
     if "." in frame.function:
         return frame.function.removesuffix(f".{frame.method}").rpartition(".")[2]
-    tree = _parsed(frame.file or "") if frame.site is None else None
+    tree = parsed(frame.file or "") if frame.site is None else None
     for node in ast.walk(tree) if tree and frame.line else ():
         if isinstance(node, ast.ClassDef) and any(
             isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
             and member.name == frame.method
-            and _spans(member, frame.line or 0)
+            and spans(member, frame.line or 0)
             for member in node.body
         ):
             return node.name
     return ""
-
-
-@lru_cache(maxsize=64)
-def _parsed(path: str) -> ast.Module | None:
-    try:
-        with restored(Path(path)).open("rb") as file:
-            return ast.parse(file.read(_LARGEST))
-    except (OSError, RuntimeError, SyntaxError, ValueError):
-        return None
 
 
 def _scope(tree: ast.Module, line: int, name: str) -> Scope:
@@ -124,7 +113,7 @@ def _scope(tree: ast.Module, line: int, name: str) -> Scope:
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        and _spans(node, line)
+        and spans(node, line)
         and (name == "<lambda>" or not isinstance(node, ast.Lambda))
     ]
     # A decorator is no part of its function, but the line of its `def` is of the scope around it.
@@ -143,11 +132,6 @@ def _within(scope: Scope) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             waiting.extend(ast.iter_child_nodes(node))
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    first = getattr(node, "lineno", None)
-    return first is not None and first <= line <= (getattr(node, "end_lineno", None) or first)
 
 
 def _call(around: list[ast.AST], callee: str) -> ast.Call | None:
@@ -226,7 +210,7 @@ def _asked_items(node: ast.With | ast.AsyncWith, line: int) -> list[ast.withitem
     """Return what a `with` statement enters on a line of its head."""
     if line >= node.body[0].lineno and node.body[0].lineno != node.lineno:
         return []
-    return [item for item in node.items if _spans(item.context_expr, line)]
+    return [item for item in node.items if spans(item.context_expr, line)]
 
 
 def _held(scope: Scope, around: list[ast.AST], line: int) -> Iterator[HeldLock]:

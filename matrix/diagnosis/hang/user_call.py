@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.code_owner import is_users
 from matrix.diagnosis.hang.library import LibraryCall, NativeCall, library_call, native_call
 from matrix.diagnosis.hang.native_place import is_own_native, native_place, native_wait
 from matrix.diagnosis.hang.source_text import read_site
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
 
     from matrix.diagnosis.stacks import Frame
 
-_OF_LIBRARIES = re.compile(
-    r"^<(?!string>|stdin>)|(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64|32)?/(?:python|pypy)\d[\d.]*/"
-    r"|(?:^|/)torchinductor_\w+/|/\w\w/c[a-z2-7]{40,}\.py$|(?:^|/)environments/inside/(?:startup/|fork_server\.py$)"
-    # A torch that was built in place lies in a folder of its developer's.
-    r"|(?:^|/)torch/(?:_[a-z]\w*|ao|autograd|backends|cuda|distributed|distributions|export|fx|futures|jit|library|linalg"
-    r"|masked|mps|multiprocessing|nested|nn|onnx|optim|package|profiler|quantization|sparse|special|testing|utils|xpu)[/.]"
-)
 # Where a process or a thread starts. What lies beyond, in a forked child, is where its parent stood.
 _BEGINNINGS = (
     (re.compile(r"(?:^|/)multiprocessing/process\.py$"), "_bootstrap"),
@@ -35,8 +29,7 @@ _BEGINNINGS = (
 
 def is_own(frame: Frame) -> bool:
     """Return whether a frame is of the user's code: Python, and of no installed package."""
-    path = (frame.file or "").replace("\\", "/")
-    return frame.is_python and bool(path) and not _OF_LIBRARIES.search(path)
+    return frame.is_python and is_users(frame.file or "")
 
 
 def since_start(frames: Sequence[Frame]) -> tuple[Frame, ...]:
