@@ -420,6 +420,7 @@ class Scenario(Model):
     summary: str = ""
     tags: tuple[str, ...] = ()
     timeout: float = Field(default=60, gt=0)  # seconds, wall clock
+    has_timeout: bool = False  # its header names one, which is not looked beyond
     memory_mb: int = Field(default=4096, gt=0)  # resident, whole tree
     links: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -622,12 +623,22 @@ class Headway(OpenModel):
         return self.paused < self.needed
 
 
+class BusyLoop(OpenModel):
+    """The loop of the user's in which an attempt was busy when it was stopped."""
+
+    place: str = ""  # "train.py:4"
+    words: str = ""  # for how long, and what has changed in it
+    repeats: bool = False  # it came back to the same state: it never ends
+    moves: bool = False  # its variables still change: it may be only slow
+
+
 class AttemptEvidence(OpenModel):
     """What an outcome rests on, beyond how the process ended."""
 
     stall: tuple[ThreadWait, ...] = ()
     samples: tuple[tuple[str, ...], ...] = ()  # of a busy process, spread over its attempt; the innermost frame first
     headway: Headway | None = None  # of an attempt that ran to its timeout
+    loop: BusyLoop | None = None  # of what was busy
     decided: str = ""  # which evidence decided between hang and slow, a value of `diagnosis.verdict.Decider`
     observed: DispatchedCalls | None = None  # of an observing attempt, or of a hang with declared conditions
     start: str = "cold"  # or "fork", and what had been imported: torch, dynamo or inductor

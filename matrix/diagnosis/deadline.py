@@ -17,14 +17,14 @@ from matrix.diagnosis.sameness import STUCK, Signature
 from matrix.model import AttemptEvidence, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-    from matrix.model import Attempt, Headway
+    from matrix.model import Attempt, BusyLoop, Headway
     from matrix.process.supervision import Ending
 
 BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
-LONGER = 4  # times the limit, for the longer look at what was slow
+LONGER = 3  # times the limit, for the longer look at what was slow: with the first, four times in all
 LONGER_BESIDE_PASS = 1.5  # the same, where the test has passed elsewhere
 PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
 CROWDED = 1.5  # times as long for want of cores: the last seconds of such an attempt are a fraction of them
@@ -47,10 +47,12 @@ class Decider(StrEnum):
     """Which evidence decided whether what was stopped is a hang or only slow."""
 
     STALL = "stall"  # nothing in the tree can ever go on
+    REPEATS = "repeated state"  # a loop of Python came back to the same state
     IDLE = "idle"  # it did nothing for so long that it does not come back from that
     SAME_PLACE = "same place"  # busy, and where it was busy before
     KNOWN_PLACE = "known place"  # busy at a place that was shown to be a hang of this test
     LONGER_LOOK = "longer look"  # it was given several times as long
+    PROGRESS = "progress"  # the variables of the user's loop change
     COMPILE = "compile"  # a compiler is at work
     MOVING = "moving"  # its frames change
     HEADWAY = "headway"  # it got on by other means than a core: the disk, processes, output
@@ -65,6 +67,7 @@ class StoppedLook:
     """What a verdict on a stopped attempt takes into account beyond its ending: facts, not what is said of them."""
 
     kind: HangKind | None = None  # that the stacks show; None where none could be read
+    place: str = ""  # the user's line that is busy: "train.py:4"
     goal: float | None = None  # seconds with a core that the longer look at what was slow is to give
     is_brief: bool = False  # shorter than the test is due
     hung_before: Callable[[str], bool] = lambda _: False  # this signature was shown to be a hang
@@ -107,13 +110,16 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     """Tell a hang from what is slow, by the first of these that is known.
 
     A compiler at work is slow. What did nothing for long enough is a hang, unless it sleeps and wakes by itself. What
-    moves from place to place, or gets on by other means than a core, is slow. What is busy at one place is a hang in
-    Python code, if it had a core. Without one it is slow, and so it is in native code, where it may be one long
-    operation; unless this place is known for a hang.
+    moves from place to place, or gets on by other means than a core, is slow. So is what is busy at one place, in one
+    long operation of native code or in a loop whose state cannot be seen, unless this place is known for a hang or
+    this is the longer look.
     """
+    evidence = AttemptEvidence.model_validate(ending.evidence)
+    if evidence.loop is not None and evidence.loop.moves:
+        return Outcome.SLOW, "still moving when the clock ended: the variables of its loop change", Decider.PROGRESS
     if look.kind is HangKind.SLOW_COMPILE:
         return Outcome.SLOW, "still compiling when the clock ended", Decider.COMPILE
-    headway = AttemptEvidence.model_validate(ending.evidence).headway
+    headway = evidence.headway
     if headway is not None and not headway.gets_on:
         return _idle_outcome(headway, ending.seconds)
     if ending.moving:
@@ -121,7 +127,7 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     if headway is not None and (means := [_MEANS[name] for name in headway.late if name in _MEANS]):
         return Outcome.SLOW, f"still getting on when the clock ended: {', '.join(means)}", Decider.HEADWAY
     if ending.moving is False:
-        return _busy_outcome(ending, look, headway)
+        return _busy_outcome(ending, look)
     if _is_busy(ending):
         return Outcome.SLOW, "busy when the clock ended; no stacks to tell whether it moved", Decider.OPEN
     if headway is not None:
@@ -135,19 +141,17 @@ def _idle_outcome(headway: Headway, seconds: float) -> tuple[Outcome, str, Decid
     return Outcome.HANG, f"idle until the clock ended, for {headway.paused:.0f} s", Decider.IDLE
 
 
-def _busy_outcome(ending: Ending, look: StoppedLook, headway: Headway | None) -> tuple[Outcome, str, Decider]:
+def _busy_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, Decider]:
     """Judge what was busy at one place."""
     words = "busy at the same place until the clock ended"
-    is_crowded = headway is not None and headway.stretch >= CROWDED
-    if look.is_longer or not (look.is_native or is_crowded or look.is_brief):
+    if look.is_longer:
         return Outcome.HANG, words, Decider.SAME_PLACE
-    if look.hung_before(str(hang_signature(ending))):
+    if look.hung_before(str(hang_signature(ending, look.place))):
         return Outcome.HANG, f"{words}, where it hung before", Decider.KNOWN_PLACE
     if look.is_brief:
         return Outcome.SLOW, f"{words}, which was a brief look", Decider.OPEN
-    if headway is not None and not look.is_native:
-        words += f", on a machine that made it {headway.stretch:.1f} times as long"
-        return Outcome.SLOW, words, Decider.CROWDED
+    if not look.is_native:
+        return Outcome.SLOW, f"{words}; nothing shows that its state repeats", Decider.OPEN
     return Outcome.SLOW, f"{words}, perhaps in one long operation of native code", Decider.NATIVE
 
 
@@ -163,23 +167,24 @@ def patience_beside(slowest_pass: float, due: float) -> tuple[float, float]:
     return max(due, PASS_MARGIN / LONGER_BESIDE_PASS * slowest_pass), LONGER_BESIDE_PASS
 
 
-def longer_look(slow: Sequence[Attempt], due: float, times: float = LONGER) -> tuple[float, float]:
-    """Return the seconds with a core that the longer look at slow attempts is to give, and its limit.
+def longer_look(slow: Attempt, due: float, most: float, times: float = LONGER) -> tuple[float, float]:
+    """Return the seconds with a core that the longer look at a slow attempt is to give, and its limit, `most` at most.
 
-    It is several `times` as long as they were, and as the test is due where they were brief. Who slept is given as
-    long as that sleep needs, lest the look ends in it again. The limit supposes that the machine stays as busy as it
-    was.
+    It is several `times` as long as that was, and as the test is due where that was brief. Who slept is given as long
+    as that sleep needs, lest the look ends in it again. The limit supposes that the machine stays as busy as it was.
     """
-    last, headway = slow[-1], slow[-1].evidence.headway
-    goal, further = times * max(due, min(attempt.limit for attempt in slow)), FURTHER * last.limit
+    headway = slow.evidence.headway
+    goal, further = times * max(due, slow.limit), FURTHER * slow.limit
     if headway and headway.wakes_in is not None:
         goal = max(goal, further + LONGER * headway.wakes_in)
-    return goal, max(goal * _stretch(headway), further)
+    return min(goal, most), min(max(goal * _stretch(headway), further), most)
 
 
-def hang_signature(ending: Ending) -> Signature:
-    """Return the signature of a hang that no stacks tell of."""
+def hang_signature(ending: Ending, place: str = "") -> Signature:
+    """Return the signature of a hang that no stacks tell of; `place` is the user's line that was busy."""
     evidence = AttemptEvidence.model_validate(ending.evidence)
+    if place and (evidence.loop or ending.moving is not None or _is_busy(ending)):
+        return Signature("spins", (place,))
     if evidence.stall:
         waits = Counter(thread.wait for thread in evidence.stall)
         words = ", ".join(wait if count == 1 else f"{count} x {wait}" for wait, count in sorted(waits.items()))
@@ -192,8 +197,15 @@ def hang_signature(ending: Ending) -> Signature:
     return Signature("spins" if _is_busy(ending) else "idle")
 
 
-def agreeing(diagnosis: HangDiagnosis, outcome: Outcome) -> HangDiagnosis:
-    """Return a diagnosis that does not contradict its outcome: what hangs does not compile slowly, but without end."""
+def agreeing(diagnosis: HangDiagnosis, outcome: Outcome, loop: BusyLoop | None) -> HangDiagnosis:
+    """Return a diagnosis that does not contradict its outcome: what hangs does not compile slowly, but without end.
+
+    What was busy is told by the user's own line first, then by what that called.
+    """
+    if loop is not None and loop.repeats:
+        diagnosis = diagnosis.model_copy(update={"kind": HangKind.ENDLESS_LOOP})
+    if loop is not None:
+        diagnosis = diagnosis.model_copy(update={"summary": f"{loop.words}; {diagnosis.summary}"})
     if outcome is Outcome.HANG and diagnosis.kind is HangKind.SLOW_COMPILE:
         return diagnosis.model_copy(update={"kind": HangKind.ENDLESS_COMPILE})
     return diagnosis

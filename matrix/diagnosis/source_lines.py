@@ -35,3 +35,13 @@ def statement_line(path: str, line: int) -> int:
         [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt) and spans(node, line)] if tree else []
     )
     return max(around, default=line)
+
+
+def loops_around(path: str, line: int, function: str) -> list[ast.While | ast.For | ast.AsyncFor]:
+    """Return the loops around a line of a function, the outermost first; those of functions around it do not count."""
+    tree = parsed(path)
+    around = [node for node in ast.walk(tree) if spans(node, line)] if tree else []
+    around.sort(key=lambda node: getattr(node, "lineno", 0))
+    starts = [number for number, node in enumerate(around) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = around[starts[-1] :] if starts and function != "<module>" else around
+    return [node for node in inside if isinstance(node, ast.While | ast.For | ast.AsyncFor)]

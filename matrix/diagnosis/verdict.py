@@ -22,7 +22,7 @@ from matrix.diagnosis.code_owner import FORK_SERVER, frame_name, generator_of, i
 from matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from matrix.diagnosis.sameness import Signature, says
 from matrix.diagnosis.source_lines import statement_line
-from matrix.model import Outcome, StoppedBy
+from matrix.model import AttemptEvidence, Outcome, StoppedBy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,11 +71,12 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     moving counts as a hang.
     """
     outcome, note, decider = _outcome(ending, memory_mb, look)
-    if look.is_longer and decider is not None and decider is not Decider.STALL:
+    if look.is_longer and decider not in {None, Decider.STALL, Decider.REPEATS, Decider.PROGRESS}:
+        assert decider is not None
         outcome, note, decider = _longer_outcome(ending, look, outcome, note, decider)
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
-    signature = raised.signature if raised else _signature(outcome, ending, stderr)
+    signature = raised.signature if raised else _signature(outcome, ending, stderr, look.place)
     message = raised.words[:MESSAGE_LENGTH] if raised else ""
     return Verdict(
         outcome=outcome,
@@ -95,7 +96,8 @@ def _outcome(ending: Ending, memory_mb: int, look: StoppedLook) -> tuple[Outcome
     if reason is StoppedBy.TIMEOUT:
         return timeout_outcome(ending, look)
     if reason is StoppedBy.STALL:
-        return Outcome.HANG, "", Decider.STALL
+        loop = AttemptEvidence.model_validate(ending.evidence).loop
+        return Outcome.HANG, "", Decider.REPEATS if loop and loop.repeats else Decider.STALL
     outcome, note = {
         StoppedBy.MEMORY: (Outcome.OOM, f"passed its {memory_mb} MB"),
         StoppedBy.PROCESSES: (Outcome.OOM, "started more processes than it may"),
@@ -128,14 +130,14 @@ def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
     return {0: Outcome.PASS, NOT_APPLICABLE: Outcome.SKIP}.get(ending.exit_code, Outcome.FAIL), ""
 
 
-def _signature(outcome: Outcome, ending: Ending, stderr: str) -> Signature | None:
+def _signature(outcome: Outcome, ending: Ending, stderr: str, place: str) -> Signature | None:
     if outcome is Outcome.FAIL:
         return Signature(f"exit code {ending.exit_code}")
     if outcome is Outcome.CRASH:
         return Signature(ending.signal or "signal", _crash_frames(stderr))
     if outcome is Outcome.OOM:
         return Signature(ending.stopped_by if ending.stopped_by != StoppedBy.EXIT else "SIGKILL")
-    return hang_signature(ending) if outcome is Outcome.HANG else None
+    return hang_signature(ending, place) if outcome is Outcome.HANG else None
 
 
 def _crash_frames(stderr: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from matrix.diagnosis import conditions
 from matrix.environments.configs import cell_environ
 from matrix.model import (
     UNOBSERVED,
+    Attempt,
     Cell,
     ConditionResult,
     Doubt,
@@ -45,6 +46,7 @@ class RunOptions:
     repeat: int = 1  # attempts a cell
     fresh: bool = False  # records of earlier runs do not count
     stall: bool = True  # stop early on evidence of a deadlock
+    look_longer: bool = False  # look once more, for longer, at what a timeout that somebody chose has stopped
     until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
     provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
     in_search: bool = False  # it is compared with passes elsewhere: what takes many times as long is as bad as a hang
@@ -87,6 +89,12 @@ class PlannedCell:
         """What its attempts may use."""
         timeout = self.options.timeout or self.scenario.timeout
         return Limits(timeout=timeout, memory_mb=self.scenario.memory_mb, stall=self.options.stall)
+
+    @property
+    def looks_longer(self) -> bool:
+        """Whether what its timeout stops may be looked at once more, for longer: nobody chose that timeout."""
+        is_default = self.options.timeout is None and not self.scenario.has_timeout
+        return self.options.look_longer or is_default
 
     def key(self, environment: Environment) -> str:
         """Return the key of its records."""
@@ -139,9 +147,18 @@ class PlannedCell:
         return self.decided([*known, *new]) < self.options.repeat
 
     def decided(self, records: Sequence[Record]) -> int:
-        """Return how many records judge it and need no longer look: a slow one does, unless it is `provisional`."""
-        outcomes = [record.attempt.outcome for record in judging_records(records)]
-        return len(outcomes) if self.options.provisional else len(outcomes) - outcomes.count(Outcome.SLOW)
+        """Return how many records judge it and need no other look, unless it is `provisional`.
+
+        A slow one that had less than the timeout needs a whole look; one that had it, a longer one where that may be.
+        """
+        judging = judging_records(records)
+        return len(judging) if self.options.provisional else sum(not self.needs_look(each.attempt) for each in judging)
+
+    def needs_look(self, attempt: Attempt) -> bool:
+        """Return whether an attempt was slow, and another one is to be given more time."""
+        most = self.limits.timeout
+        is_short = attempt.limit < most or (attempt.limit == most and self.looks_longer)
+        return attempt.outcome is Outcome.SLOW and is_short
 
     def wants_observation(self, records: Sequence[Record]) -> bool:
         """Return True for a pass whose conditions were not looked for. A hang is not run again: its stacks tell."""

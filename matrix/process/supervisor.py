@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from matrix.process.evidence.headway import TreeClock
+    from matrix.process.evidence.loop_watch import LoopWatch
     from matrix.process.evidence.sampler import Sampler
     from matrix.process.evidence.stall import Watch
     from matrix.process.fork_link import ForkLink
@@ -29,6 +30,8 @@ SURVIVOR_GRACE = 0.3  # seconds for what outlives the leader: multiprocessing's 
 KILL_PATIENCE = 15.0  # seconds: a process in uninterruptible sleep cannot be killed, and must not hold us
 TIMEOUT_PRECISION = 0.05  # seconds between two looks past the deadline, and so what a task may seem to run past it
 STALL_EVERY = 0.4  # seconds between two snapshots of a quiet tree
+RESERVE = 6.0  # seconds of a hard timeout, its last ones, in which the stacks are taken
+RESERVE_SHARE = 0.25  # of a short one
 STALL_FIRST = 0.4  # seconds after the start: most scripts are still importing
 HEADWAY_FIRST = 1.0  # seconds after the start: many tasks end before
 HEADWAY_OF_SHORT = 0.2  # of a short timeout
@@ -45,10 +48,12 @@ class Supervisor:
         self.children = Children(self.notes)
         self.usage = TreeUsage(task, self.children)
         self.limit = task["timeout"]  # seconds that it is given, less once it is known when it has had its goal
+        self.reserve = min(RESERVE, RESERVE_SHARE * self.limit) if task["is_hard"] and task.get("stacks") else 0.0
         self.deadline = self.next_snapshot = 0.0  # seconds, monotonic
         self.last_cpu = (0.0, 0.0)  # when the tree's CPU time was last read, and its seconds
         self.watch: Watch | None = None
         self.sampler: Sampler | None = None
+        self.loop: LoopWatch | None = None
         self.headway: TreeClock | None = None
         self.evidence: dict[str, Any] = {}
         self.diagnosis_seconds = 0.0
@@ -64,12 +69,19 @@ class Supervisor:
             return {"stopped_by": "exit", "seconds": 0.0, "problem": f"could not start: {error}"}
         stopped_by = self._watch()
         seconds = time.monotonic() - self.children.started
+        if stopped_by == "timeout":
+            self._diagnose(self._conclude)
+        if stopped_by != "exit":
+            self._diagnose(lambda: self._collect(stopped_by))
+        if stopped_by == "timeout" and self.reserve:  # its last seconds are its own
+            left = self.children.started + self.limit - time.monotonic()
+            self._wait(left, lambda: self.children.exit_code is not None)
+            stopped_by = "interrupt" if self.children.interrupted else stopped_by
+            stopped_by = "exit" if self.children.exit_code is not None else stopped_by
         if stopped_by == "exit":
             seconds = self.children.ended - self.children.started
         elif stopped_by == "timeout":
-            self._diagnose(self._conclude)
-            seconds = min(seconds, max(self.limit, 0.0) + TIMEOUT_PRECISION)
-        self._diagnose(lambda: self._collect(stopped_by))
+            seconds = min(max(seconds, self.limit), max(self.limit, 0.0) + TIMEOUT_PRECISION)
         survivors = self._stop(stopped_by)
         sizes = [file.finish() for file in self.usage.files]
         if stopped_by == "exit" and self.children.exit_code == -signal.SIGKILL and kernel.oom_kills() > kills:
@@ -83,7 +95,7 @@ class Supervisor:
         self.children.start_leader(self.task, self.link)
         self.usage.tree.spared = self.children.spared
         started = self.children.started
-        self.deadline = started + self.limit
+        self.deadline = started + self.limit - self.reserve
         self.last_cpu = (started, 0.0)
         self.usage.next_look = started + 2 * LOOK_SHORTEST
         self.next_snapshot = started + STALL_FIRST
@@ -114,6 +126,8 @@ class Supervisor:
             if self._diagnose(lambda: self._is_stalled(now)):
                 return "stall"
             self.usage.next_look = min(self.usage.next_look, self.next_snapshot)
+        if self.task["stall"] and self.task.get("stacks") and self._diagnose(lambda: self._repeats(now)):
+            return "stall"
         if self.task["sample"]:
             if self._diagnose(lambda: self._measure(now)):
                 return "timeout"
@@ -149,6 +163,15 @@ class Supervisor:
             self.evidence["stall"] = waits
         return waits is not None
 
+    def _repeats(self, now: float) -> bool:
+        """Return whether the script's loop came back to the same state, so that it never ends."""
+        from matrix.process.evidence import loop_watch
+
+        if self.loop is None and now < self.children.started + loop_watch.FIRST:
+            return False
+        self.loop = self.loop or loop_watch.LoopWatch(self.task["stacks"], self.children.started)
+        return self.loop.look(now, self.usage.members)
+
     def _measure(self, now: float) -> bool:
         """Take in whether the tree gets on; return whether it has done nothing for longer than it may."""
         if self.headway is None:
@@ -167,7 +190,7 @@ class Supervisor:
 
         started, stretch = self.children.started, self.headway.stretch if self.headway else None
         self.limit = goal.seconds_given(now - started, self.limit, self.task["goal"], stretch, self.task["timeout"])
-        self.deadline = started + self.limit
+        self.deadline = started + self.limit - self.reserve
 
     def _sample(self, now: float) -> bool:
         """Take samples of the stacks when they are due."""
@@ -198,10 +221,16 @@ class Supervisor:
 
         began = time.monotonic()
         pids = sorted(self.usage.living(), key=lambda pid: pid != self.children.leader)
-        collection = capture.Collection(pids, self.task["stacks"], self.task["collectors"], self.children.helpers)
+        collection = capture.Collection(
+            pids, self.task["stacks"], self.task["collectors"], self.children.helpers, ask=not self.reserve
+        )
+        end = self.children.started + self.limit if self.reserve and stopped_by == "timeout" else float("inf")
         try:
             while not self.children.interrupted and not collection.step(time.monotonic()):
                 self.children.sleep(capture.STEP)
+                if time.monotonic() >= end:
+                    self.notes.append("diagnosis ended early: the time was over")
+                    break
                 if time.monotonic() >= self.usage.next_look and self.usage.passed_limit():
                     self.notes.append("diagnosis ended early: a limit was passed")
                     break
@@ -214,7 +243,8 @@ class Supervisor:
     def _stop(self, stopped_by: str) -> tuple[str, ...]:
         """End the tree, whatever it does; return the processes that outlived the leader."""
         if stopped_by in ("timeout", "stall", "interrupt"):
-            grace = TERMINATE_GRACE if stopped_by == "timeout" and not self.children.interrupted else SHORT_GRACE
+            is_long = stopped_by == "timeout" and not (self.children.interrupted or self.task["is_hard"])
+            grace = TERMINATE_GRACE if is_long else SHORT_GRACE
             kernel.send(-self.children.leader, signal.SIGTERM)
             kernel.send(-self.children.leader, signal.SIGCONT)  # a stopped process cannot take a signal
             self._wait(grace, lambda: self.children.exit_code is not None)
@@ -264,6 +294,8 @@ class Supervisor:
             self.notes.append(sampler.note)
         if sampler and sampler.frames:
             self.evidence["samples"] = sampler.frames
+        if self.loop and stopped_by in ("timeout", "stall"):
+            self.evidence["loop"] = self.loop.evidence
         return {
             "stopped_by": stopped_by,
             "exit_code": exit_code if exit_code is not None and exit_code >= 0 else None,

@@ -13,7 +13,7 @@ from matrix.records.scratch import scratch_database
 if TYPE_CHECKING:
     from matrix.model import Scenario
 
-_SHOWN = frozenset({Decider.LONGER_LOOK, Decider.SAME_PLACE})  # what shows that a busy test hangs
+_SHOWN = frozenset({Decider.LONGER_LOOK, Decider.SAME_PLACE, Decider.REPEATS})  # what shows that a busy test hangs
 
 # A record steers how its test is run on the same kind of machine where it judges and did not begin forked: a fork has
 # no imports to do, so its time says nothing of a cold attempt.
@@ -32,9 +32,13 @@ _OF_KEY = "select record from records where key = :key order by id"
 _OF_TEST = "select record from records where test = :test order by id"
 _STEERING = "select record from steering where test = :test and environment = :environment order by id"
 _SLOWEST = "select max(seconds) from steering where test = :test and hardware = :hardware and outcome = 'pass'"
+_LONGEST = """
+select max(seconds) from steering where test = :test and hardware = :hardware and outcome in ('pass', 'fail', 'crash')
+"""
 _RAN_OUT = "select 1 from steering where test = :test and hardware = :hardware and outcome in ('hang', 'slow') limit 1"
 _HUNG_AT = """
-select 1 from steering where test = :test and outcome = 'hang' and is_shown and signature = :signature limit 1
+select 1 from steering where test = :test and outcome = 'hang' and is_shown
+and (:signature = '' or signature = :signature) limit 1
 """
 _BEARING = """
 select record from records where id in (
@@ -111,8 +115,13 @@ class Records:
         """Return whether a test was not done in its time, in any environment on a kind of machine."""
         return bool(self._rows(_RAN_OUT, test=_test(scenario.source_hash, variant), hardware=hardware))
 
-    def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str) -> bool:
-        """Return whether a test was shown to hang, busy, with this signature, in any environment."""
+    def longest_run(self, scenario: Scenario, variant: dict[str, str], hardware: str = "") -> float:
+        """Return the seconds of the longest run of a test that ended by itself, on a kind of machine; 0 for none."""
+        test = _test(scenario.source_hash, variant)
+        return float(self._rows(_LONGEST, test=test, hardware=hardware)[0][0] or 0)
+
+    def has_hung_at(self, scenario: Scenario, variant: dict[str, str], signature: str = "") -> bool:
+        """Return whether a test was shown to hang, busy, with this signature or any, in any environment."""
         return bool(self._rows(_HUNG_AT, test=_test(scenario.source_hash, variant), signature=signature))
 
     def bearing_on(self, environment: str, scenario: Scenario, variant: dict[str, str], hardware: str) -> list[Record]:

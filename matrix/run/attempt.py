@@ -9,12 +9,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matrix.diagnosis.busy_loop import busy_loop
 from matrix.diagnosis.conditions import stuck_calls
 from matrix.diagnosis.deadline import StoppedLook, agreeing
 from matrix.diagnosis.hang import stack_folder
+from matrix.diagnosis.hang.hang_diagnosis import RUNNING
 from matrix.diagnosis.traceback_chain import shortened
 from matrix.diagnosis.verdict import Verdict, judge
-from matrix.model import Attempt, AttemptEvidence, DispatchedCalls, Environment, Outcome, Record, Role, StoppedBy
+from matrix.model import (
+    Attempt,
+    AttemptEvidence,
+    BusyLoop,
+    DispatchedCalls,
+    Environment,
+    Outcome,
+    Record,
+    Role,
+    StoppedBy,
+)
 from matrix.process.marks import mark_for
 from matrix.process.supervision import Ending, Task
 from matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
@@ -74,15 +86,20 @@ def run_attempt(
         return None
     stderr = _end_of(Path(task.stderr))
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
+    loop = _busy(ending, diagnosis[0] if diagnosis else None)
+    ending = replace(ending, evidence={name: value for name, value in ending.evidence.items() if name != "loop"})
+    if loop:
+        ending.evidence["loop"] = loop
     look = StoppedLook(
         kind=diagnosis[0].kind if diagnosis else None,
+        place=loop.place if loop else "",
         goal=order.goal,
         is_brief=order.is_brief,
         hung_before=order.hung_before,
     )
     verdict = judge(ending, stderr, planned.limits.memory_mb, look)
     if diagnosis:
-        verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS)
+        verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
     evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
     if order.role is Role.OBSERVE:
         evidence = evidence.model_copy(update={"observed": _observation(folder)})
@@ -112,6 +129,17 @@ def run_attempt(
     )
     record = _record(planned, environment, attempt, verdict.signature)
     return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+
+
+def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
+    """Return where the user's code was busy when an attempt was stopped: in a loop, or at a line."""
+    loop = busy_loop(ending.evidence.get("loop"), ending.seconds)
+    is_busy = diagnosis is not None and diagnosis.kind in RUNNING and diagnosis.places
+    if (loop and (loop.repeats or diagnosis is None or is_busy)) or not is_busy:
+        return loop if loop and (loop.repeats or ending.stopped_by == StoppedBy.TIMEOUT) else None
+    assert diagnosis is not None
+    place = diagnosis.places[0]
+    return BusyLoop(place=place, words=f"busy at {place}")
 
 
 def _evidence(ending: Ending, verdict: Verdict, order: AttemptOrder, hardware: str) -> AttemptEvidence:
@@ -149,10 +177,10 @@ def _diagnosis(
 
 
 def _agreed(
-    verdict: Verdict, diagnosis: HangDiagnosis, processes: tuple[Process, ...], folder: Path
+    verdict: Verdict, diagnosis: HangDiagnosis, processes: tuple[Process, ...], folder: Path, loop: BusyLoop | None
 ) -> tuple[Verdict, tuple[HangDiagnosis, tuple[Process, ...]]]:
     """Return the verdict with the place for a signature, and a diagnosis that does not contradict it."""
-    agreed = agreeing(diagnosis, verdict.outcome)
+    agreed = agreeing(diagnosis, verdict.outcome, loop)
     if agreed is not diagnosis:
         stack_folder.write_readable(folder, agreed, processes)
     signature = agreed.signature if verdict.outcome is Outcome.HANG else None
@@ -183,6 +211,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
         stdout=str(folder / "stdout.txt"),
         stderr=str(folder / "stderr.txt"),
         timeout=order.limit,
+        is_hard=not planned.looks_longer,
         goal=order.goal,
         memory_mb=planned.limits.memory_mb,
         stall=planned.limits.stall and sys.platform == "linux",

@@ -7,11 +7,11 @@ be one, too. The module is longer than 300 lines because the interface and its o
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from matrix.diagnosis.deadline import LONGER, PASS_MARGIN, longer_look, patience_beside
@@ -19,6 +19,7 @@ from matrix.environments.configs import cell_environ, recorded
 from matrix.environments.provider import Environments
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
+from matrix.process.executor import usable_cores
 from matrix.run.attempt import AttemptOrder, run_attempt
 from matrix.run.native_modules import NativeModule, NativeModules
 from matrix.run.signals import running_lines
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from matrix.model import Attempt
     from matrix.plan.planning import PlannedCell
     from matrix.process.executor import Executor
     from matrix.process.supervision import Supervised
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
 BRIEF_MARGIN = 2  # the same for a test that has hung, in a look that a longer one will check
 BRIEF_SHARE = 0.25  # of the timeout: such a look where the test has passed nowhere
+KNOWN_MARGIN = 2  # times the longest run known, of a test without a limit of its own
 SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
 SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 
@@ -302,6 +305,8 @@ class LocalSite:
         if module is None:
             return
         while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
+            if judging and self._is_looked_at(planned, judging[-1].attempt):
+                break
             record = self._next_record(ready, judging, uncounted, module.path)
             if record is None:
                 return
@@ -341,9 +346,15 @@ class LocalSite:
     ) -> Record | None:
         """Return a record more of a cell: of a plain attempt, or of a longer one where the last was slow."""
         planned, last = ready.planned, judging[-1].attempt if judging else None
-        if last is None or last.outcome is not Outcome.SLOW or planned.options.provisional:
-            limit, is_brief = self._limit(planned)
-            hung_before = partial(self.records.has_hung_at, planned.scenario, planned.variant)
+        environment = ready.tenancy.environment
+        has_hung_at = partial(self.records.has_hung_at, planned.scenario, planned.variant)
+        expects_hang = planned.expects_hang(environment)
+
+        def hung_before(signature: str) -> bool:
+            return expects_hang or has_hung_at(signature)
+
+        if last is None or not planned.needs_look(last) or planned.options.provisional:
+            limit, is_brief = self._limit(planned, is_known=expects_hang or has_hung_at())
             because = f"its forked attempt ended in {uncounted[-1].attempt.outcome.word}" if uncounted else ""
             order = AttemptOrder(
                 limit=limit,
@@ -351,16 +362,33 @@ class LocalSite:
                 is_brief=is_brief,
                 hung_before=hung_before,
                 rerun_because=because,
-                may_fork=planned.may_fork(ready.tenancy.environment) and not uncounted,
+                may_fork=planned.may_fork(environment) and not uncounted,
                 cold_because=because,
             )
             return self._attempt(ready, order)
-        slow = list(takewhile(lambda attempt: attempt.outcome is Outcome.SLOW, (r.attempt for r in reversed(judging))))
-        goal, limit = longer_look(slow[::-1], *self._patience(planned))
-        decided = self.records.decisive(ready.tenancy.environment.id, planned.scenario, planned.variant, goal)
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
-        order = AttemptOrder(limit=limit, goal=goal, idle_limit=slow[-1].limit, rerun_because=why, native=native)
+        whole = planned.limits.timeout
+        if not planned.looks_longer:
+            order = AttemptOrder(limit=whole, hung_before=hung_before, rerun_because=why, native=native)
+            return self._attempt(ready, order)
+        due, times = self._patience(planned)
+        goal, limit = longer_look(last, due, LONGER * whole, times)
+        decided = self.records.decisive(environment.id, planned.scenario, planned.variant, goal)
+        order = AttemptOrder(limit=limit, goal=goal, idle_limit=last.limit, rerun_because=why, native=native)
         return decided or self._attempt(ready, order)
+
+    def _is_looked_at(self, planned: PlannedCell, last: Attempt) -> bool:
+        """Return whether another environment had the longer look at the place where an attempt was busy, in vain."""
+        if not (planned.needs_look(last) and planned.looks_longer and last.evidence.loop):
+            return False
+        looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))
+        return any(
+            each.outcome is Outcome.SLOW
+            and each.limit > planned.limits.timeout
+            and each.evidence.loop is not None
+            and each.evidence.loop.place == last.evidence.loop.place
+            for each in looks
+        )
 
     def _attempt(self, ready: _Ready, order: AttemptOrder) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
@@ -376,16 +404,18 @@ class LocalSite:
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
         return record
 
-    def _limit(self, planned: PlannedCell) -> tuple[float, bool]:
+    def _limit(self, planned: PlannedCell, *, is_known: bool) -> tuple[float, bool]:
         """Return the seconds an attempt gets, and whether that is less than it is due.
 
-        It is a brief look where the test has run out of time before, and where a longer look will check what comes
-        of it.
+        It is a brief look where a busy hang `is_known`, because the same place shown again confirms it, and where the
+        test has run out of time before. Another look checks what is not confirmed. A test that is known to take long
+        gets more than the default limit, as the machine's load demands.
         """
         due = self._due(planned)
         test = planned.scenario, planned.variant, planned.request.hardware_name
-        if not (planned.options.provisional and self.records.has_run_out(*test)):
-            return due, False
+        if not (is_known or (planned.options.provisional and self.records.has_run_out(*test))):
+            longest = self.records.longest_run(*test) * KNOWN_MARGIN * max(1.0, os.getloadavg()[0] / usable_cores())
+            return (min(max(due, longest), (1 + LONGER) * due) if planned.looks_longer else due), False
         slowest = self.records.slowest_pass(planned.scenario, planned.variant, planned.request.hardware_name)
         brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
         return min(due, max(SHORTEST_LIMIT, brief)), True

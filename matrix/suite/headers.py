@@ -41,7 +41,7 @@ VARIABLE_PREFIX = "WHICHTORCH_"
 _START = "# /// scenario"
 _END = "# ///"
 _MARKER = re.compile(r"#\s*///\s*(\w+)\s*")
-_GIVEN = {"name", "path", "source_hash", "in_suite", "data"}  # follow from the file, not from its header
+_GIVEN = {"name", "path", "source_hash", "in_suite", "data", "has_timeout"}  # follow from the file, not from its header
 _KEYS = [name for name in Scenario.model_fields if name not in _GIVEN]
 _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Condition.model_fields)}
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -197,6 +197,7 @@ def _check(header: _Header) -> None:
             if isinstance(row, dict):
                 _check_row(header, row, variants, (key, index))
     timeout = table.get("timeout")
+    table["has_timeout"] = timeout is not None
     if isinstance(timeout, float) and not math.isfinite(timeout):
         header.note("must be finite; a hang is a hang after minutes", "timeout")
         del table["timeout"]

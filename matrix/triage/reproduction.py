@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from matrix.bisect.sightings import Failure
-from matrix.diagnosis.deadline import longer_look
+from matrix.diagnosis.deadline import LONGER, longer_look
 from matrix.diagnosis.traceback_chain import shortened
 from matrix.model import Outcome, StoppedBy
 from matrix.triage.case import Reproduction
@@ -38,8 +38,8 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction
         # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
         setting = replace(NOTING if len(made) == 1 else PLAIN, hung_at=hung_at)
         run = runs.run(limit, setting)
-        if run.record.attempt.outcome is Outcome.SLOW and hung_at is None:
-            goal, longer = longer_look([run.record.attempt], limit)
+        if runs.planned.needs_look(run.record.attempt) and hung_at is None:
+            goal, longer = longer_look(run.record.attempt, limit, LONGER * limit)
             tell(f"run {len(made) + 1}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
             run = runs.run(longer, replace(setting, goal=goal))
         made.append(run)

@@ -41,6 +41,7 @@ class HangKind(StrEnum):
     FILE_LOCK = "wait for a file lock"
     SPIN_PYTHON = "spin in Python"
     SPIN_NATIVE = "spin in native code"
+    ENDLESS_LOOP = "endless loop"  # of Python: it came back to the same state
     SLOW_COMPILE = "slow compile"
     SLEEP = "sleep"
     ENDLESS_COMPILE = "endless compile"  # the same in what is a hang: the longer look, or a stall, says so

@@ -42,7 +42,13 @@ _STARTS = re.compile(
 )
 _STARTS_PYTHON = {"_bootstrap", "_bootstrap_inner", "run"}  # of threading.py
 _FOR_COMPILER = {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.CONDITION}
-_RUNNING = {HangKind.SPIN_PYTHON, HangKind.SPIN_NATIVE, HangKind.SLOW_COMPILE, HangKind.ENDLESS_COMPILE}
+RUNNING = {
+    HangKind.ENDLESS_LOOP,
+    HangKind.SPIN_PYTHON,
+    HangKind.SPIN_NATIVE,
+    HangKind.SLOW_COMPILE,
+    HangKind.ENDLESS_COMPILE,
+}
 
 
 class HangDiagnosis(Model):
@@ -64,7 +70,7 @@ class HangDiagnosis(Model):
     @property
     def signature(self) -> str | None:
         """Its kind and the user's lines that wait, or native frames; None for a spin: its samples tell better."""
-        if self.kind in _RUNNING or not (self.places or self.signature_frames):
+        if self.kind in RUNNING or not (self.places or self.signature_frames):
             return None
         if self.kind is HangKind.UNKNOWN or not self.places:
             return str(Signature(STUCK, self.signature_frames))

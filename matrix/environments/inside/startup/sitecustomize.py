@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 HOOKS = "WHICHTORCH_HOOKS"  # names of the files beside this one, separated by commas
 STACKS = "WHICHTORCH_STACKS"  # folder that faulthandler writes to, one file per process
 STACKS_SIGNAL = 59  # SIGRTMAX - 5 of Linux: no library is known to use it (see matrix/process/evidence/capture.py)
+LOOP_SIGNAL = 58  # likewise (see matrix/process/evidence/loop_watch.py)
 NOT_APPLICABLE = 125
 
 
@@ -117,6 +118,31 @@ def register_stacks(folder: str) -> None:
         pass
 
 
+def register_loop(here: str, folder: str) -> None:
+    """Let LOOP_SIGNAL write where the main thread is, and the state of its loop, by `loop_state.py` beside this file.
+
+    What is read for that is read when it is first asked for. Where it cannot work, nothing changes.
+    """
+    try:
+        import _signal  # type: ignore[import-not-found]  # importing signal would take longer
+
+        def answer(_number: int, frame: Any) -> None:
+            try:
+                if "report" not in module:
+                    path = os.path.join(here, "loop_state.py")
+                    with open(path, encoding="utf-8") as file:
+                        exec(compile(file.read(), path, "exec"), module)  # noqa: S102
+                module["report"](frame, os.path.join(folder, str(os.getpid()) + ".loop.jsonl"), _signal)
+            except Exception:  # noqa: BLE001, S110  # without an answer a result is as good
+                pass
+
+        module: dict[str, Any] = {"__name__": "whichtorch_loop_state"}
+        _signal.signal(LOOP_SIGNAL, answer)
+        _signal.siginterrupt(LOOP_SIGNAL, False)
+    except Exception:  # noqa: BLE001, S110
+        pass
+
+
 def leave(folder: str) -> None:
     """Take `folder` off sys.path and import the sitecustomize that it hid."""
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != folder]
@@ -133,6 +159,7 @@ if __name__ == "sitecustomize":
     _folder = os.path.dirname(os.path.realpath(__file__))
     if os.environ.get(STACKS) and sys.platform == "linux":
         register_stacks(os.environ[STACKS])
+        register_loop(_folder, os.environ[STACKS])
     for _name in os.environ.get(HOOKS, "").split(","):
         if _name.strip():
             apply_hook(_folder, _name.strip())
