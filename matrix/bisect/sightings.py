@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,16 +54,25 @@ class Sighting:
     def telling(self) -> tuple[Record, ...]:
         """The records that count.
 
-        A slow run, which the clock ended while it moved, counts until a longer look decides. The longer look stands
-        for that run and for further slow ones, which get no longer look of their own.
+        A slow run, which the clock ended while it moved, counts until another decides. A longer look stands for that
+        run and for further slow ones, which get no longer look of their own.
         """
-        slow = [record for record in self.records if _is_slow(record)]
         decided = tuple(record for record in self.records if not _is_slow(record))
-        if not slow or not decided:
-            return self.records
-        shortest = min(record.attempt.limit for record in slow)
-        longer = [record for record in decided if record.attempt.limit > shortest] or list(decided)
-        return decided + (longer[-1],) * max(0, len(slow) - len(longer))
+        longer, slow = self._longer_looks, len(self.records) - len(decided)
+        return decided + (longer[-1:] * max(0, slow - len(longer))) if decided else self.records
+
+    @property
+    def unanswered(self) -> tuple[Record, ...]:
+        """The slow records beside those that count, if no longer look stands for them."""
+        decided_at_all = any(not _is_slow(record) for record in self.records)
+        is_left_open = decided_at_all and not self._longer_looks
+        return tuple(filter(_is_slow, self.records)) if is_left_open else ()
+
+    @property
+    def _longer_looks(self) -> tuple[Record, ...]:
+        """The records of runs that had more time than a slow one."""
+        shortest = min((record.attempt.limit for record in self.records if _is_slow(record)), default=math.inf)
+        return tuple(each for each in self.records if not _is_slow(each) and each.attempt.limit > shortest)
 
     @property
     def failures(self) -> list[Record]:
@@ -143,7 +153,7 @@ def observations_of(
         if not sighting.records or sighting.cell.is_doubted:  # ended well, but perhaps without what it declares
             observations.append(ProbeRun(position=position, verdict=SearchVerdict.UNTESTABLE))
             continue
-        for record in sighting.telling:
+        for record in (*sighting.telling, *sighting.unanswered):
             verdict = _verdict(sighting, record, reference, any_failure=any_failure)
             observations.append(ProbeRun(position=position, verdict=verdict, provisional=_is_slow(record)))
     return tuple(observations)

@@ -182,7 +182,7 @@ class CommitSearch:
             batch = known.next_batch(suspects)
             sighting = ledger.sightings.get(known.position[batch[0]]) if batch else None
             done = len(sighting.records) if sighting else 0
-            if batch is None or not done or done + batch[1] > goal.max_runs:
+            if batch is None or not done:
                 raise _EndError(f"no commit is blamed: the runs gave a confidence of {confidence:.2g}")
             commit, runs = batch
             label = known.label(commit)
