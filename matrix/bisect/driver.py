@@ -105,7 +105,8 @@ class Bisector:
         ]
         is_named = SearchVerdict.BAD in self.named or self.ledger.axis.name is AxisName.LOCK
         if answer.kind is AnswerKind.NONE and self.ledger.reference is None and not is_named:
-            reasons.append(f"if you know a {self.ledger.axis.name} where it fails, name it: --bad VERSION")
+            name = self.ledger.axis.name
+            reasons.append(f"if you know a {name} where it fails, name it: --bad {name.upper()}")
         if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
             reasons += self.ledger.shown(*self.ledger.search().bounds)
         return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,22 +56,19 @@ class Sighting:
         A slow run, which the clock ended while it moved, counts until another decides. A longer look stands for that
         run and for further slow ones, which get no longer look of their own.
         """
+        slow = [record for record in self.records if _is_slow(record)]
         decided = tuple(record for record in self.records if not _is_slow(record))
-        longer, slow = self._longer_looks, len(self.records) - len(decided)
-        return decided + (longer[-1:] * max(0, slow - len(longer))) if decided else self.records
+        if not slow or not decided:
+            return self.records
+        shortest = min(record.attempt.limit for record in slow)
+        longer = tuple(record for record in decided if record.attempt.limit > shortest)
+        return decided + longer[-1:] * max(0, len(slow) - len(longer))
 
     @property
-    def unanswered(self) -> tuple[Record, ...]:
-        """The slow records beside those that count, if no longer look stands for them."""
-        decided_at_all = any(not _is_slow(record) for record in self.records)
-        is_left_open = decided_at_all and not self._longer_looks
-        return tuple(filter(_is_slow, self.records)) if is_left_open else ()
-
-    @property
-    def _longer_looks(self) -> tuple[Record, ...]:
-        """The records of runs that had more time than a slow one."""
-        shortest = min((record.attempt.limit for record in self.records if _is_slow(record)), default=math.inf)
-        return tuple(each for each in self.records if not _is_slow(each) and each.attempt.limit > shortest)
+    def unanswered(self) -> list[Record]:
+        """The slow records beside those that count, if none of these had more time."""
+        most = max((record.attempt.limit for record in self.telling), default=0.0)
+        return [each for each in self.records if each not in self.telling and each.attempt.limit >= most]
 
     @property
     def failures(self) -> list[Record]:

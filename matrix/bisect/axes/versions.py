@@ -57,13 +57,9 @@ def worth_first(values: Sequence[str], own: str | None = None) -> tuple[int, ...
     A point release exists because something was wrong with the release before it.
     """
     versions = {place: Version(value) for place, value in enumerate(values) if is_exact_version(value)}
-    releases = {version.release for version in versions.values() if not version.is_prerelease}
+    points = {(version.major, version.minor, version.micro - 1) for version in versions.values()}
     mine = [place for place, version in versions.items() if own and version.public == Version(own).public]
-    mended = [
-        place
-        for place, version in reversed(versions.items())
-        if not version.is_prerelease and (version.major, version.minor, version.micro + 1) in releases
-    ]
+    mended = [place for place, version in reversed(versions.items()) if version.release in points]
     return tuple(dict.fromkeys((*mine, *mended)))
 
 

@@ -183,12 +183,11 @@ class Tally:
     @property
     def label(self) -> SearchVerdict:
         """The verdict: bad where one run is, and else nothing that shows another failure is good."""
-        counts = {
-            SearchVerdict.BAD: self.bad,
-            SearchVerdict.DIFFERENT: self.different,
-            SearchVerdict.GOOD: self.good,
-        }
-        return next((verdict for verdict, count in counts.items() if count), SearchVerdict.UNTESTABLE)
+        if self.bad:
+            return SearchVerdict.BAD
+        if self.different:
+            return SearchVerdict.DIFFERENT
+        return SearchVerdict.GOOD if self.good else SearchVerdict.UNTESTABLE
 
     @property
     def decisive(self) -> int:

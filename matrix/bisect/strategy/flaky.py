@@ -19,8 +19,7 @@ def decide(view: View) -> NextProbe | SearchAnswer:
     options, costs = view.search.options, view.search.costs
     if posterior.all_bad + posterior.none_bad >= options.confidence:
         side = -1 if (posterior.all_bad > posterior.none_bad) == (change is Change.REGRESSION) else 1
-        sampled = None if any(counts.bad for counts in view.tallies.values()) else sample(view)
-        return widen_towards(view, side) or sampled or _no_change(posterior)
+        return widen_towards(view, side) or (None if view.has_failed else sample(view)) or _no_change(posterior)
     closed = _closed(view)
     step, confidence = _likeliest(view, change, posterior, closed)
     if step and confidence >= options.confidence:
@@ -31,16 +30,13 @@ def decide(view: View) -> NextProbe | SearchAnswer:
             return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, boundaries=boundaries, reasons=(reason,))
         answer = SearchAnswer(kind=AnswerKind.BOUNDARY, boundaries=boundaries, reasons=_reasons(view, change))
         return _confirm(view, step) or answer
+    spent = {position for position in view.tallies if not view.is_open(position)}
     batch = best_batch(
         posterior,
         install=lambda position: costs.install_at(view.mirror(position, change)),
         good=costs.good,
         bad=costs.bad,
-        closed={
-            view.mirror(position, change)
-            for position in range(view.search.size)
-            if position in closed or not view.is_open(position)
-        },
+        closed={view.mirror(position, change) for position in closed | spent},
     )
     if batch is None:
         return partial(view)

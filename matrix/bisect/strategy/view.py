@@ -123,6 +123,11 @@ class View:
         return any(counts.is_mixed for counts in self.tallies.values())
 
     @property
+    def has_failed(self) -> bool:
+        """True where some run showed the failure."""
+        return any(counts.bad for counts in self.tallies.values())
+
+    @property
     def reaches(self) -> tuple[int, int]:
         """The outermost positions: the bounds, or labelled positions beyond them."""
         low, high = self.search.bounds
@@ -278,14 +283,13 @@ def sample(view: View) -> NextProbe | None:
     """
     low, high = view.reaches
     positions = [position for position in view.tallies if low <= position <= high]
-    worthy = [position for position in view.search.first if low <= position <= high and view.label(position) is None]
     wider_than = 1
-    if any(counts.bad for counts in view.tallies.values()):
-        worthy = []
-        if len(positions) - 2 >= view.samples:
-            # positions known from earlier runs may lie close together, so their number alone does not cover the range
-            wider_than = math.ceil((high - low) / 2 ** int(math.log2(view.samples + 1)))
-    middle = worthy[0] if worthy else bracket.widest_gap(positions, low, high, wider_than)
+    if view.has_failed and len(positions) - 2 >= view.samples:
+        # positions known from earlier runs may lie close together, so their number alone does not cover the range
+        wider_than = math.ceil((high - low) / 2 ** int(math.log2(view.samples + 1)))
+    worthy = (each for each in view.search.first if low <= each <= high and each not in view.tallies)
+    first = None if view.has_failed else next(worthy, None)
+    middle = bracket.widest_gap(positions, low, high, wider_than) if first is None else first
     return None if middle is None else NextProbe(position=middle, purpose=Purpose.SAMPLE)
 
 
