@@ -66,6 +66,7 @@ class Adversary:
     random: Random
     said: Sequence[tuple[SearchVerdict, bool]]  # verdict and whether it is provisional, in turn
     is_by_position: bool = False  # each position has turns of its own
+    vanishes: bool = False  # what a position showed is gone with its environment once it is untestable
     made: Counter[int] = field(default_factory=Counter)
 
     def run(self, probe: NextProbe) -> Iterator[ProbeRun]:
@@ -78,7 +79,7 @@ class Adversary:
                 return
 
     def face(self, search: Search, jobs: int = 1) -> tuple[SearchAnswer, Search]:
-        """Answer a search until it ends; it vanishes what is untestable, as an environment that is gone does."""
+        """Answer a search until it ends; return its answer and what it knew then."""
         running: dict[int, NextProbe] = {}
         while True:
             step = decide_parallel(search, jobs)
@@ -98,7 +99,11 @@ class Adversary:
             search = self._told(search, ended)
 
     def _told(self, search: Search, probe: NextProbe) -> Search:
-        return replace(search, observations=(*search.observations, *self.run(probe)))
+        runs, kept = list(self.run(probe)), search.observations
+        if self.vanishes and runs[-1].verdict is SearchVerdict.UNTESTABLE:
+            runs, kept = runs[-1:], tuple(run for run in kept if run.position != probe.position)
+        made = self.made.total() if self.vanishes else None
+        return replace(search, observations=(*kept, *runs), made=made)
 
 
 verdicts = st.lists(st.tuples(st.sampled_from(SearchVerdict), st.booleans()), min_size=1, max_size=9)
@@ -129,14 +134,20 @@ def searches(draw: st.DrawFn) -> Search:
     search=searches(),
     said=st.one_of(verdicts, decisive),
     is_by_position=st.booleans(),
+    vanishes=st.booleans(),
     seed=st.integers(0, 9),
     jobs=st.sampled_from([1, 1, 2, 3]),
 )
 def test_a_search_of_positions_ends_within_its_runs(
-    search: Search, said: Sequence[tuple[SearchVerdict, bool]], is_by_position: bool, seed: int, jobs: int
+    search: Search,
+    said: Sequence[tuple[SearchVerdict, bool]],
+    is_by_position: bool,
+    vanishes: bool,
+    seed: int,
+    jobs: int,
 ) -> None:
     """Whatever runs show, in whatever order they end, no more are made than stated, and nothing is asked in vain."""
-    adversary = Adversary(random=Random(seed), said=said, is_by_position=is_by_position)
+    adversary = Adversary(random=Random(seed), said=said, is_by_position=is_by_position, vanishes=vanishes)
     answer, end = adversary.face(search, jobs)
     most = min(most_runs(search.size, flaky=True), search.options.max_runs or math.inf)
     assert adversary.made.total() <= most + (jobs - 1) * LARGEST_BATCH  # of what was running already
@@ -202,12 +213,23 @@ ENDINGS: list[EndOfRun] = [PASSED, PASSED, CRASHED, CRASHED, STUCK, MOVING, NOT_
 
 
 @settings(max_examples=12, deadline=None)
-@given(said=st.lists(st.sampled_from(ENDINGS), min_size=1, max_size=7), size=st.integers(2, 6), jobs=st.integers(1, 2))
-def test_the_driver_ends_within_the_runs(said: list[EndOfRun], size: int, jobs: int) -> None:
+@given(
+    said=st.lists(st.sampled_from(ENDINGS), min_size=1, max_size=7),
+    size=st.integers(2, 6),
+    gone=st.integers(1, 30),
+    jobs=st.integers(1, 2),
+)
+def test_the_driver_ends_within_the_runs(said: list[EndOfRun], size: int, gone: int, jobs: int) -> None:
     """Whatever scripts do, run after run, the whole search makes no more attempts than stated."""
     with TemporaryDirectory() as folder:
         releases = FakeReleases(Path(folder), values=versions(size))
-        releases.behave = lambda _version, _run, _task: said[(releases.runs.total() - 1) % len(said)]
+
+        def behave(version: str, _run: int, _task: Any) -> EndOfRun:
+            if releases.runs.total() == gone:  # its environment cannot be had again
+                releases.cache.missing = frozenset({version})
+            return said[releases.runs.total() % len(said)]
+
+        releases.behave = behave
         bisection = releases.search(jobs=jobs)
         slow_too = 2 * jobs * LARGEST_BATCH  # each run of the last batches may get a longer look
         assert bisection.runs <= most_runs(size, flaky=True) + slow_too
