@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from matrix.bisect.ledger import Ledger
+from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.decision import decide_parallel, partial
 from matrix.bisect.strategy.evidence import (
     AnswerKind,
@@ -102,6 +103,10 @@ class Bisector:
             f"{self.ledger.axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
             for position in sorted(self.ledger.exhausted)
         ]
+        is_named = SearchVerdict.BAD in self.named or self.ledger.axis.name is AxisName.LOCK
+        if answer.kind is AnswerKind.NONE and self.ledger.reference is None and not is_named:
+            name = self.ledger.axis.name
+            reasons.append(f"if you know a {name} where it fails, name it: --bad {name.upper()}")
         if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
             reasons += self.ledger.shown(*self.ledger.search().bounds)
         return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
@@ -198,5 +203,4 @@ def _cut_short(answer: SearchAnswer, why: str) -> SearchAnswer:
     """Return a partial answer that says what ended the search."""
     if answer.kind is not AnswerKind.INCONCLUSIVE:
         return answer
-    kept = tuple(reason for reason in answer.reasons if reason != "the budget was used up")
-    return replace(answer, reasons=(why, *kept))
+    return replace(answer, reasons=(why, *answer.reasons))

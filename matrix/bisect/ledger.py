@@ -170,6 +170,8 @@ class Ledger:
             names=values,
             twins=self._twins(),
             exhausted=frozenset(self.exhausted),
+            first=self.axis.first,
+            made=self.bench.runs - self._runs_before,
         )
 
     def _twins(self) -> tuple[frozenset[int], ...]:

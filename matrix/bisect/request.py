@@ -70,6 +70,7 @@ class Axis:
     values: tuple[str, ...]  # what people call the positions
     requests: tuple[Request, ...] = ()
     subjects: tuple[str, ...] = ()  # what else they are called: the first line of a commit's message
+    first: tuple[int, ...] = ()  # positions worth trying first where everything passes
 
     def request(self, position: int) -> Request:
         """Return the request for a position; it may ask an index, and has a problem where that refuses."""

@@ -53,16 +53,22 @@ class Sighting:
     def telling(self) -> tuple[Record, ...]:
         """The records that count.
 
-        A slow run, which the clock ended while it moved, counts until a longer look decides. The longer look stands
-        for that run and for further slow ones, which get no longer look of their own.
+        A slow run, which the clock ended while it moved, counts until another decides. A longer look stands for that
+        run and for further slow ones, which get no longer look of their own.
         """
         slow = [record for record in self.records if _is_slow(record)]
         decided = tuple(record for record in self.records if not _is_slow(record))
         if not slow or not decided:
             return self.records
         shortest = min(record.attempt.limit for record in slow)
-        longer = [record for record in decided if record.attempt.limit > shortest] or list(decided)
-        return decided + (longer[-1],) * max(0, len(slow) - len(longer))
+        longer = tuple(record for record in decided if record.attempt.limit > shortest)
+        return decided + longer[-1:] * max(0, len(slow) - len(longer))
+
+    @property
+    def unanswered(self) -> list[Record]:
+        """The slow records beside those that count, if none of these had more time."""
+        most = max((record.attempt.limit for record in self.telling), default=0.0)
+        return [each for each in self.records if each not in self.telling and each.attempt.limit >= most]
 
     @property
     def failures(self) -> list[Record]:
@@ -143,7 +149,7 @@ def observations_of(
         if not sighting.records or sighting.cell.is_doubted:  # ended well, but perhaps without what it declares
             observations.append(ProbeRun(position=position, verdict=SearchVerdict.UNTESTABLE))
             continue
-        for record in sighting.telling:
+        for record in (*sighting.telling, *sighting.unanswered):
             verdict = _verdict(sighting, record, reference, any_failure=any_failure)
             observations.append(ProbeRun(position=position, verdict=verdict, provisional=_is_slow(record)))
     return tuple(observations)

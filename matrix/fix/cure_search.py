@@ -40,7 +40,8 @@ class CureSearch:
         Windows are disjoint, because a unit that breaks the script would spoil all that contain it. A window that
         fails in another way is given what its message asks for, else it is split. At the end, all that was of no
         effect alone is tried together, then what broke the script alone, as two units may need each other, and then
-        `last`: what is not worth windows of its own.
+        `last`: what is not worth windows of its own. Whatever the answers, n seeds take at most 2 n windows of STEPS
+        trials, and a few more at the end.
         """
         possible = (seed for seed in seeds if self._can_work([seed]))
         begin = 0

@@ -226,12 +226,12 @@ def test_known_cells_that_contradict_are_rerun_then_reported() -> None:
     assert probe.purpose is Purpose.NARROW
 
 
-@pytest.mark.parametrize("bad", [range(30), range(0)])
-def test_none_is_the_answer_where_nothing_changes(bad: range) -> None:
-    """Where all positions agree the answer is none, after sampling between the bounds."""
+@pytest.mark.parametrize(("bad", "positions", "runs"), [(range(30), 2 + 5, 11), (range(0), 30, 34)])
+def test_none_is_the_answer_where_nothing_changes(bad: range, positions: int, runs: int) -> None:
+    """Where all fail the answer is none after sampling; where all pass, after a run of every position."""
     trace = follow(History(size=30, bad=bad))
     assert trace.answer.kind is AnswerKind.NONE
-    assert trace.positions == 2 + 5
+    assert (trace.positions, trace.runs) == (positions, runs)
 
 
 def test_nothing_testable_is_inconclusive() -> None:

@@ -387,6 +387,26 @@ def test_every_probe_is_told_before_it_runs(tmp_path: Path) -> None:
     assert releases.chosen[2].between == ("2.0.0 (fail)", "2.7.0 (pass)")
 
 
+def test_every_release_is_tried_before_it_is_said_to_pass_everywhere(tmp_path: Path) -> None:
+    """Where nothing fails, each release is run once, those that a point release followed first; --bad is named."""
+    values = ("2.0.0", "2.0.1", "2.1.0", "2.2.0", "2.3.0", "2.3.1", "2.3.2", "2.4.0", "2.5.0")
+    bisection = FakeReleases(tmp_path, values=values).search()
+    assert bisection.answer is AnswerKind.NONE
+    assert set(bisection.order) == set(values)
+    assert bisection.order[2:4] == ("2.3.1", "2.3.0")  # 2.0.0 is a bound
+    assert bisection.runs == len(values) + 2 * 2  # and two more of each bound
+    assert "if you know a version where it fails, name it: --bad VERSION" in bisection.reasons
+
+
+def test_a_failure_between_releases_that_pass_is_narrowed_on_both_sides(tmp_path: Path) -> None:
+    """A single release that fails is found, with the change before it and the one after it."""
+    releases = FakeReleases(tmp_path, failing(["2.5.0"], CRASHED))
+    assert boundaries(releases.search()) == [
+        ("2.4.0", "2.5.0", Change.REGRESSION),
+        ("2.5.0", "2.6.0", Change.FIX),
+    ]
+
+
 def test_bounds_that_do_not_differ_are_named(tmp_path: Path) -> None:
     """Without a change each bound is told with what it showed."""
     bisection = FakeReleases(tmp_path, as_listed({}, STUCK)).search()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError, borrowed, refuse
 from matrix.bisect.axes.suspects import Suspects
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
+from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, ProbeRun, Purpose, SearchVerdict
 from matrix.bisect.workbench import workbench
 from matrix.environments import configs
 from matrix.environments.built_commits import BuiltCommits, CommitBuild
@@ -95,10 +95,12 @@ class _EndError(Exception):
 class CommitSearch:
     """One search of one test along one history: both bounds, what `git bisect` asks for, the final pair again.
 
-    Call `run` once.
+    Call `run` once. It ends: the final pair is asked while each has less than MOST_AT_ONE runs, and the bisection
+    begins anew only with new evidence.
     """
 
     known: Suspects
+    _seen: tuple[ProbeRun, ...] | None = None  # when the bisection began last
 
     def run(self) -> Bisection:
         """Search to the end of the question or of the budget."""
@@ -141,6 +143,9 @@ class CommitSearch:
         known, checkout = self.known, self.known.checkout
         if known.bound_labels != known.change.sides:
             raise _EndError(_no_change(known.bound_labels))  # a bound that passed has failed since
+        before, self._seen = self._seen, known.ledger.search().observations
+        if before == self._seen:
+            raise _EndError("no commit is blamed: the runs contradict each other")
         terms = dict(zip(known.change.sides, ("old", "new"), strict=True))
         answered: set[str] = set(known.bounds)
         checkout.restart(*known.bounds)
@@ -178,13 +183,15 @@ class CommitSearch:
             is_telling = known.label(commit) in known.change.sides
             if is_telling and known.label(commit) is not known.change.sides[commit == after]:
                 return False
+        asked: set[tuple[str, int]] = set()  # commits, and how many runs they had
         while (confidence := known.confidence(suspects)) < goal.confidence:
             batch = known.next_batch(suspects)
             sighting = ledger.sightings.get(known.position[batch[0]]) if batch else None
             done = len(sighting.records) if sighting else 0
-            if batch is None or not done or done + batch[1] > goal.max_runs:
+            if batch is None or not done or (batch[0], done) in asked:
                 raise _EndError(f"no commit is blamed: the runs gave a confidence of {confidence:.2g}")
             commit, runs = batch
+            asked.add((commit, done))
             label = known.label(commit)
             self._probe(commit, done + runs, Purpose.CONFIRM, until=_other(label))
             if known.label(commit) is not label:

@@ -108,7 +108,10 @@ class Lock:
 
 @dataclass(slots=True, kw_only=True)
 class Isolator:
-    """Finds the fewest package changes that turn the outcome at one lock into that at another. Call `run` once."""
+    """Finds the fewest package changes that turn the outcome at one lock into that at another. Call `run` once.
+
+    Of n changes it tries at most n² + 3 n sets, none of them twice, whatever they show.
+    """
 
     request: SearchRequest
     bench: Workbench

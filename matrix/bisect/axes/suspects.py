@@ -110,8 +110,8 @@ class Suspects:
     def next_batch(self, suspects: list[str]) -> tuple[str, int] | None:
         """Return the commit of the pair whose runs would tell most, and how many; None if no run would."""
         view, step = self._along(suspects)
-        positions = (view.mirror(position, self.change) for position in (step.before, step.after))
-        pair = dict(zip(positions, self.pair(suspects), strict=True))
+        sides = zip((step.before, step.after), self.pair(suspects), strict=True)
+        pair = {view.mirror(position, self.change): commit for position, commit in sides if view.is_open(position)}
         closed = set(range(view.search.size)) - pair.keys()
         good = bad = UNMEASURED_GOOD
         batch = best_batch(self._posterior(view), install=lambda _: 0.0, good=good, bad=bad, closed=closed)

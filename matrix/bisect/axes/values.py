@@ -96,7 +96,7 @@ def _value(request: Request, axis: AxisName) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class ValueComparison:
-    """One test at every value, once, and more often if it may be flaky. Call `run` once."""
+    """One test at every value, once, and up to `bound_runs` times if it may be flaky. Call `run` once."""
 
     ledger: Ledger
     _over: str | None = None  # which part of the budget is used up

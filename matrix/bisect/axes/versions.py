@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
+from importlib.metadata import distributions
+from os import environ
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -10,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from matrix.bisect.driver import search_between
 from matrix.bisect.request import Axis, AxisName
 from matrix.bisect.workbench import workbench
+from matrix.environments.index.version_specs import is_exact_version
 from matrix.errors import PreventedError, UsageError
 from matrix.plan.expansion import expand
 
@@ -27,10 +32,11 @@ class Releases(Axis):
     """Versions of torch, oldest first."""
 
     @classmethod
-    def of(cls, requests: Sequence[Request]) -> Releases:
-        """Return the axis of some requests."""
+    def of(cls, requests: Sequence[Request], own: str | None = None) -> Releases:
+        """Return the axis of some requests; `own` is the version that the user works with."""
         versions = tuple(request.torch for request in requests)
-        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests))
+        first = worth_first(versions, own)
+        return cls(name=AxisName.VERSION, values=versions, requests=tuple(requests), first=first)
 
     def nearest(self, value: str) -> int:
         """Return the position of a version; of one that does not exist, that of the next newer one."""
@@ -43,6 +49,25 @@ class Releases(Axis):
             if version == wanted or version.public == value:
                 return position
         return min(bisect_left(versions, wanted), len(versions) - 1)
+
+
+def worth_first(values: Sequence[str], own: str | None = None) -> tuple[int, ...]:
+    """Return the positions to try first: the user's own version, then those, newest first, that a point release mended.
+
+    A point release exists because something was wrong with the release before it.
+    """
+    versions = {place: Version(value) for place, value in enumerate(values) if is_exact_version(value)}
+    points = {(version.major, version.minor, version.micro - 1) for version in versions.values()}
+    mine = [place for place, version in versions.items() if own and version.public == Version(own).public]
+    mended = [place for place, version in reversed(versions.items()) if version.release in points]
+    return tuple(dict.fromkeys((*mine, *mended)))
+
+
+def own_torch() -> str | None:
+    """Return the version of torch in this interpreter, else in the environment that the shell has activated."""
+    roots = [Path(environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
+    folders = [str(folder) for root in roots for folder in root.glob("lib/python*/site-packages")]
+    return next((found.version for found in distributions(name="torch", path=[*sys.path, *folders])), None)
 
 
 def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection:
@@ -58,7 +83,7 @@ def search(request: SearchRequest, cache: Environments, show: Show) -> Bisection
         named = f"only {usable[0].torch}" if usable else "nothing"
         raise UsageError(f"there is {named} to search", hint="name a wider range with --torch, such as '>=2.6'")
     with workbench(request, cache, show) as bench:
-        bisection = search_between(request, Releases.of(usable), bench)
+        bisection = search_between(request, Releases.of(usable, own_torch()), bench)
     reasons = (*expansion.notes, *bisection.reasons)  # which build `auto` is, and what was yanked
     return bisection.model_copy(update={"common": common(usable[0]), "reasons": reasons})
 

@@ -7,13 +7,13 @@ then `flaky.py` decides.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from matrix.bisect.strategy import bracket, flaky
 from matrix.bisect.strategy.evidence import (
+    MOST_AT_ONE,
     AnswerKind,
     Bracket,
     Find,
@@ -25,7 +25,7 @@ from matrix.bisect.strategy.evidence import (
     SearchVerdict,
 )
 from matrix.bisect.strategy.posterior import Posterior, best_batch
-from matrix.bisect.strategy.view import Transition, View, check_bounds, find_edge, widen
+from matrix.bisect.strategy.view import Transition, View, check_bounds, find_edge, sample, widen
 
 
 def decide(search: Search) -> NextProbe | SearchAnswer:
@@ -33,19 +33,29 @@ def decide(search: Search) -> NextProbe | SearchAnswer:
 
     Outcomes are taken as certain until some position has both passed and failed. From then on the flaky model
     decides, over the same evidence.
+
+    Whatever the runs show, a search of n positions ends within `most_runs(n)` of them: 2 n + 20, or 8 n + 160 where
+    runs disagree, at most MOST_AT_ONE of them at one position. All runs count, those that are no evidence, too. When
+    they are used up, the answer is what is known.
     """
-    if search.size < 2:
-        return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=("there are not two positions to tell apart",))
     view = View.of(search)
-    step: NextProbe | SearchAnswer
+    step = _step(view)
+    if isinstance(step, SearchAnswer):
+        return _with_unsteady(view, step)
+    runs = min(step.runs, view.left, MOST_AT_ONE - view.at(step.position).runs)
+    return replace(step, runs=runs) if runs > 0 else _partial(view)
+
+
+def _step(view: View) -> NextProbe | SearchAnswer:
+    """Return what to run next, however many runs are left, or the answer."""
+    if view.search.size < 2:
+        return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=("there are not two positions to tell apart",))
     bounds = check_bounds(view)
     if isinstance(bounds, NextProbe):
-        step = bounds
-    elif bounds is None:
-        step = SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=("no two positions could be tested",))
-    else:
-        step = flaky.decide(view) if _is_flaky(view) else _decide_certain(view, bounds)
-    return _partial(view) if isinstance(step, NextProbe) and view.is_spent else step
+        return bounds
+    if bounds is None:
+        return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=("no two positions could be tested",))
+    return flaky.decide(view) if view.is_flaky else _decide_certain(view, bounds)
 
 
 def partial(search: Search) -> SearchAnswer:
@@ -55,11 +65,19 @@ def partial(search: Search) -> SearchAnswer:
 
 
 def _partial(view: View) -> SearchAnswer:
-    return flaky.partial(view) if _is_flaky(view) else _partial_certain(view)
+    answer = flaky.partial(view) if view.is_flaky else _partial_certain(view)
+    spent = (f"the {view.most} runs that it may make are made",) if view.left <= 0 else ()
+    return _with_unsteady(view, replace(answer, reasons=(*answer.reasons, *spent)))
 
 
-def _is_flaky(view: View) -> bool:
-    return view.search.options.flaky or view.is_mixed
+def _with_unsteady(view: View, answer: SearchAnswer) -> SearchAnswer:
+    """Return an answer with a reason for each position of which some runs show another failure than the others."""
+    unsteady = tuple(
+        f"{view.name(position)} fails in another way in {counts.different} of {counts.runs} runs"
+        for position, counts in view.tallies.items()
+        if counts.different and counts.decisive
+    )
+    return replace(answer, reasons=(*answer.reasons, *unsteady))
 
 
 def decide_parallel(search: Search, jobs: int) -> tuple[NextProbe, ...] | SearchAnswer:
@@ -67,6 +85,7 @@ def decide_parallel(search: Search, jobs: int) -> tuple[NextProbe, ...] | Search
 
     The first is the one that `decide` returns. The others would come next if it were all good or all bad: in a
     bracket the midpoint, then the midpoints of both halves, and so on. Drop those that a result makes useless.
+    Together they ask for no more runs than are left; what runs already comes on top.
     """
     first = decide(search)
     if isinstance(first, SearchAnswer):
@@ -86,7 +105,9 @@ def decide_parallel(search: Search, jobs: int) -> tuple[NextProbe, ...] | Search
                 pending.append((after, step))
                 if len(probes) < jobs:
                     probes.setdefault(step.position, step)
-    return tuple(probes.values())
+    planned, left = list(probes.values()), View.of(search).left
+    used = accumulate(probe.runs for probe in planned)
+    return tuple(probe for probe, runs in zip(planned, used, strict=True) if runs <= left)
 
 
 def _decide_certain(view: View, bounds: tuple[int, int]) -> NextProbe | SearchAnswer:
@@ -101,7 +122,7 @@ def _decide_certain(view: View, bounds: tuple[int, int]) -> NextProbe | SearchAn
         reasons += [f"no {find} was found; the bounds show a {step.change} instead" for step in wanted[:1]]
     probe = None if wanted else _repeat_good_bound(view, bounds)
     if not wanted or find is Find.ALL:
-        probe = probe or _sample(view)
+        probe = probe or sample(view)
     if probe:
         return probe
     if not wanted:
@@ -131,7 +152,7 @@ def _partial_certain(view: View) -> SearchAnswer:
     find = view.search.options.find
     steps = [step for step in view.steps if find.wants(step.change)] or view.steps
     brackets = tuple(view.boundary(step, view.confidence(step, _posterior(view, step))) for step in steps)
-    return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, boundaries=brackets, reasons=("the budget was used up",))
+    return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, boundaries=brackets)
 
 
 def _posterior(view: View, step: Transition) -> Posterior:
@@ -151,17 +172,6 @@ def _repeat_good_bound(view: View, bounds: tuple[int, int]) -> NextProbe | None:
     return None
 
 
-def _sample(view: View) -> NextProbe | None:
-    """Return the middle of the widest untried gap until enough positions were tried."""
-    low, high = view.reaches
-    positions = [position for position in view.tallies if low <= position <= high]
-    # positions known from earlier runs may lie close together, so their number alone does not cover the range
-    widest_allowed = math.ceil((high - low) / 2 ** int(math.log2(view.samples + 1)))
-    wider_than = 1 if len(positions) - 2 < view.samples else widest_allowed
-    middle = bracket.widest_gap(positions, low, high, wider_than)
-    return None if middle is None else NextProbe(position=middle, purpose=Purpose.SAMPLE)
-
-
 def _repeat_doubtful(view: View) -> NextProbe | None:
     """Return a rerun where several changes rest on few runs, because one of them may be a flake."""
     steps, labelled = view.steps, view.labelled
@@ -171,7 +181,7 @@ def _repeat_doubtful(view: View) -> NextProbe | None:
     for first, after in pairwise(edges):
         alike = [position for position in labelled if first <= position < after]
         missing = view.search.options.bound_runs - view.runs_of(alike)
-        open_ones = [position for position in alike if position not in view.search.exhausted]
+        open_ones = [position for position in alike if view.is_open(position)]
         if missing > 0 and open_ones:
             return _again(view, open_ones[len(open_ones) // 2], missing)
     return None
@@ -206,7 +216,7 @@ def _narrow(view: View, step: Transition) -> NextProbe | Bracket:
     posterior = _posterior(view, step)
     confidence = view.confidence(step, posterior)
     if confidence < view.search.options.confidence:
-        mirrored = {view.mirror(end, step.change) for end in pair if end not in view.search.exhausted}
+        mirrored = {view.mirror(end, step.change) for end in pair if view.is_open(end)}
         others = set(range(posterior.low, posterior.high + 1)) - mirrored
         batch = best_batch(posterior, install=lambda _: 0.0, good=costs.good, bad=costs.bad, closed=others)
         if batch:

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+MOST_AT_ONE = 64  # runs of one position: a failure of one run in 20 shows in so many with a probability of 96 %
+
+
+def most_runs(size: int, *, flaky: bool) -> int:
+    """Return how many runs a search of so many positions may make: where runs disagree, it takes several of each."""
+    return 8 * size + 160 if flaky else 2 * size + 20
+
 
 class SearchVerdict(StrEnum):
     """What one run says about its position."""
@@ -85,8 +92,8 @@ class SearchOptions:
     flaky: bool = False  # use the flaky model from the start
     bound_runs: int = 3  # of a bad bound: a flake shows here first
     confirm_runs: int = 2  # of each of the final pair
-    samples: int | None = None  # positions tried where the bounds agree, or for `all`; default ceil(log2 n)
-    max_runs: int = 1000
+    samples: int | None = None  # positions tried where the bounds are bad, or for `all`; default ceil(log2 n)
+    max_runs: int | None = None  # where that is less than `most_runs`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +120,8 @@ class Search:
     names: tuple[str, ...] = ()  # of positions, for reasons
     twins: tuple[frozenset[int], ...] = ()  # positions that are one environment, whose runs are the same ones
     exhausted: frozenset[int] = frozenset()  # positions of which another run said nothing: they are left at that
+    first: tuple[int, ...] = ()  # positions worth trying first where everything passes
+    made: int | None = None  # runs that this search made, where others made some of those observed
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -162,22 +171,23 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """The runs at one position, by verdict. Provisional runs count until there is a firm one."""
+    """The runs at one position, by verdict. Provisional runs carry no verdict once there is a firm good or bad one."""
 
     good: int = 0
     bad: int = 0
     different: int = 0
     untestable: int = 0
     provisional: bool = False
+    runs: int = 0  # all of them, those without a verdict, too
 
     @property
     def label(self) -> SearchVerdict:
-        """The verdict; a position that failed even once is bad."""
+        """The verdict: bad where one run is, and else nothing that shows another failure is good."""
         if self.bad:
             return SearchVerdict.BAD
-        if self.good:
-            return SearchVerdict.GOOD
-        return SearchVerdict.DIFFERENT if self.different else SearchVerdict.UNTESTABLE
+        if self.different:
+            return SearchVerdict.DIFFERENT
+        return SearchVerdict.GOOD if self.good else SearchVerdict.UNTESTABLE
 
     @property
     def decisive(self) -> int:
@@ -199,6 +209,6 @@ def tally(observations: Iterable[ProbeRun]) -> dict[int, Tally]:
     for position, runs in sorted(by_position.items()):
         decisive = [run for run in runs if run.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}]
         firm = [run for run in decisive if not run.provisional]
-        verdicts = Counter(run.verdict.value for run in firm or decisive or runs)
-        tallies[position] = Tally(provisional=bool(decisive) and not firm, **verdicts)
+        verdicts = Counter(run.verdict.value for run in runs if not (firm and run.provisional))
+        tallies[position] = Tally(provisional=bool(decisive) and not firm, runs=len(runs), **verdicts)
     return tallies

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from matrix.bisect.strategy import bracket
 from matrix.bisect.strategy.evidence import AnswerKind, Change, NextProbe, Purpose, SearchAnswer, SearchVerdict
 from matrix.bisect.strategy.posterior import Posterior, best_batch
-from matrix.bisect.strategy.view import Transition, View, widen_towards
+from matrix.bisect.strategy.view import Transition, View, sample, widen_towards
 
 MISFIT = 1e-4  # where the passes of a position are less likely than this, the model of a single change is wrong
 DECISIVE = 3.0  # nats by which the other direction must be likelier before it replaces the one asked for
@@ -19,7 +19,7 @@ def decide(view: View) -> NextProbe | SearchAnswer:
     options, costs = view.search.options, view.search.costs
     if posterior.all_bad + posterior.none_bad >= options.confidence:
         side = -1 if (posterior.all_bad > posterior.none_bad) == (change is Change.REGRESSION) else 1
-        return widen_towards(view, side) or _no_change(posterior)
+        return widen_towards(view, side) or (None if view.has_failed else sample(view)) or _no_change(posterior)
     closed = _closed(view)
     step, confidence = _likeliest(view, change, posterior, closed)
     if step and confidence >= options.confidence:
@@ -30,12 +30,13 @@ def decide(view: View) -> NextProbe | SearchAnswer:
             return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, boundaries=boundaries, reasons=(reason,))
         answer = SearchAnswer(kind=AnswerKind.BOUNDARY, boundaries=boundaries, reasons=_reasons(view, change))
         return _confirm(view, step) or answer
+    spent = {position for position in view.tallies if not view.is_open(position)}
     batch = best_batch(
         posterior,
         install=lambda position: costs.install_at(view.mirror(position, change)),
         good=costs.good,
         bad=costs.bad,
-        closed={view.mirror(position, change) for position in closed | view.search.exhausted},
+        closed={view.mirror(position, change) for position in closed | spent},
     )
     if batch is None:
         return partial(view)

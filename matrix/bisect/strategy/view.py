@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy import bracket
 from matrix.bisect.strategy.evidence import (
+    MOST_AT_ONE,
     Bracket,
     Change,
     Find,
@@ -20,6 +21,7 @@ from matrix.bisect.strategy.evidence import (
     Search,
     SearchVerdict,
     Tally,
+    most_runs,
     tally,
 )
 from matrix.bisect.strategy.posterior import Posterior, RunCounts
@@ -74,26 +76,32 @@ class View:
         return self.tallies.get(position, NO_RUNS)
 
     def runs_of(self, positions: Iterable[int]) -> int:
-        """Return how many runs were good or bad at some positions, those of one environment once."""
+        """Return how many runs some positions had, those of one environment once."""
         firsts = {min(self._twins(position)) for position in positions}
-        return sum(self.at(position).decisive for position in firsts)
+        return sum(self.at(position).runs for position in firsts)
 
     def _twins(self, position: int) -> frozenset[int]:
         """Return the positions that are the same environment as one, itself among them."""
         return next((twins for twins in self.search.twins if position in twins), frozenset({position}))
 
     def missing(self, position: int, wanted: int) -> int:
-        """Return how many runs that are good or bad a position lacks; none where another says nothing.
+        """Return how many runs a position lacks, whatever those that it had showed; none where another says nothing.
 
         Runs that the clock ended are the dearest, and a longer look checks them where they matter: two are enough.
         """
         known = self.at(position)
         wanted = min(wanted, ENDED_BY_CLOCK) if known.provisional else wanted
-        return 0 if position in self.search.exhausted else wanted - known.decisive
+        return wanted - known.runs if self.is_open(position) else 0
+
+    def is_open(self, position: int) -> bool:
+        """Return whether a position may be asked: it has runs left, and most that it had were evidence."""
+        known = self.at(position)
+        is_telling = known.different + known.untestable < max(1, known.decisive)
+        return is_telling and known.runs < MOST_AT_ONE and position not in self.search.exhausted
 
     def is_unsettled(self, position: int) -> bool:
         """Return whether a position rests on runs that the clock ended, and a longer look may still decide."""
-        return self.at(position).provisional and position not in self.search.exhausted
+        return self.at(position).provisional and self.is_open(position)
 
     def dead(self, before: int, after: int) -> list[int]:
         """Return the positions between two others that were tried and are neither good nor bad."""
@@ -115,19 +123,36 @@ class View:
         return any(counts.is_mixed for counts in self.tallies.values())
 
     @property
+    def has_failed(self) -> bool:
+        """True where some run showed the failure."""
+        return any(counts.bad for counts in self.tallies.values())
+
+    @property
     def reaches(self) -> tuple[int, int]:
         """The outermost positions: the bounds, or labelled positions beyond them."""
         low, high = self.search.bounds
         return min([low, *self.labelled]), max([high, *self.labelled])
 
     @property
-    def is_spent(self) -> bool:
-        """True where the budget is used up."""
-        return sum(counts.decisive for counts in self.tallies.values()) >= self.search.options.max_runs
+    def is_flaky(self) -> bool:
+        """True where the flaky model decides: some position passed and failed, or the user expects that."""
+        return self.search.options.flaky or self.is_mixed
+
+    @property
+    def most(self) -> int:
+        """How many runs the search may make."""
+        most, asked_for = most_runs(self.search.size, flaky=self.is_flaky), self.search.options.max_runs
+        return most if asked_for is None else min(most, asked_for)
+
+    @property
+    def left(self) -> int:
+        """How many of these are left."""
+        made = self.search.made
+        return self.most - (self.runs_of(self.tallies) if made is None else made)
 
     @property
     def samples(self) -> int:
-        """How many positions to try between bounds that agree, or for Find.ALL."""
+        """How many positions to try between bounds that are bad, or for Find.ALL."""
         low, high = self.reaches
         wanted = self.search.options.samples
         return math.ceil(math.log2(max(2, high - low + 1))) if wanted is None else wanted
@@ -145,7 +170,7 @@ class View:
         runs = {
             self.mirror(position, change): RunCounts(counts.good, counts.bad)
             for position, counts in self.tallies.items()
-            if low <= position <= high and counts.decisive and position not in twins
+            if low <= position <= high and self.is_labelled(position) and position not in twins
         }
         ends = sorted((self.mirror(low, change), self.mirror(high, change)))
         return Posterior(ends[0], ends[1], runs, flaky=flaky)
@@ -222,7 +247,7 @@ def _towards_dead_bound(view: View, low: int, high: int) -> NextProbe | None:
         if not (view.is_labelled(before) and view.is_labelled(after)):
             position = bracket.next_probe(before, after, view.dead(before - 1, after + 1))
             if position is not None:
-                return _bound_probe(view, position, Purpose.WIDEN)
+                return NextProbe(position=position, purpose=Purpose.WIDEN)
     return None
 
 
@@ -233,7 +258,7 @@ def find_edge(view: View) -> NextProbe | None:
     newer = min((position for position in view.tallies if position > last), default=last)
     for before, after in ((older, first), (last, newer)):
         if after - before > 1:
-            return _bound_probe(view, (before + after) // 2, Purpose.WIDEN)
+            return NextProbe(position=(before + after) // 2, purpose=Purpose.WIDEN)
     return None
 
 
@@ -249,6 +274,23 @@ def widen(view: View) -> NextProbe | None:
             if view.label(edge) is None:
                 return _bound_probe(view, edge, Purpose.WIDEN)
     return None
+
+
+def sample(view: View) -> NextProbe | None:
+    """Return a position to try where the bounds agree, or for Find.ALL; None where enough positions were tried.
+
+    While nothing fails, that is every position: those worth trying first, then the middle of the widest gap.
+    """
+    low, high = view.reaches
+    positions = [position for position in view.tallies if low <= position <= high]
+    wider_than = 1
+    if view.has_failed and len(positions) - 2 >= view.samples:
+        # positions known from earlier runs may lie close together, so their number alone does not cover the range
+        wider_than = math.ceil((high - low) / 2 ** int(math.log2(view.samples + 1)))
+    worthy = (each for each in view.search.first if low <= each <= high and each not in view.tallies)
+    first = None if view.has_failed else next(worthy, None)
+    middle = bracket.widest_gap(positions, low, high, wider_than) if first is None else first
+    return None if middle is None else NextProbe(position=middle, purpose=Purpose.SAMPLE)
 
 
 def widen_towards(view: View, direction: int) -> NextProbe | None:

@@ -54,7 +54,7 @@ _STRUCTURE = (
 
 
 def smallest(program: Program, facts: Knowledge) -> Reducing:
-    """Return the smallest program that was found."""
+    """Return the smallest program that was found, after at most MOST_ROUNDS rounds whatever the answers."""
     program = yield from in_halves(program, chatter(program, facts), facts)
     program = yield from in_halves(program, idle(program, facts), facts)
     program = yield from step_by_step(program, _SETTINGS, facts)
@@ -75,14 +75,15 @@ def smallest(program: Program, facts: Knowledge) -> Reducing:
 
 def _less_structure(program: Program, facts: Knowledge) -> Reducing:
     """Return the program with less structure around fewer statements."""
-    while True:
+    for _ in range(MOST_ROUNDS):
         before = program.source
         program = yield from in_halves(program, unneeded(program, facts), facts, repairs=True)
         blocks = [*unwrapped(program, facts), *annotated(program, facts)]
         program = yield from in_halves(program, blocks, facts, grows=True)
         program = yield from step_by_step(program, _STRUCTURE, facts)
         if program.source == before:
-            return program
+            break
+    return program
 
 
 def _plainer(program: Program, facts: Knowledge) -> Reducing:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Rule = Callable[[Program, "Knowledge"], Iterator[Edit]]
 
 MOST_STEPS = 60  # that are built on each other before one is tried
+MOST_ROWS = 100  # rows of such steps: more than a reduction with a few hundred questions can use
 MOST_REPAIRS = 5  # times that what used a deleted name is deleted, too
 SLACK = 3  # lines that a step may add, for others to remove
 
@@ -101,7 +102,8 @@ def in_halves(
 ) -> Reducing:
     """Return the program with as many of its edits as work together: all at first, or groups of some; then halves.
 
-    What `grows` may have more nodes than before, for later edits to remove; never more lines.
+    What `grows` may have more nodes than before, for later edits to remove; never more lines. Whatever the answers,
+    there are fewer than two questions an edit.
     """
     fresh = [edit for edit in edits if edit.key not in facts.refused]
     size = at_once or max(1, len(fresh))
@@ -131,9 +133,12 @@ def _is_worth(candidate: Program, best: Program, *, grows: bool) -> bool:
 
 
 def step_by_step(program: Program, rules: Sequence[Rule], facts: Knowledge) -> Reducing:
-    """Return the program after as many steps as work: all of them at once, else the longest row of first ones."""
+    """Return the program after as many steps as work: all of them at once, else the longest row of first ones.
+
+    Whatever the answers, there are at most MOST_ROWS rows, and a question for each halving of a row's MOST_STEPS steps.
+    """
     refusals = 0
-    while True:
+    for _ in range(MOST_ROWS):
         steps = list(_steps(program, rules, facts))
         works, fails = 0, len(steps) + 1  # how many steps
         tried = len(steps)
@@ -151,7 +156,8 @@ def step_by_step(program: Program, rules: Sequence[Rule], facts: Knowledge) -> R
         if works:
             program = steps[works - 1][1]
         if not steps or refusals >= facts.patience:
-            return program
+            break
+    return program
 
 
 def _steps(program: Program, rules: Sequence[Rule], facts: Knowledge) -> Iterator[tuple[str, Program]]:
