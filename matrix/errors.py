@@ -34,6 +34,20 @@ class PreventedError(WhichtorchError):
     exit_code = 3
 
 
+class TimeOverError(KeyboardInterrupt):
+    """The time that a command may take is over: what answers an interrupt answers it in the same way."""
+
+
+def why_stopped(interrupt: KeyboardInterrupt) -> str:
+    """Return in words what ended the work: a user, or the end of its time."""
+    return str(interrupt) or "interrupted"
+
+
+def is_of_user(interrupt: KeyboardInterrupt) -> bool:
+    """Return whether a user or a signal ended the work, and not the end of its time."""
+    return not isinstance(interrupt, TimeOverError)
+
+
 def is_disk_full(error: Exception) -> bool:
     """Return whether an error of the machine, or of SQLite on it, says that there is no room on a disk."""
     is_full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}

@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from matrix.events import CellDone, EnvironmentReady, Interrupted, Show
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.environments.provider import Environments
+    from matrix.process.supervision import Supervised
     from matrix.records.known_records import Records
 
 SERVERS_A_JOB = 2  # neighbours in a plan need torch alone, or with its compiler
@@ -164,7 +166,7 @@ class RecordedRun:
                 if any(cell.options.fork for cell in planned):
                     local.forking = held.enter_context(ForkingExecutor(SERVERS_A_JOB * jobs))
             step = MatrixRun(planned, site, keep_cells)
-            with answering(site.running_lines, emit):
+            with answering(site.running_lines, emit, partial(attempts_on, site)):
                 step.run()
         return step
 
@@ -176,6 +178,11 @@ class RecordedRun:
         if step.is_interrupted:
             raise KeyboardInterrupt
         return step.environments, step.cells
+
+
+def attempts_on(site: Site) -> tuple[Supervised, ...]:
+    """Return the attempts that run now and can be looked at from here: those on this machine."""
+    return site.running if isinstance(site, LocalSite) else ()
 
 
 @contextmanager

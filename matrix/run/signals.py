@@ -1,4 +1,4 @@
-"""Answer SIGQUIT and SIGUSR1 during a run: say what runs, and where it is, and go on."""
+"""Say what runs, and where it is: whenever SIGQUIT or SIGUSR1 asks for it, and every few seconds unasked."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from matrix.events import Asked, Emit, time_words
+from matrix.events import Asked, Emit, Looked, time_words
 from matrix.process import kernel
 from matrix.process.evidence.capture import find_tool
 
@@ -23,11 +24,48 @@ if TYPE_CHECKING:
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
 PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
+LOOK = 5.0  # seconds between looks at what has run for as long: most attempts are over by then, and cost nothing
+LOOK_SHARE = 20  # times as long as a look took until the next one: they take a twentieth of a core at most
+
+
+class Lookout:
+    """Where attempts were last seen. While it is entered, a thread looks at those that have run for a while."""
+
+    def __init__(self, running: Callable[[], Iterable[Supervised]], emit: Emit = lambda _: None) -> None:
+        self._running, self._emit = running, emit
+        self._over = threading.Event()
+        self.seen: dict[Supervised, str] = {}  # replaced by each look
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._look, name="lookout", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def where(self, seconds: float) -> str:
+        """Return in words where the attempt that began so many seconds ago was last seen, "" where it was not."""
+        return next((f", at {line}" for each, line in self.seen.items() if each.elapsed <= seconds), "")
+
+    def lines(self) -> list[str]:
+        """Return for each attempt that was seen its name, how long it has run, and where it was last seen."""
+        return [f"{each.task.name}  {each.elapsed:.0f} s  at {line}" for each, line in self.seen.items()]
+
+    def _look(self) -> None:
+        pause = LOOK
+        while not self._over.wait(pause):
+            begun = time.monotonic()
+            self.seen = {each: _where(each) for each in self._running() if each.elapsed >= LOOK}
+            if self.seen:
+                self._emit(Looked(lines={each.task.name: line for each, line in self.seen.items()}))
+            pause = max(LOOK, LOOK_SHARE * (time.monotonic() - begun))
 
 
 @contextmanager
-def answering(running: Callable[[], Iterable[str]], emit: Emit) -> Iterator[None]:
-    """Emit `Asked` whenever one of SIGNALS comes, with the lines on what is running then.
+def answering(
+    running: Callable[[], Iterable[str]], emit: Emit, watched: Callable[[], Iterable[Supervised]] = tuple
+) -> Iterator[None]:
+    """Emit `Asked` whenever one of SIGNALS comes, with the lines on what is running then, and `Looked` unasked.
 
     A thread of its own does it: the handler runs between any two instructions of the main one, which may hold locks.
     """
@@ -42,7 +80,8 @@ def answering(running: Callable[[], Iterable[str]], emit: Emit) -> Iterator[None
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
-        yield
+        with Lookout(watched, emit):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -57,8 +96,12 @@ def running_lines(running: Sequence[Supervised]) -> list[str]:
 def _line(supervised: Supervised) -> str:
     task = supervised.task
     since = f"{task.name or task.argv[-1]}  {supervised.elapsed:.0f} of {time_words(task.timeout, task.goal)}"
+    return f"{since}  {_where(supervised)}"
+
+
+def _where(supervised: Supervised) -> str:
     leader = leader_of(supervised.pid)
-    return f"{since}  {current_line(leader) if leader else 'starting'}"
+    return current_line(leader) if leader else "starting"
 
 
 def leader_of(supervisor: int) -> int | None:
