@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+INTERRUPTED = "interrupted"
 GOES_ON = "what is done is kept, and the same command goes on"
 
 
@@ -39,13 +40,8 @@ class TimeOverError(KeyboardInterrupt):
 
 
 def why_stopped(interrupt: KeyboardInterrupt) -> str:
-    """Return in words what ended the work: a user, or the end of its time."""
-    return str(interrupt) or "interrupted"
-
-
-def is_of_user(interrupt: KeyboardInterrupt) -> bool:
-    """Return whether a user or a signal ended the work, and not the end of its time."""
-    return not isinstance(interrupt, TimeOverError)
+    """Return what ended the work: INTERRUPTED for a user or a signal, or that its time is over."""
+    return str(interrupt) or INTERRUPTED
 
 
 def is_disk_full(error: Exception) -> bool:

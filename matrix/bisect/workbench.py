@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from matrix.errors import is_of_user, why_stopped
+from matrix.errors import INTERRUPTED, why_stopped
 from matrix.events import Asked, AttemptEnded, AttemptStarted, Emit, EnvironmentStage, Event, Interrupted, Show
 from matrix.model import Cell, Environment, Role
 from matrix.process.executor import Executor, LocalExecutor
@@ -75,7 +75,6 @@ class Workbench:
         self.runs = 0  # attempts made so far, those that only observe left out
         self._installs = 0
         self.stopped = ""  # why nothing more is begun, in words
-        self.is_interrupted = False  # by a user or a signal
         self._news = self._started  # when an attempt or a stage of an environment last came
         self._took: list[float] = []  # seconds of each probe that has ended
 
@@ -83,6 +82,11 @@ class Workbench:
     def installs(self) -> int:
         """How many installs and builds were begun."""
         return self._installs
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True where a user or a signal stopped it."""
+        return self.stopped == INTERRUPTED
 
     @property
     def seconds(self) -> float:
@@ -153,7 +157,6 @@ class Workbench:
 
     def stop(self, why: str | KeyboardInterrupt) -> str:
         """Cancel what runs, tell where it was, and wait for its end; nothing more is to be begun. Return why."""
-        self.is_interrupted |= isinstance(why, KeyboardInterrupt) and is_of_user(why)
         self.stopped = why if isinstance(why, str) else why_stopped(why)
         if self.positions:
             self._tell(Interrupted(why=self.stopped))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
 PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
 LOOK = 5.0  # seconds between looks at what has run for as long: most attempts are over by then, and cost nothing
+LOOK_CHECK = 1.0  # seconds between looks at whether anything has run for as long
 LOOK_SHARE = 20  # times as long as a look took until the next one: they take a twentieth of a core at most
 
 
@@ -34,7 +35,7 @@ class Lookout:
     def __init__(self, running: Callable[[], Iterable[Supervised]], emit: Emit = lambda _: None) -> None:
         self._running, self._emit = running, emit
         self._over = threading.Event()
-        self.seen: dict[Supervised, str] = {}  # replaced by each look
+        self._seen: dict[Supervised, str] = {}  # by the last look at any
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._look, name="lookout", daemon=True).start()
@@ -43,22 +44,20 @@ class Lookout:
     def __exit__(self, *_: object) -> None:
         self._over.set()
 
-    def where(self, seconds: float) -> str:
-        """Return in words where the attempt that began so many seconds ago was last seen, "" where it was not."""
-        return next((f", at {line}" for each, line in self.seen.items() if each.elapsed <= seconds), "")
-
-    def lines(self) -> list[str]:
-        """Return for each attempt that was seen its name, how long it has run, and where it was last seen."""
-        return [f"{each.task.name}  {each.elapsed:.0f} s  at {line}" for each, line in self.seen.items()]
+    def cut_off(self, name: str, begun: float) -> str:
+        """Return in words how long an attempt that was stopped just now had run, and where it was last seen."""
+        seconds = time.monotonic() - begun
+        seen = [line for each, line in self._seen.items() if each.task.name == name and each.elapsed <= seconds]
+        return f"it had run for {seconds:.0f} s" + (f", at {seen[0]}" if seen else "")
 
     def _look(self) -> None:
-        pause = LOOK
+        pause = LOOK_CHECK
         while not self._over.wait(pause):
             begun = time.monotonic()
-            self.seen = {each: _where(each) for each in self._running() if each.elapsed >= LOOK}
-            if self.seen:
-                self._emit(Looked(lines={each.task.name: line for each, line in self.seen.items()}))
-            pause = max(LOOK, LOOK_SHARE * (time.monotonic() - begun))
+            if seen := {each: _where(each) for each in self._running() if each.elapsed >= LOOK}:
+                self._seen = seen
+                self._emit(Looked(lines={each.task.name: line for each, line in seen.items()}))
+            pause = max(LOOK, LOOK_SHARE * (time.monotonic() - begun)) if seen else LOOK_CHECK
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.shell import User
+from tests.cli.shell import PATIENCE, User, wait_for
 from tests.wheels import Index, build_companion, build_wheel
 
 pytestmark = pytest.mark.shell
@@ -166,3 +167,21 @@ def test_mistake_gives_one_clear_message(user: User, arguments: list[str], messa
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("probes", "kept"), [(2, 1), (3, 2)])
+def test_interrupted_packages_are_told(user: User, probes: int, kept: int) -> None:
+    """Ctrl-C while both locks are compared, or some of their changes, tells what was seen by then."""
+    waits = f"import os, time\nwhile os.path.exists({str(user.folder / 'gate')!r}):\n    time.sleep(0.05)\n"
+    user.script("repro.py", SCRIPT.replace("assert", f"{waits}assert"))
+    process = user.start("bisect", "repro.py", "--build", "pypi", "--json", "answer.json", *locks(user))
+    said = user.folder / "output.txt"
+    wait_for(lambda: f"probe {min(probes, 2)}: " in said.read_text() and said.read_text().count("probe ") >= probes)
+    (user.folder / "gate").touch()
+    runs = user.runs("repro.py")
+    wait_for(lambda: user.runs("repro.py") > runs)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 130, said.read_text()
+    answer = json.loads((user.folder / "answer.json").read_text())
+    assert (answer["interrupted"], answer["answer"]) == (True, "inconclusive")
+    assert len(answer["probes"]) >= kept
