@@ -164,7 +164,7 @@ def test_an_interrupted_check_leaves_nothing_running(owner: SuiteOwner) -> None:
     wait_for(lambda: not alive_in(owner.folder))
 
 
-@pytest.mark.parametrize(("at_run", "has_patch"), [(1, False), (2, False), (4, True)])
+@pytest.mark.parametrize(("at_run", "has_patch"), [(1, False), (5, False), (6, True)])
 def test_an_interrupted_fix_tells_what_is_known(user: User, at_run: int, has_patch: bool) -> None:
     """Ctrl-C before the first trial, and after a cure was found, writes the answer so far; the command goes on."""
     count = f"len(open({str(user.folder / 'repro.py.runs')!r}).readlines())"
