@@ -81,6 +81,13 @@ class ProbeChosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeDropped:
+    """A search has stopped what a probe was doing, and needs nothing more of it."""
+
+    label: str  # of its environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
     """Ctrl-C, or the end of the time: nothing new starts, and what runs is stopped."""
 
@@ -109,6 +116,7 @@ Event = (
     | AttemptEnded
     | CellDone
     | ProbeChosen
+    | ProbeDropped
     | Interrupted
     | Asked
     | Looked

@@ -95,6 +95,10 @@ class Progress:
                 stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
                 head = event.why or ("running:" if event.lines else "no cell is running")
                 return Text("\n".join([head, *(f"  {line}" for line in (*event.lines, *stages))]))
+            case events.ProbeDropped():
+                self._stages.pop(event.label, None)
+                self._running = {key: since for key, since in self._running.items() if key[0] != event.label}
+                return None
             case events.Looked():
                 self._seen = event.lines
                 return None

@@ -10,7 +10,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from matrix.errors import INTERRUPTED, why_stopped
-from matrix.events import Asked, AttemptEnded, AttemptStarted, Emit, EnvironmentStage, Event, Interrupted, Show
+from matrix.events import (
+    Asked,
+    AttemptEnded,
+    AttemptStarted,
+    Emit,
+    EnvironmentStage,
+    Event,
+    Interrupted,
+    ProbeDropped,
+    Show,
+)
 from matrix.model import Cell, Environment, Role
 from matrix.process.executor import Executor, LocalExecutor
 from matrix.records.known_records import Records
@@ -125,7 +135,10 @@ class Workbench:
         else:
             site = self._elsewhere.make_site(self.records, self._store, self.emit)
         run = MatrixRun([planned], site)
-        thread = threading.Thread(target=self._probe, args=(position, run), name=f"probe {position}", daemon=True)
+        label = planned.request.label
+        thread = threading.Thread(
+            target=self._probe, args=(position, run, label), name=f"probe {position}", daemon=True
+        )
         with self._changed:
             self._running[position] = _Running(run=run, site=site, thread=thread)
         thread.start()
@@ -185,7 +198,7 @@ class Workbench:
         """Tell what the search waits for, which takes a while to look up."""
         self._tell(Asked(lines=tuple(self.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"))
 
-    def _probe(self, position: int, run: MatrixRun) -> None:
+    def _probe(self, position: int, run: MatrixRun, label: str) -> None:
         failure, begun = None, time.monotonic()
         try:
             run.run()
@@ -193,6 +206,8 @@ class Workbench:
             failure = error
         environment = run.environments[0] if run.environments else None
         cell = run.cells[0] if run.cells else None
+        if cell is None:
+            self._tell(ProbeDropped(label=label))
         with self._changed:
             del self._running[position]
             self._failure = self._failure or failure

@@ -8,6 +8,7 @@ OnePython, OneBuild, OneConfig and OnePatch: it keeps all but one axis at one va
 import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -243,7 +244,9 @@ def progress_on(console: Console) -> Show:
 def terminating_like_interrupt() -> Iterator[None]:
     """Let SIGTERM and SIGHUP do what Ctrl-C does."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+        if number == signal.SIGHUP:
+            _leave_lost_terminal()
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -252,6 +255,13 @@ def terminating_like_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _leave_lost_terminal() -> None:
+    """Write no more to a terminal that is gone, where each line would fail; what is known is still to be written."""
+    for stream in (1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 @contextmanager

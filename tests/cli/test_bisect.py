@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import shutil
 import signal
+import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -358,3 +364,36 @@ def test_an_interrupt_before_anything_was_seen(user: User, wheels: Path, index: 
     index.held.set()
     assert (written(user)["interrupted"], written(user)["probes"]) == (True, [])
     assert "inconclusive" not in (user.folder / "output.txt").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs terminals of Linux")
+def test_a_lost_terminal_leaves_the_answer(user: User, wheels: Path) -> None:
+    """Where the terminal goes away, what is known is in the file all the same, and nothing runs on."""
+    releases(wheels, "on")
+    script = user.script("repro.py", FAILS_IN_OLD + "import time\ntime.sleep(3600)\n")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        user.command(*command()),
+        cwd=user.folder,
+        env=user.environ,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    read = threading.Thread(target=_drain, args=(ours,))
+    read.start()
+    wait_for(lambda: user.runs(script) == 4)
+    os.close(ours)
+    assert process.wait(PATIENCE) == 130
+    read.join()
+    assert [probe["value"] for probe in written(user)["probes"]] == ["9.0.0"]
+    wait_for(lambda: not alive_in(user.folder))
+
+
+def _drain(terminal: int) -> None:
+    with suppress(OSError):
+        while os.read(terminal, 1024):
+            pass
