@@ -128,8 +128,9 @@ class Ledger:
         """Stop what runs, take in the attempts that had ended by then, and return why in words."""
         reason = self.bench.stop(why)
         for position in self.purposes:
-            self._reused.setdefault(position, 0)
-            self.recall(position)
+            if self.axis.known_request(position) is not None:
+                self._reused.setdefault(position, 0)
+                self.recall(position)
         return reason
 
     def take_in(self, probed: Probed) -> None:

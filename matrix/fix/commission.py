@@ -87,10 +87,10 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
             return answer
         newest = bisection.boundaries[-1]
         bad, good = newest.bad, newest.good
-    limit = search.budget.seconds
-    left = None if limit is None else max(0.0, limit - (time.monotonic() - started))
     requests = [_request(search, version) for version in (bad, good)]
     span = ReleaseSpan.between(checkout, requests[0].torch, requests[1].torch) if checkout else None
+    limit = search.budget.seconds
+    left = None if limit is None else max(0.0, limit - (time.monotonic() - started))
     try:
         found = _fixed(order, requests, left, cache, show)
     except KeyboardInterrupt as interrupt:
@@ -104,11 +104,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
 
 
 def _fixed(
-    order: FixOrder,
-    requests: Sequence[Request],
-    seconds: float | None,
-    cache: EnvironmentCache,
-    show: Show,
+    order: FixOrder, requests: Sequence[Request], seconds: float | None, cache: EnvironmentCache, show: Show
 ) -> Fix:
     """Install the bad and the good release, and search for the fix in so many seconds."""
     search = order.search

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,22 @@ def test_interrupted_packages_are_told(user: User, probes: int, kept: int) -> No
     answer = json.loads((user.folder / "answer.json").read_text())
     assert (answer["interrupted"], answer["answer"]) == (True, "inconclusive")
     assert len(answer["probes"]) >= kept
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_index_that_hangs_is_left(user: User, index: Index, is_over: bool) -> None:
+    """Ctrl-C and the end of --max-time end a search that resolves a day, too, and write the file that was asked for."""
+    for wheel in index.folder.glob("*.whl"):
+        index.uploaded[wheel.name] = "2026-03-01T12:00:00Z"
+    user.script("repro.py", SCRIPT)
+    asked = ("bisect", "repro.py", "--build", "pypi", "--json", "answer.json", "--axis", "date", "--torch", "9.1.0")
+    index.held, index.at = threading.Event(), "numpy"
+    bounded = ("--max-time", "3") if is_over else ()
+    process = user.start(*asked, "--since", "2026-03-02", "--until", "2026-03-25", *bounded)
+    wait_for(lambda: any("numpy" in path for path in index.paths))
+    if not is_over:
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == (4 if is_over else 130), (user.folder / "output.txt").read_text()
+    index.held.set()
+    answer = json.loads((user.folder / "answer.json").read_text())
+    assert (answer["interrupted"], answer["probes"], len(answer["values"])) == (not is_over, [], 24)

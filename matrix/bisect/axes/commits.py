@@ -103,7 +103,7 @@ class CommitSearch:
     def run(self) -> Bisection:
         """Search to the end of the question or of the budget."""
         reasons: list[str] = []
-        known, answer, suspects = self.known, AnswerKind.INCONCLUSIVE, list[str]()
+        answer, suspects = AnswerKind.INCONCLUSIVE, list[str]()
         try:
             self._check_bounds()
             reasons += self._turned_round()
@@ -112,7 +112,7 @@ class CommitSearch:
                 if self._is_confirmed(suspects):
                     answer = AnswerKind.BOUNDARY
         except (_EndError, KeyboardInterrupt) as end:
-            reasons.append(end.reason if isinstance(end, _EndError) else known.ledger.stop(end))
+            reasons.append(end.reason if isinstance(end, _EndError) else self.known.ledger.stop(end))
             suspects = self._remaining()
         return self._bisection(answer, suspects, reasons)
 

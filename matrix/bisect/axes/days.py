@@ -80,8 +80,7 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         days = search_between(request, axis, bench)
         days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})
         boundary = days.boundaries[-1] if days.boundaries else None
-        is_found = days.answer is AnswerKind.BOUNDARY and boundary is not None and boundary.is_exact
-        if boundary is None or not is_found or bench.stopped:
+        if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact or bench.stopped:
             return days
         before, after = (
             Lock(label=day, pins=pins_in(axis.request(axis.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
