@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -183,7 +183,8 @@ class Workbench:
         for probe in running:
             probe.run.cancel()
         for probe in running:
-            probe.thread.join()
+            with suppress(RuntimeError):  # an interrupt came before it was started
+                probe.thread.join()
 
     def emit(self, event: Event) -> None:
         """Pass an event on, and count the attempts and installs."""
