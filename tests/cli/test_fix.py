@@ -188,9 +188,9 @@ def test_an_interrupted_fix_tells_what_is_known(user: User, at_run: int, has_pat
 def test_the_time_of_a_fix_ends_what_runs(user: User) -> None:
     """With --max-time a run that would take longer is stopped, and the answer so far is told."""
     script = user.script("repro.py", "import time, torch\nif torch.behaviour == 'old':\n    time.sleep(3600)\n")
-    ended = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--max-time", "8", "--timeout", "50")
+    ended = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--max-time", "16", "--timeout", "50")
     assert ended.returncode == 4, ended.stdout + ended.stderr
-    assert "note: the 8 s that it may take are over" in ended.stdout
+    assert "note: the 16 s that it may take are over" in ended.stdout
     assert "repro.py  torch-9.1.0-pypi is stopped: it had run for " in ended.stdout
     assert ", at <module> (repro.py:3)" in ended.stdout
 
