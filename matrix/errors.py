@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+INTERRUPTED = "interrupted"
 GOES_ON = "what is done is kept, and the same command goes on"
 
 
@@ -32,6 +33,15 @@ class PreventedError(WhichtorchError):
     """An index, the disk or the machine is in the way."""
 
     exit_code = 3
+
+
+class TimeOverError(KeyboardInterrupt):
+    """The time that a command may take is over: what answers an interrupt answers it in the same way."""
+
+
+def why_stopped(interrupt: KeyboardInterrupt) -> str:
+    """Return what ended the work: INTERRUPTED for a user or a signal, or that its time is over."""
+    return str(interrupt) or INTERRUPTED
 
 
 def is_disk_full(error: Exception) -> bool:

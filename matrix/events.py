@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -81,19 +81,45 @@ class ProbeChosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeDropped:
+    """A search has stopped what a probe was doing, and needs nothing more of it."""
+
+    label: str  # of its environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupted:
-    """Ctrl-C: nothing new starts."""
+    """Ctrl-C, or the end of the time: nothing new starts, and what runs is stopped."""
+
+    why: str = "interrupted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Somebody asked by a signal what runs."""
+    """Somebody asked by a signal what runs, or nothing has come for long."""
 
     lines: tuple[str, ...]  # one per running cell: what, how long, where
+    why: str = ""  # it is told, where nobody asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """Attempts that have run for a while were looked at."""
+
+    lines: Mapping[str, str]  # by `Task.name`: the line of Python that it is at
 
 
 Event = (
-    EnvironmentStage | EnvironmentReady | AttemptStarted | AttemptEnded | CellDone | ProbeChosen | Interrupted | Asked
+    EnvironmentStage
+    | EnvironmentReady
+    | AttemptStarted
+    | AttemptEnded
+    | CellDone
+    | ProbeChosen
+    | ProbeDropped
+    | Interrupted
+    | Asked
+    | Looked
 )
 Emit = Callable[[Event], None]
 Show = Callable[[int | None], AbstractContextManager[Emit]]  # of so many cells, where their number is known

@@ -59,14 +59,16 @@ def _found(case: Case) -> Iterator[str]:
         yield _newest(case.newest)
     if fix := _fix(case):
         yield fix
+    if case.stopped and case.reproduction is not None:  # else the headline says it
+        yield case.stopped.words
 
 
 def _headline(case: Case) -> str:
     seen = case.reproduction
     if seen is None:
-        return "not run"
+        return case.stopped.words if case.stopped else "not run"
     if not seen.outcome.is_red:
-        return seen.outcome.word
+        return one_line(": ".join(filter(None, (seen.outcome.word, seen.where))), TITLE)
     head = seen.signature.partition(" in ")[0]
     what = seen.where if seen.outcome is Outcome.HANG else f"{head}: {seen.message}" if seen.message else seen.signature
     return one_line(f"{seen.outcome.word}: {what}", TITLE)
@@ -168,6 +170,8 @@ def case_markdown(case: Case) -> Iterator[str]:
         where = f" in torch {case.environment.torch}" if case.environment is not None else ""
         yield f"{escaped(_sentence(_seen(seen) + where))}."
         yield ""
+        if case.stopped:
+            yield from (f"{escaped(_sentence(case.stopped.words))}.", "")
     if (found := case.classification) is not None:
         yield f"**{escaped(found.category)}**: {escaped(_class(found).partition(': ')[2])}."
         yield from ("", *(f"- {escaped(line)}" for line in found.evidence), "")

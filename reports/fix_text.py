@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from matrix.fix.suite_check import SuiteEffect
+from reports.bisection_text import answer_lines
 from reports.shown_text import code_span, escaped, fenced, one_line, some
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ CELLS_NAMED = 8  # of the suite, that differ in one way; more are counted
 def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     """Yield what cures the test, how sure that is, and how to use it; `patch` is the file that holds it."""
     fix = answer.fix
+    if fix is None and answer.interrupted and answer.bisection:
+        yield f"{answer.scenario}: the two releases were not found yet"
+        yield from (f"  {line.strip()}" for line in answer_lines(answer.bisection))
+        return
     if fix is None:
         yield f"{answer.scenario}: no two releases could be told apart, so there is nothing to compare"
         return
@@ -38,7 +43,8 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
         yield from (f"  {line}" for line in _origin_lines(fix))
         with_it, without_it = of_runs(fix.with_patch), of_runs(fix.without_patch)
-        yield f"  with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
+        seen = f"with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
+        yield f"  {seen if any(fix.with_patch) else 'one run passed with it; it was not run again'}"
         yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
         if answer.suite:
             yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"
@@ -47,7 +53,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield from (f"  {reason}" for reason in fix.why_not)
     else:
         yield f"{pair}: not known, no cure was found"
-    yield from (f"  note: {note}" for note in fix.notes)
+    yield from (f"  note: {note}" for note in (*filter(None, [fix.stopped]), *fix.notes))
     ahead = f" and {fix.trials_ahead} ahead that were not needed" if fix.trials_ahead else ""
     cost = f"{fix.trials} trial{'' if fix.trials == 1 else 's'}{ahead}, {fix.seconds:.0f} s"
     yield f"{cost}; {fix.trials_to_cure} to the first cure" if fix.patch else cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,6 +14,9 @@ from matrix import events
 from matrix.model import Outcome
 from matrix.process.evidence.capture import NOT_PERMITTED
 from reports.table import code
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 REFRESH = 4  # times a second, of the lines that say what is running
 REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
@@ -30,6 +33,7 @@ class Progress:
         self._is_refusal_told = False
         self._stages: dict[str, str] = {}  # environments on their way
         self._running: dict[tuple[str, str], tuple[float, str]] = {}  # since, how long it may take
+        self._seen: Mapping[str, str] = {}  # the lines of Python that attempts were last seen at
         self._lock = threading.Lock()
         self._live = Live(
             console=console,
@@ -89,10 +93,18 @@ class Progress:
                 return self._probe_line(event)
             case events.Asked():
                 stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
-                head = "running:" if event.lines else "no cell is running"
+                head = event.why or ("running:" if event.lines else "no cell is running")
                 return Text("\n".join([head, *(f"  {line}" for line in (*event.lines, *stages))]))
+            case events.ProbeDropped():
+                self._stages.pop(event.label, None)
+                self._running = {key: since for key, since in self._running.items() if key[0] != event.label}
+                return None
+            case events.Looked():
+                self._seen = event.lines
+                return None
             case events.Interrupted():
-                return Text("interrupted: stopping what runs, keeping what is done (again: at once)", "yellow")
+                head = f"{event.why}: stopping what runs, keeping what is done (again: at once)"
+                return Text("\n".join([head, *(f"  {line}" for line in self._running_lines())]), "yellow")
 
     def _environment_line(self, event: events.EnvironmentReady) -> Text | None:
         environment = event.environment
@@ -148,9 +160,13 @@ class Progress:
     def _running_lines(self) -> list[str]:
         now = time.monotonic()
         return [
-            f"{name}  {label}  {now - since:.0f} of {allowed}"
+            f"{name}  {label}  {now - since:.0f} of {allowed}{self._where(f'{name}  {label}')}"
             for (label, name), (since, allowed) in self._running.items()
         ]
+
+    def _where(self, attempt: str) -> str:
+        """Return the line that an attempt was last seen at, "" where it was not looked at."""
+        return f"  at {self._seen[attempt]}" if attempt in self._seen else ""
 
     def _remind(self) -> None:
         while not self._stopped.wait(REMINDER):

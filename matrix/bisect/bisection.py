@@ -148,6 +148,7 @@ class Bisection(Model):
     seconds: float = 0
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of values without an order, by verdict
     answer: AnswerKind
+    interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
     reasons: tuple[str, ...] = ()
     command: str = ""  # that repeats it
 

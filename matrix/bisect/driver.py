@@ -89,13 +89,15 @@ class Bisector:
     notes: tuple[str, ...] = ()  # about these
 
     def run(self) -> Bisection:
-        """Search to the end of the question or of the budget.
+        """Search to the end of the question or of the budget, or until it is interrupted.
 
-        KeyboardInterrupt passes through; the same search goes on from the records.
+        A second KeyboardInterrupt passes through; the same search goes on from the records.
         """
         self.ledger.recall_known()
         try:
             answer = self._answer()
+        except KeyboardInterrupt as interrupt:
+            answer = self._cut_short(interrupt)
         finally:
             self.ledger.bench.close()
         reasons = [*answer.reasons, *self.notes, *self._refuted()]
@@ -129,7 +131,7 @@ class Bisector:
             running = bench.positions
             wants_install = not running and not any(map(self._is_affordable, step))
             if over := self.ledger.over(wants_install=wants_install):
-                return _cut_short(partial(search), over)
+                return self._cut_short(over)
             unknown = [probe.position for probe in step if axis.known_request(probe.position) is None]
             if any(map(self.ledger.recall, unknown)):
                 continue  # what is known now may make the other probes needless
@@ -143,6 +145,11 @@ class Bisector:
             ended = frozenset(probed.position for probed in probes if probed.cell is not None)
             if problem := next(filter(None, problems), None):
                 return _cut_short(partial(self.ledger.priced_search()), problem)
+
+    def _cut_short(self, why: str | KeyboardInterrupt) -> SearchAnswer:
+        """Stop what runs, and return what is known by then."""
+        reason = self.ledger.stop(why)
+        return _cut_short(partial(self.ledger.priced_search()), reason)
 
     def _is_affordable(self, probe: NextProbe) -> bool:
         """Return whether the budget allows the install of a probe, after the installs that are being made."""

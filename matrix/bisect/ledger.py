@@ -51,6 +51,8 @@ class Ledger:
     def over(self, *, wants_install: bool = False) -> str | None:
         """Return which part of the budget is used up, in words; None where the search may go on."""
         budget = self.request.budget
+        if self.bench.stopped:
+            return self.bench.stopped
         if budget.seconds is not None and self.bench.seconds >= budget.seconds:
             return f"the {budget.seconds:g} s that it may take are over"
         if budget.installs is not None and wants_install and self.bench.installs >= budget.installs:
@@ -121,6 +123,15 @@ class Ledger:
         self._reused.setdefault(position, len(judging_records(records)))
         self._see(position, planned, environment)
         return True
+
+    def stop(self, why: str | KeyboardInterrupt) -> str:
+        """Stop what runs, take in the attempts that had ended by then, and return why in words."""
+        reason = self.bench.stop(why)
+        for position in self.purposes:
+            if self.axis.known_request(position) is not None:
+                self._reused.setdefault(position, 0)
+                self.recall(position)
+        return reason
 
     def take_in(self, probed: Probed) -> None:
         """Take in what came of a probe; a cancelled one is no evidence."""
@@ -282,6 +293,7 @@ class Ledger:
             runs=self.bench.runs - self._runs_before,
             seconds=round(self.bench.seconds, 1),
             answer=answer,
+            interrupted=self.bench.is_interrupted,
             reasons=(*reasons, *self._unseen(), *(f"also: {change}" for change in self._other_failures(timeline))),
         )
 

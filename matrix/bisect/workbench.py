@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
-from matrix.events import AttemptEnded, Emit, EnvironmentStage, Event, Show
+from matrix.errors import INTERRUPTED, why_stopped
+from matrix.events import (
+    Asked,
+    AttemptEnded,
+    AttemptStarted,
+    Emit,
+    EnvironmentStage,
+    Event,
+    Interrupted,
+    ProbeDropped,
+    Show,
+)
 from matrix.model import Cell, Environment, Role
 from matrix.process.executor import Executor, LocalExecutor
 from matrix.records.known_records import Records
 from matrix.records.store import RunStore, read_records
-from matrix.run.pipeline import MatrixRun, opened_run
+from matrix.run.pipeline import MatrixRun, attempts_on, opened_run
 from matrix.run.signals import answering
 from matrix.run.site import SIGNAL_CHECK, LocalSite, Site
 
@@ -23,7 +35,11 @@ if TYPE_CHECKING:
     from matrix.bisect.request import SearchRequest
     from matrix.environments.provider import Environments
     from matrix.plan.planning import PlannedCell
+    from matrix.process.supervision import Supervised
     from matrix.run.site import OtherMachines
+
+QUIET = 300.0  # seconds without news until it is told what is waited for: most probes and installs take less
+QUIET_PROBES = 10  # the same, in times of what a probe has taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +84,19 @@ class Workbench:
         self._failure: BaseException | None = None
         self.runs = 0  # attempts made so far, those that only observe left out
         self._installs = 0
+        self.stopped = ""  # why nothing more is begun, in words
+        self._news = self._started  # when an attempt or a stage of an environment last came
+        self._took: list[float] = []  # seconds of each probe that has ended
 
     @property
     def installs(self) -> int:
         """How many installs and builds were begun."""
         return self._installs
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True where a user or a signal stopped it."""
+        return self.stopped == INTERRUPTED
 
     @property
     def seconds(self) -> float:
@@ -90,11 +114,18 @@ class Workbench:
         with self._changed:
             return frozenset(self._running)
 
+    @property
+    def _sites(self) -> list[Site]:
+        with self._changed:
+            return [probe.site for probe in self._running.values()]
+
+    def attempts(self) -> list[Supervised]:
+        """Return the attempts that run now on this machine."""
+        return [attempt for site in self._sites for attempt in attempts_on(site)]
+
     def running_lines(self) -> list[str]:
         """Return for each attempt that runs now how long it has run, and where it is."""
-        with self._changed:
-            sites = [probe.site for probe in self._running.values()]
-        return [line for site in sites for line in site.running_lines()]
+        return [line for site in self._sites for line in site.running_lines()]
 
     def start(self, position: int, planned: PlannedCell) -> None:
         """Begin a probe; `wait` tells what came of it."""
@@ -104,7 +135,10 @@ class Workbench:
         else:
             site = self._elsewhere.make_site(self.records, self._store, self.emit)
         run = MatrixRun([planned], site)
-        thread = threading.Thread(target=self._probe, args=(position, run), name=f"probe {position}", daemon=True)
+        label = planned.request.label
+        thread = threading.Thread(
+            target=self._probe, args=(position, run, label), name=f"probe {position}", daemon=True
+        )
         with self._changed:
             self._running[position] = _Running(run=run, site=site, thread=thread)
         thread.start()
@@ -122,14 +156,25 @@ class Workbench:
         Raises the error of a probe that failed for another reason than its environment.
         """
         with self._changed:
-            left = seconds
+            left, patience = seconds, max(QUIET, QUIET_PROBES * median(self._took or [0]))
             while not self._ended and self._failure is None and (left is None or left > 0):
                 self._changed.wait(SIGNAL_CHECK if left is None else min(left, SIGNAL_CHECK))
                 left = None if left is None else left - SIGNAL_CHECK
+                if (quiet := time.monotonic() - self._news) > patience:
+                    patience = 2 * quiet
+                    threading.Thread(target=self._tell_quiet, args=(quiet,), name="quiet", daemon=True).start()
             if self._failure is not None:
                 raise self._failure
             ended, self._ended = self._ended, []
             return ended
+
+    def stop(self, why: str | KeyboardInterrupt) -> str:
+        """Cancel what runs, tell where it was, and wait for its end; nothing more is to be begun. Return why."""
+        self.stopped = why if isinstance(why, str) else why_stopped(why)
+        if self.positions:
+            self._tell(Interrupted(why=self.stopped))
+        self.close()
+        return self.stopped
 
     def close(self) -> None:
         """Cancel what runs and wait for its end."""
@@ -138,26 +183,36 @@ class Workbench:
         for probe in running:
             probe.run.cancel()
         for probe in running:
-            probe.thread.join()
+            with suppress(RuntimeError):  # an interrupt came before it was started
+                probe.thread.join()
 
     def emit(self, event: Event) -> None:
         """Pass an event on, and count the attempts and installs."""
         with self._changed:
             self.runs += isinstance(event, AttemptEnded) and event.attempt.role is Role.JUDGE
             self._installs += isinstance(event, EnvironmentStage) and event.stage in {"installing", "building"}
+            if isinstance(event, AttemptStarted | AttemptEnded | EnvironmentStage):
+                self._news = time.monotonic()
         self._tell(event)
 
-    def _probe(self, position: int, run: MatrixRun) -> None:
-        failure: BaseException | None = None
+    def _tell_quiet(self, seconds: float) -> None:
+        """Tell what the search waits for, which takes a while to look up."""
+        self._tell(Asked(lines=tuple(self.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"))
+
+    def _probe(self, position: int, run: MatrixRun, label: str) -> None:
+        failure, begun = None, time.monotonic()
         try:
             run.run()
         except BaseException as error:  # noqa: BLE001  raised again in `wait`
             failure = error
         environment = run.environments[0] if run.environments else None
         cell = run.cells[0] if run.cells else None
+        if cell is None:
+            self._tell(ProbeDropped(label=label))
         with self._changed:
             del self._running[position]
             self._failure = self._failure or failure
+            self._took.append(time.monotonic() - begun)
             self._ended.append(Probed(position=position, environment=environment, cell=cell))
             self._changed.notify_all()
 
@@ -172,7 +227,8 @@ def workbench(request: SearchRequest, cache: Environments, show: Show) -> Iterat
             elsewhere.environments if elsewhere else cache, records, run_store, progress, elsewhere=elsewhere
         )
         try:
-            with answering(bench.running_lines, bench.emit):
+            with answering(bench.running_lines, bench.emit, bench.attempts):
                 yield bench
         finally:
             bench.close()
+            run_store.run = run_store.run.model_copy(update={"interrupted": bench.is_interrupted})

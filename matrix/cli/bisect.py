@@ -168,11 +168,14 @@ def bisect(  # one parameter per option
     disk_budget = command.megabytes(disk)
     cache = EnvironmentCache(home, disk_budget_mb=disk_budget, install_timeout=install_timeout or INSTALL_TIMEOUT)
     console = Console()
-    with going_on_later(), machines_at(executor, tls, home, jobs) as elsewhere:
-        if elsewhere is not None:
-            request = replace(request, elsewhere=elsewhere, jobs=jobs or max(1, elsewhere.slots))
-        bisection = search(request, cache, progress_on(console))
-    _hand_on(bisection, home, console, json_file, report_file)
+    with going_on_later(request.budget.seconds):
+        with machines_at(executor, tls, home, jobs) as elsewhere:
+            if elsewhere is not None:
+                request = replace(request, elsewhere=elsewhere, jobs=jobs or max(1, elsewhere.slots))
+            bisection = search(request, cache, progress_on(console))
+        _hand_on(bisection, home, console, json_file, report_file)
+        if bisection.interrupted:
+            raise KeyboardInterrupt
     raise typer.Exit(Exit.UNANSWERED if bisection.answer == "inconclusive" else Exit.GOOD)
 
 
@@ -223,10 +226,11 @@ def _hand_on(
 
     bisection = bisection.model_copy(update={"command": f"{called('bisect')} {shlex.join(sys.argv[2:])}"})
     write_json(home / "runs" / bisection.run / "bisection.json", bisection)
-    print()
-    columns = console.width if console.is_terminal else shutil.get_terminal_size().columns
-    print(*bisection_lines(bisection, columns), sep="\n")
     if json_file:
         write_json(json_file, bisection)
     if report_file:
         write_lines(report_file, bisection_markdown(bisection, home.joinpath))
+    if bisection.probes or not bisection.interrupted:
+        print()
+        columns = console.width if console.is_terminal else shutil.get_terminal_size().columns
+        print(*bisection_lines(bisection, columns), sep="\n")

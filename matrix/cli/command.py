@@ -8,6 +8,7 @@ OnePython, OneBuild, OneConfig and OnePatch: it keeps all but one axis at one va
 import os
 import re
 import signal
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import typer
 from rich.console import Console
 
 from matrix.environments.index.version_specs import split_specs
-from matrix.errors import GOES_ON, UsageError
+from matrix.errors import GOES_ON, TimeOverError, UsageError
 from matrix.events import Show
 from matrix.model import NO_PATCH, Model, Outcome, Scenario, variant_suffix
 from matrix.plan.matrix_file import DEFAULT_FILE, MatrixFile, read_matrix_file
@@ -38,6 +39,7 @@ RunningOption = partial(typer.Option, rich_help_panel="How it runs")
 OutputOption = partial(typer.Option, rich_help_panel="Output")
 JsonOption = partial(typer.Option, "--json", metavar="FILE")
 
+OWN_END = 4.0  # seconds that a search has to end by itself when its time is over, before whatever it does is stopped
 Words = list[str] | None  # an option that may be repeated
 _SPECS, _PYTHONS, _NAMES = "SPEC[,SPEC]", "3.11[,3.12]", "NAME[,NAME]"
 
@@ -242,7 +244,9 @@ def progress_on(console: Console) -> Show:
 def terminating_like_interrupt() -> Iterator[None]:
     """Let SIGTERM and SIGHUP do what Ctrl-C does."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+        if number == signal.SIGHUP:
+            _leave_lost_terminal()
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -253,15 +257,34 @@ def terminating_like_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _leave_lost_terminal() -> None:
+    """Write no more to a terminal that is gone, where each line would fail; what is known is still to be written."""
+    for stream in (1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+
+
 @contextmanager
-def going_on_later() -> Iterator[None]:
-    """Let an interrupt end the command with its exit code, and say that nothing is lost."""
+def going_on_later(seconds: float | None = None) -> Iterator[None]:
+    """Let an interrupt, or the end of its time, end the command with its exit code, and say that nothing is lost."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise TimeOverError(f"the {seconds:g} s that it may take are over")
+
+    before = signal.signal(signal.SIGALRM, end)
     try:
         with terminating_like_interrupt():
+            signal.setitimer(signal.ITIMER_REAL, seconds + OWN_END if seconds else 0)
             yield
+    except TimeOverError as over:
+        print(f"{over}: {GOES_ON}", file=sys.stderr)
+        raise typer.Exit(Exit.UNANSWERED) from None
     except KeyboardInterrupt:
         print(f"interrupted: {GOES_ON}", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def write_json(path: Path, model: Model) -> None:

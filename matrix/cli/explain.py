@@ -60,12 +60,15 @@ def explain(  # one parameter per option
     )
     suite = command.scenarios_of(test)
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
-    with command.going_on_later(), machines_at(executor if run else None, tls, home) as elsewhere:
-        request = replace(request, elsewhere=elsewhere)
-        explanations = explainer.answers(request, suite, cache, command.progress_on(Console()))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
-    for explanation in explanations.explanations:
-        print(*explanation_lines(explanation, called("matrix"), again), sep="\n")
-    if json_file:
-        command.write_json(json_file, explanations)
+    with command.going_on_later():
+        with machines_at(executor if run else None, tls, home) as elsewhere:
+            request = replace(request, elsewhere=elsewhere)
+            explanations = explainer.answers(request, suite, cache, command.progress_on(Console()))
+        if json_file:
+            command.write_json(json_file, explanations)
+        for explanation in explanations.explanations:
+            print(*explanation_lines(explanation, called("matrix"), again), sep="\n")
+        if explanations.interrupted:
+            raise KeyboardInterrupt
     raise typer.Exit(Exit.GOOD if explanations.is_answered else Exit.UNANSWERED)

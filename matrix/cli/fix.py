@@ -14,6 +14,7 @@ from matrix.cli import command
 from matrix.cli.command import Exit, OutputOption, RunningOption, called
 from matrix.environments.cache import EnvironmentCache
 from matrix.environments.index.version_specs import EVERY_RELEASE
+from matrix.errors import INTERRUPTED, why_stopped
 from matrix.plan.planning import RunOptions
 from matrix.records import store
 
@@ -44,7 +45,7 @@ def fix(  # one parameter per option
         int, RunningOption(metavar="N", min=1, help="Trials at once, and candidates of the bisection.")
     ] = 1,
     max_time: Annotated[
-        str | None, RunningOption(metavar="TIME", help="Stop the trials after 90s, 30m, 2h, ...")
+        str | None, RunningOption(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")
     ] = None,
     max_trials: Annotated[int | None, RunningOption(metavar="N", min=1, help="Make at most so many trials.")] = None,
     git: Annotated[
@@ -92,20 +93,25 @@ def fix(  # one parameter per option
     console = Console()
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
-    with command.going_on_later():
+    with command.going_on_later(search.budget.seconds):
         order = FixOrder(search=search, max_trials=max_trials, checkout=git, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
         is_cured = _keep_patch(answer, patch_file)
-        if check_suite and is_cured:
+        if check_suite and is_cured and not answer.interrupted:
             say(f"cured, the patch is in {patch_file}; the suite runs on {answer.bad} without it and with it")
-            answer = with_suite(answer, search, patch_file, cache, command.progress_on(console))
-    answer = answer.model_copy(update={"command": f"{called('fix')} {shlex.join(sys.argv[2:])}"})
-    rerun = f"{called('matrix')} --torch {answer.bad} --patch {patch_file} {_option(test)}"
-    print(*fix_lines(answer, str(patch_file), rerun), sep="\n")
-    if json_file:
-        command.write_json(json_file, answer)
-    if report_file:
-        command.write_lines(report_file, fix_markdown(answer, str(patch_file), rerun))
+            try:
+                answer = with_suite(answer, search, patch_file, cache, command.progress_on(console))
+            except KeyboardInterrupt as interrupt:
+                answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
+        answer = answer.model_copy(update={"command": f"{called('fix')} {shlex.join(sys.argv[2:])}"})
+        rerun = f"{called('matrix')} --torch {answer.bad} --patch {patch_file} {_option(test)}"
+        if json_file:
+            command.write_json(json_file, answer)
+        if report_file:
+            command.write_lines(report_file, fix_markdown(answer, str(patch_file), rerun))
+        print(*fix_lines(answer, str(patch_file), rerun), sep="\n")
+        if answer.interrupted:
+            raise KeyboardInterrupt
     is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))
     code = Exit.GOOD if is_known else Exit.UNANSWERED
     raise typer.Exit(Exit.RED if answer.suite and answer.suite.is_worse else code)

@@ -44,7 +44,9 @@ def triage(  # one parameter per option
         list[str] | None, RunningOption(metavar="STEP", help="Take this step, and what it needs. Repeatable.")
     ] = None,
     fresh: Annotated[bool, RunningOption("--fresh", help="Take all steps again.")] = False,
-    max_time: Annotated[str | None, RunningOption(metavar="TIME", help="Begin no step after 90s, 30m, 2h, ...")] = None,
+    max_time: Annotated[
+        str | None, RunningOption(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")
+    ] = None,
     case_folder: Annotated[
         Path | None, OutputOption("--case", metavar="FOLDER", help="The case's folder. [default: output/cases/NAME]")
     ] = None,
@@ -83,12 +85,14 @@ def triage(  # one parameter per option
         shown=partial(_keep, folder),
     )
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
-    with command.going_on_later():
+    with command.going_on_later(order.max_seconds):
         case = make_case(order, cache, command.progress_on(console))
-    order.shown(case)
-    print(*case_lines(case, folder), sep="\n")
-    if json_file:
-        command.write_json(json_file, case)
+        if json_file:
+            command.write_json(json_file, case)
+        order.shown(case)
+        print(*case_lines(case, folder), sep="\n")
+        if case.stopped and case.stopped.is_interrupted:
+            raise KeyboardInterrupt
     if case.environment is not None and case.environment.problem:
         raise typer.Exit(Exit.PREVENTED)
     found = case.classification

@@ -36,6 +36,7 @@ class Explanations(Model):
 
     schema_: int = Field(default=1, alias="schema_version")
     explanations: tuple[Explanation, ...]
+    interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
 
     @property
     def is_answered(self) -> bool:
@@ -278,4 +279,11 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
         explainer.cache = request.elsewhere.environments
     with recorded_run(explainer.cache, records, show, elsewhere=request.elsewhere) as run_cells:
         explainer.run = run_cells
-        return Explanations(explanations=tuple(explainer.answer(*test) for test in tests))
+        explained: list[Explanation] = []
+        try:
+            explained.extend(explainer.answer(*test) for test in tests)
+        except KeyboardInterrupt:
+            explainer.run = None  # what is recorded by now has an answer, too
+            explained += [explainer.answer(*test) for test in tests[len(explained) :]]
+            run_cells.store.run = run_cells.store.run.model_copy(update={"interrupted": True})
+        return Explanations(explanations=tuple(explained), interrupted=run_cells.store.run.interrupted)

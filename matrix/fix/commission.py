@@ -5,6 +5,7 @@ Where a release is not named, a bisection finds the two: the neighbours between 
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from matrix.bisect.strategy.evidence import AnswerKind
 from matrix.environments.patches import read_patch
 from matrix.environments.provider import acquired
-from matrix.errors import PreventedError, UsageError
+from matrix.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
 from matrix.fix.fixing import Fix, fix
 from matrix.fix.origins import Origins, ReleaseSpan
 from matrix.fix.scene import FixRequest
@@ -28,10 +29,11 @@ from matrix.plan.expansion import expand
 from matrix.plan.planning import PlannedCell
 from matrix.process.executor import LocalExecutor
 from matrix.run.pipeline import opened_run
+from matrix.run.signals import Lookout
 from matrix.suite import selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from matrix.bisect.request import SearchRequest
@@ -63,6 +65,7 @@ class FixAnswer(Model):
     bisection: Bisection | None = None  # that found them; None where both were named
     fix: Fix | None = None
     suite: SuiteCheck | None = None  # with the patch and without it; None where nobody asked, or nothing is cured
+    interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
     command: str = ""  # that repeats it
 
 
@@ -70,21 +73,41 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
     """Find the two releases, install them, and search for the fix.
 
     Raises UsageError for what does not fail and pass there, or for a checkout without the two, PreventedError where
-    a release cannot be had; KeyboardInterrupt passes through, and the same order goes on from its journal and records.
+    a release cannot be had. Interrupted, it returns what is known, and the same order goes on from its journal and
+    records; KeyboardInterrupt passes through before the two releases are known.
     """
-    search = order.search
+    search, started = order.search, time.monotonic()
     checkout = Checkout.at(order.checkout) if order.checkout else None
     answer = FixAnswer(scenario=search.scenario.name)
     bad, good = search.bad, search.good
     if bad is None or good is None:
         bisection = bisect_request.search(search, cache, show)
-        answer = answer.model_copy(update={"bisection": bisection})
-        if bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
+        answer = answer.model_copy(update={"bisection": bisection, "interrupted": bisection.interrupted})
+        if bisection.interrupted or bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
             return answer
         newest = bisection.boundaries[-1]
         bad, good = newest.bad, newest.good
     requests = [_request(search, version) for version in (bad, good)]
     span = ReleaseSpan.between(checkout, requests[0].torch, requests[1].torch) if checkout else None
+    limit = search.budget.seconds
+    left = None if limit is None else max(0.0, limit - (time.monotonic() - started))
+    try:
+        found = _fixed(order, requests, left, cache, show)
+    except KeyboardInterrupt as interrupt:
+        found = Fix(stopped=why_stopped(interrupt))
+    if checkout and found.patch and not found.stopped:
+        order.tell(f"the patch's commits are looked up in {checkout.folder}")
+        origins = span.origins(found.patch) if span else Origins(notes=(UNTAGGED,))
+        found = replace(found, origins=origins.commits, notes=(*found.notes, *origins.notes))
+    is_interrupted = found.stopped == INTERRUPTED
+    return answer.model_copy(update={"bad": bad, "good": good, "fix": found, "interrupted": is_interrupted})
+
+
+def _fixed(
+    order: FixOrder, requests: Sequence[Request], seconds: float | None, cache: EnvironmentCache, show: Show
+) -> Fix:
+    """Install the bad and the good release, and search for the fix in so many seconds."""
+    search = order.search
     planned = PlannedCell(
         request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
     )
@@ -92,23 +115,23 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
         pair = [_usable(held.enter_context(acquired(cache, request, show))) for request in requests]
         executor = LocalExecutor()
         held.callback(executor.interrupt)
+        lookout = held.enter_context(Lookout(lambda: executor.running))
         store = held.enter_context(opened_run(search.home))
-        runs = ScriptRuns(planned=planned, executor=executor, home=search.home, store=store)
+        runs = ScriptRuns(
+            planned=planned, executor=executor, home=search.home, store=store, tell=order.tell, lookout=lookout
+        )
         asked = FixRequest(
             bad=pair[0],
             good=pair[1],
             failure=search.failure,
             max_trials=order.max_trials,
-            max_seconds=search.budget.seconds,
+            max_seconds=seconds,
             jobs=search.jobs,
             tell=order.tell,
         )
         found = fix(asked, runs)
-    if checkout and found.patch:
-        order.tell(f"the patch's commits are looked up in {checkout.folder}")
-        origins = span.origins(found.patch) if span else Origins(notes=(UNTAGGED,))
-        found = replace(found, origins=origins.commits, notes=(*found.notes, *origins.notes))
-    return answer.model_copy(update={"bad": bad, "good": good, "fix": found})
+        store.run = store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
+        return found
 
 
 def with_suite(answer: FixAnswer, search: SearchRequest, patch: Path, cache: EnvironmentCache, show: Show) -> FixAnswer:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from matrix.errors import why_stopped
 from matrix.fix.beyond_python import SearchEvidence, reasons
 from matrix.fix.candidates import at_import, each_once
 from matrix.fix.closure import Closure
@@ -59,6 +60,7 @@ class Fix:
     reverted: str = ""  # effect of taking the units back from the good release: "same" brings the failure back
     origins: tuple[Origin, ...] = ()  # commits that the patch goes back to, where a checkout was named
     notes: tuple[str, ...] = ()
+    stopped: str = ""  # why it ended early: by Ctrl-C or a signal, or because its time was over
 
     @property
     def lines(self) -> int:
@@ -78,7 +80,9 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
-    """Search, minimise and confirm. KeyboardInterrupt passes through; the same call then goes on.
+    """Search, minimise and confirm. Interrupted, it returns what is known by then, and the same call goes on.
+
+    KeyboardInterrupt passes through before the first trial.
 
     Raises UsageError where the script does not fail in the one and pass in the other environment, PreventedError
     where a run says nothing.
@@ -90,23 +94,30 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     search, to_cure = CureSearch(scene.closure), 0
     notes: tuple[str, ...] = ()
     tiers = tiers_of(request, runs, scene)
-    with _trials(request, runs, scene, started) as trials:
-        try:
-            cure = trials.drive(
-                search.run(each_once(tiers, scene.seeds), at_import(scene.change, scene.loaded)),
-                lambda: CureSearch(scene.closure).run(each_once(tiers, {}), at_import(scene.change, scene.loaded)),
-            )
-            to_cure = trials.made
-            if cure is not None:
-                begin = partial(smallest, cure, scene.closure, _idle(cure, request, runs, scene))
-                trials.drive(begin(), begin)
-        except BudgetSpent:
-            notes = ("the budget was used up",)
-    answer = Fix(trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
-    if trials.cure is None:
-        answer = replace(answer, why_not=tuple(reasons(_evidence(scene, search, trials, is_complete=not notes))))
-    else:
-        answer = _confirmed(answer, trials.cure, request, runs, scene)
+    trials = _trials(request, runs, scene, started)
+    answer = Fix()
+    try:
+        with trials:
+            try:
+                cure = trials.drive(
+                    search.run(each_once(tiers, scene.seeds), at_import(scene.change, scene.loaded)),
+                    lambda: CureSearch(scene.closure).run(each_once(tiers, {}), at_import(scene.change, scene.loaded)),
+                )
+                to_cure = trials.made
+                if cure is not None:
+                    begin = partial(smallest, cure, scene.closure, _idle(cure, request, runs, scene))
+                    trials.drive(begin(), begin)
+            except BudgetSpent:
+                notes = ("the budget was used up",)
+        if trials.cure is None:
+            why_not = reasons(_evidence(scene, search, trials, is_complete=not notes))
+            answer = replace(answer, why_not=tuple(why_not))
+        else:
+            answer = _confirmed(_patched(trials.cure, scene), trials.cure, request, runs, scene)
+    except KeyboardInterrupt as interrupt:
+        answer = _patched(trials.cure, scene) if trials.cure else answer
+        answer = replace(answer, stopped=why_stopped(interrupt))
+    answer = replace(answer, trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
     return replace(answer, trials_ahead=trials.ahead, seconds=round(time.monotonic() - started, 1))
 
 
@@ -161,13 +172,18 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
         plain = lanes.results(*[partial(runs.run, request.bad, scene.test.limit)] * CONFIRMATIONS)
     return replace(
         answer,
-        patch=unified_diff({path: scene.pairs[path].bad for path in files}, files),
-        units=tuple(map(str, in_order(cure.units))),
         with_patch=_passes(patched),
         without_patch=_passes(plain),
         manner=_manner(cure, scene),
         reverted=turned.result(),
     )
+
+
+def _patched(cure: Proposal, scene: Scene) -> Fix:
+    """Return an answer with the patch of a cure."""
+    files = scene.change.texts(cure)
+    patch = unified_diff({path: scene.pairs[path].bad for path in files}, files)
+    return Fix(patch=patch, units=tuple(map(str, in_order(cure.units))))
 
 
 def _manner(cure: Proposal, scene: Scene) -> tuple[str, ...]:

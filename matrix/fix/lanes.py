@@ -28,7 +28,7 @@ class Lanes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is KeyboardInterrupt:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._stop()
         self._pool.shutdown(cancel_futures=True)
 

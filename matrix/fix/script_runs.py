@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
 from matrix.model import Environment, Outcome, Record, digest
 from matrix.process.supervision import Task
 from matrix.run.attempt import AttemptOrder, run_attempt
+from matrix.run.signals import Lookout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -67,6 +69,8 @@ class ScriptRuns:
     executor: Executor
     home: Path
     store: RunStore
+    tell: Callable[[str], None] = print
+    lookout: Lookout = field(default_factory=lambda: Lookout(tuple))
 
     @property
     def folder(self) -> Path:
@@ -198,7 +202,13 @@ class ScriptRuns:
             return log.read_text(encoding="utf-8", errors="replace")
 
     def _record(self, planned: PlannedCell, environment: Environment, order: AttemptOrder) -> Record:
-        record = run_attempt(planned, environment, order, self.executor, self.home, self.store)
+        begun, record = time.monotonic(), None
+        try:
+            record = run_attempt(planned, environment, order, self.executor, self.home, self.store)
+        finally:
+            if record is None:
+                name = f"{planned.name}  {environment.label}"
+                self.tell(f"{name} is stopped: {self.lookout.cut_off(name, begun)}")
         if record is None:
             raise KeyboardInterrupt
         return record

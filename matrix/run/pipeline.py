@@ -10,8 +10,10 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from matrix.errors import why_stopped
 from matrix.events import CellDone, EnvironmentReady, Interrupted, Show
 from matrix.model import Cell, Environment, Record, judging_records
 from matrix.plan.planning import PlannedCell, PlannedShare
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matrix.environments.provider import Environments
+    from matrix.process.supervision import Supervised
     from matrix.records.known_records import Records
 
 SERVERS_A_JOB = 2  # neighbours in a plan need torch alone, or with its compiler
@@ -48,7 +51,12 @@ class MatrixRun:
         # by the position of their first cell; on another machine of a cluster the same request may come out otherwise
         self._environments: dict[tuple[int, str], Environment] = {}
         self._cells: dict[int, Cell] | None = {} if keep_cells else None
-        self.is_interrupted = False
+        self.interrupt: KeyboardInterrupt | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True where the user stopped it, or the end of the time."""
+        return self.interrupt is not None
 
     @property
     def environments(self) -> tuple[Environment, ...]:
@@ -135,9 +143,10 @@ class MatrixRun:
         self._emit(CellDone(environment=end.environment, cell=cell))
 
     def interrupted(self) -> None:
-        """Tell that the user wants to stop."""
-        self.is_interrupted = True
-        self._emit(Interrupted())
+        """Tell that the user wants to stop, or that the time is over; called while that is handled."""
+        raised = sys.exception()
+        self.interrupt = raised if isinstance(raised, KeyboardInterrupt) else KeyboardInterrupt()
+        self._emit(Interrupted(why=why_stopped(self.interrupt)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +173,7 @@ class RecordedRun:
                 if any(cell.options.fork for cell in planned):
                     local.forking = held.enter_context(ForkingExecutor(SERVERS_A_JOB * jobs))
             step = MatrixRun(planned, site, keep_cells)
-            with answering(site.running_lines, emit):
+            with answering(site.running_lines, emit, partial(attempts_on, site)):
                 step.run()
         return step
 
@@ -173,9 +182,14 @@ class RecordedRun:
     ) -> tuple[Sequence[Environment], Sequence[Cell]]:
         """Run cells to their end; raise KeyboardInterrupt where the user stopped them, with what is done kept."""
         step = self.run(planned, jobs, waiting)
-        if step.is_interrupted:
-            raise KeyboardInterrupt
+        if step.interrupt is not None:
+            raise step.interrupt
         return step.environments, step.cells
+
+
+def attempts_on(site: Site) -> tuple[Supervised, ...]:
+    """Return the attempts that run now and can be looked at from here: those on this machine."""
+    return site.running if isinstance(site, LocalSite) else ()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Answer SIGQUIT and SIGUSR1 during a run: say what runs, and where it is, and go on."""
+"""Say what runs, and where it is: whenever SIGQUIT or SIGUSR1 asks for it, and every few seconds unasked."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from matrix.events import Asked, Emit, time_words
+from matrix.events import Asked, Emit, Looked, time_words
 from matrix.process import kernel
 from matrix.process.evidence.capture import find_tool
 
@@ -23,11 +24,47 @@ if TYPE_CHECKING:
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
 PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
+LOOK = 5.0  # seconds between looks at what has run for as long: most attempts are over by then, and cost nothing
+LOOK_CHECK = 1.0  # seconds between looks at whether anything has run for as long
+LOOK_SHARE = 20  # times as long as a look took until the next one: they take a twentieth of a core at most
+
+
+class Lookout:
+    """Where attempts were last seen. While it is entered, a thread looks at those that have run for a while."""
+
+    def __init__(self, running: Callable[[], Iterable[Supervised]], emit: Emit = lambda _: None) -> None:
+        self._running, self._emit = running, emit
+        self._over = threading.Event()
+        self._seen: dict[Supervised, str] = {}  # by the last look at any
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._look, name="lookout", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def cut_off(self, name: str, begun: float) -> str:
+        """Return in words how long an attempt that was stopped just now had run, and where it was last seen."""
+        seconds = time.monotonic() - begun
+        seen = [line for each, line in self._seen.items() if each.task.name == name and each.elapsed <= seconds]
+        return f"it had run for {seconds:.0f} s" + (f", at {seen[0]}" if seen else "")
+
+    def _look(self) -> None:
+        pause = LOOK_CHECK
+        while not self._over.wait(pause):
+            begun = time.monotonic()
+            if seen := {each: _where(each) for each in self._running() if each.elapsed >= LOOK}:
+                self._seen = seen
+                self._emit(Looked(lines={each.task.name: line for each, line in seen.items()}))
+            pause = max(LOOK, LOOK_SHARE * (time.monotonic() - begun)) if seen else LOOK_CHECK
 
 
 @contextmanager
-def answering(running: Callable[[], Iterable[str]], emit: Emit) -> Iterator[None]:
-    """Emit `Asked` whenever one of SIGNALS comes, with the lines on what is running then.
+def answering(
+    running: Callable[[], Iterable[str]], emit: Emit, watched: Callable[[], Iterable[Supervised]] = tuple
+) -> Iterator[None]:
+    """Emit `Asked` whenever one of SIGNALS comes, with the lines on what is running then, and `Looked` unasked.
 
     A thread of its own does it: the handler runs between any two instructions of the main one, which may hold locks.
     """
@@ -42,7 +79,8 @@ def answering(running: Callable[[], Iterable[str]], emit: Emit) -> Iterator[None
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
-        yield
+        with Lookout(watched, emit):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -57,8 +95,12 @@ def running_lines(running: Sequence[Supervised]) -> list[str]:
 def _line(supervised: Supervised) -> str:
     task = supervised.task
     since = f"{task.name or task.argv[-1]}  {supervised.elapsed:.0f} of {time_words(task.timeout, task.goal)}"
+    return f"{since}  {_where(supervised)}"
+
+
+def _where(supervised: Supervised) -> str:
     leader = leader_of(supervised.pid)
-    return f"{since}  {current_line(leader) if leader else 'starting'}"
+    return current_line(leader) if leader else "starting"
 
 
 def leader_of(supervisor: int) -> int | None:

@@ -22,6 +22,7 @@ from pydantic import Field
 from matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from matrix.bisect.sightings import Failure
 from matrix.bisect.strategy.evidence import Change
+from matrix.errors import INTERRUPTED
 from matrix.fix.commission import FixAnswer  # noqa: TC001  pydantic reads it
 from matrix.model import Model, Outcome
 from matrix.triage.failure_shape import FailureShape  # noqa: TC001  pydantic reads it
@@ -166,6 +167,24 @@ class Newest(Model):
     is_same: bool  # it shows the failure that the case is about
 
 
+class Stopped(Model):
+    """Where a triage ended before its last step."""
+
+    step: str  # that was not finished; it is taken again
+    why: str  # INTERRUPTED, or that the time is over
+    run: str = ""  # how long the script had run by then, and where it was
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True where a user or a signal stopped it."""
+        return self.why == INTERRUPTED
+
+    @property
+    def words(self) -> str:
+        """It in one line."""
+        return f"{self.why}, in the step {self.step}" + (f": {self.run}" if self.run else "")
+
+
 class Case(Model):
     """What `case.json` holds."""
 
@@ -188,6 +207,7 @@ class Case(Model):
     fix: FixAnswer | None = None
     cold_because: str | None = None  # why no run is forked; "" where they are, None where it was not tried
     seconds: dict[str, float] = Field(default_factory=dict)  # by step
+    stopped: Stopped | None = None  # None where it came to its end
     command: str = ""
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from matrix.fix.lanes import Lanes
 from matrix.model import Outcome, Record
 from matrix.process.forking_executor import BRIEF_EXIT
 from matrix.run.attempt import AttemptOrder, run_attempt
+from matrix.run.signals import Lookout
 from matrix.suite.companions import companions, lay_beside
 from matrix.triage.minimise import operator_call
 from matrix.triage.signs import CompileCall
@@ -80,6 +82,8 @@ class CaseRuns:
     beside: Path  # the folder that the user started the script in
     caches: Path  # of compilers, for runs that may share them
     forks: bool = False  # a forked run was seen to show what a cold one shows
+    lookout: Lookout = field(default_factory=lambda: Lookout(tuple))
+    cut_off: str = ""  # how long the run took that was interrupted, and where it was, in words
 
     @cached_property
     def companions(self) -> dict[str, Path]:
@@ -104,7 +108,12 @@ class CaseRuns:
                 hung_before=lambda signature: signature == setting.hung_at,
             )
             executor = self.forking if may_fork else self.executor
-            record = run_attempt(planned, self.environment, order, executor, self.home, self.store)
+            begun, record = time.monotonic(), None
+            try:
+                record = run_attempt(planned, self.environment, order, executor, self.home, self.store)
+            finally:
+                name = f"{planned.name}  {self.environment.label}"
+                self.cut_off = "" if record else self.lookout.cut_off(name, begun)
             if record is None:
                 raise KeyboardInterrupt
             return CaseRun(

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from matrix.environments.whole_files import write_whole
+from matrix.errors import why_stopped
 from matrix.model import Outcome
 from matrix.suite.companions import lay_beside
 from matrix.triage import logs
-from matrix.triage.case import FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Reproduction
+from matrix.triage.case import FILE, MINIMAL, Case, CaseEnvironment, CaseFolder, Ladder, Reproduction, Stopped
 from matrix.triage.case_runs import OFF, Setting
 from matrix.triage.categories import is_wrong, logs_of
 from matrix.triage.classification import classify, signs_of
@@ -23,7 +24,7 @@ from matrix.triage.minimise.minimising import Minimising
 from matrix.triage.minimise.same_failure import Reference, SameFailure
 from matrix.triage.other_releases import with_change, with_fix, with_newest
 from matrix.triage.places import Elsewhere, opened_case
-from matrix.triage.reproduction import reproduce
+from matrix.triage.reproduction import reproduce, seen_in
 from matrix.triage.shown_test import shown_test
 from matrix.triage.step import Step, TriageOrder
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from matrix.environments.cache import EnvironmentCache
     from matrix.events import Show
     from matrix.model import Environment, Scenario
-    from matrix.triage.case_runs import CaseRuns
+    from matrix.triage.case_runs import CaseRun, CaseRuns
 
 
 UNTOLD = (
@@ -43,8 +44,9 @@ UNTOLD = (
 def triage(order: TriageOrder, cache: EnvironmentCache, show: Show) -> Case:
     """Take the steps that are asked for and not yet done, and return the case.
 
-    Raises UsageError for what names no one environment, PreventedError where none can be had. KeyboardInterrupt
-    passes through; the same order then goes on where it was.
+    Raises UsageError for what names no one environment, PreventedError where none can be had. An interrupted case
+    says where it was stopped, and the same order then goes on there; KeyboardInterrupt passes through before the first
+    step.
     """
     with opened_case(order.place, order.test, cache, show) as runs:
         return Casework(order, runs, Elsewhere(order.place, cache, show, order.tell)).done()
@@ -78,7 +80,12 @@ class Casework:
                 self.order.tell(f"{step}: left out, the time is over")
                 break
             started = time.monotonic()
-            if steps[step]():
+            try:
+                is_taken = steps[step]()
+            except KeyboardInterrupt as interrupt:
+                self._stop(step, interrupt)
+                break
+            if is_taken:
                 took = {**self.case.seconds, str(step): round(time.monotonic() - started, 1)}
                 self._keep(self.case.model_copy(update={"seconds": took}))
                 self.order.shown(self.case)
@@ -91,7 +98,8 @@ class Casework:
         scenario, environment = self.order.test.scenario, self.runs.environment
         known = None if self.order.fresh else self.folder.read()
         if known is not None and _is_of(known, scenario, self.order.test.variant, environment):
-            return known
+            is_partial = known.stopped is not None and known.stopped.step == Step.REPRODUCE
+            return known.model_copy(update={"stopped": None} | ({"reproduction": None} if is_partial else {}))
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.empty()
         shutil.copyfile(scenario.path, self.folder.path / scenario.path.name)
@@ -109,6 +117,14 @@ class Casework:
         for folder in (self.folder.path, self.runs.store.folder):  # pages of runs find it in the second
             write_whole(folder / FILE, line)
 
+    def _stop(self, step: Step, interrupt: KeyboardInterrupt) -> None:
+        """Keep in which step the case was left, and show what is known."""
+        store, stopped = self.runs.store, Stopped(step=step, why=why_stopped(interrupt), run=self.runs.cut_off)
+        self.order.tell(stopped.words)
+        store.run = store.run.model_copy(update={"interrupted": stopped.is_interrupted})
+        self._keep(self.case.model_copy(update={"stopped": stopped}))
+        self.order.shown(self.case)
+
     # the steps; each returns whether there was anything to do
 
     def _environment(self) -> bool:
@@ -121,9 +137,14 @@ class Casework:
     def _reproduce(self) -> bool:
         if self.case.reproduction is not None:
             return False
-        reproduction, shown = reproduce(self.runs, self.order.tell)
-        calls = next((run.calls for run in shown if run.calls), ())
-        self._keep(self.case.model_copy(update={"reproduction": reproduction, "calls": calls}))
+        made: list[CaseRun] = []
+        try:
+            reproduce(self.runs, self.order.tell, made)
+        finally:  # of one that is interrupted, the runs that ended count
+            if made:
+                reproduction, shown = seen_in(made, self.runs.planned.limits.timeout)
+                calls = next((run.calls for run in shown if run.calls), ())
+                self._keep(self.case.model_copy(update={"reproduction": reproduction, "calls": calls}))
         return True
 
     def _try_fork(self) -> None:
@@ -243,11 +264,14 @@ class Casework:
 
     def _bisect(self) -> bool:
         """Search for the change; what was cut down too far to pass anywhere is cut down again beside a release."""
-        seen, is_done = self.case.reproduction, self.case.bisection is not None
+        seen, known = self.case.reproduction, self.case.bisection
+        is_done = known is not None and not known.interrupted
         if seen is None or not self._has_releases:
             return False
         if not is_done:
             self._keep(with_change(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+            if self.case.bisection is not None and self.case.bisection.interrupted:
+                raise KeyboardInterrupt
         is_too_small = self.case.minimal is not None and self.case.bisected == self.case.script != self.case.smallest
         # what crashed or hung may well be refused since then: for the smallest script that is as good as a pass
         if is_too_small and self.case.healthy_release and seen.outcome is Outcome.FAIL:
@@ -272,9 +296,11 @@ class Casework:
         return True
 
     def _fix(self) -> bool:
-        if self.case.fix is not None or not self._has_releases:
+        if not self._has_releases or (self.case.fix is not None and not self.case.fix.interrupted):
             return False
         self._keep(with_fix(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+        if self.case.fix is not None and self.case.fix.interrupted:
+            raise KeyboardInterrupt
         return True
 
     @property

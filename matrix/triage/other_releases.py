@@ -29,9 +29,9 @@ def with_change(case: Case, folder: Path, elsewhere: Elsewhere, test: CaseTest, 
     assert case.environment is not None
     for script in dict.fromkeys((case.smallest, case.script)):
         found = elsewhere.searched(folder / script, test.variant, case.environment.torch, seconds)
-        if case.bisection is None or found.answer is AnswerKind.BOUNDARY:
+        if case.bisection is None or case.bisection.interrupted or found.answer is AnswerKind.BOUNDARY:
             case = case.model_copy(update={"bisection": found, "bisected": script})
-        if any(probe.outcome is Outcome.PASS for probe in found.probes):
+        if found.interrupted or any(probe.outcome is Outcome.PASS for probe in found.probes):
             break
     return case
 

@@ -20,6 +20,7 @@ from matrix.process.executor import LocalExecutor
 from matrix.process.forking_executor import ForkingExecutor
 from matrix.process.script_reading import read_script
 from matrix.run.pipeline import opened_run
+from matrix.run.signals import Lookout
 from matrix.suite import selection
 from matrix.triage.case_runs import CaseRuns
 
@@ -118,6 +119,7 @@ def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show:
             home=place.home,
             store=held.enter_context(opened_run(place.home)),
             beside=place.beside,
+            lookout=held.enter_context(Lookout(lambda: (*executor.running, *forking.running))),
         )
 
 

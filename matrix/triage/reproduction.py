@@ -24,29 +24,32 @@ SHORTEST_LIMIT = 10.0  # seconds: a busy machine may stop a process for some
 STDERR_KEPT = 64 * 2**10  # characters of its end
 
 
-def reproduce(runs: CaseRuns, tell: Callable[[str], None]) -> tuple[Reproduction, list[CaseRun]]:
-    """Run the script until its failure was seen often enough; return what was seen, and the runs that show it.
+def reproduce(runs: CaseRuns, tell: Callable[[str], None], made: list[CaseRun]) -> None:
+    """Run the script until its failure was seen often enough; add each run to `made` when it has ended.
 
     A hang that needs the whole limit is run twice only. What is slow gets a longer look, which decides; once it has
     shown a hang, the limit is enough.
     KeyboardInterrupt passes through.
     """
     limit = runs.planned.limits.timeout
-    made: list[CaseRun] = []
     hung_at: str | None = None
     while len(made) < RUNS and not (len(made) == 2 and all(map(_took_the_clock, made))):
         # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
         setting = replace(NOTING if len(made) == 1 else PLAIN, hung_at=hung_at)
         run = runs.run(limit, setting)
+        made.append(run)
         if runs.planned.needs_look(run.record.attempt) and hung_at is None:
             goal, longer = longer_look(run.record.attempt, limit, LONGER * limit)
-            tell(f"run {len(made) + 1}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
-            run = runs.run(longer, replace(setting, goal=goal))
-        made.append(run)
+            tell(f"run {len(made)}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
+            made[-1] = run = runs.run(longer, replace(setting, goal=goal))
         attempt = run.record.attempt
         if attempt.outcome is Outcome.HANG:
             hung_at = run.record.signature or ""  # busy once more, it needs no longer look
         tell(f"run {len(made)}: {attempt.outcome.word}, {attempt.seconds:.1f} s  {attempt.message[:100]}")
+
+
+def seen_in(made: Sequence[CaseRun], limit: float) -> tuple[Reproduction, list[CaseRun]]:
+    """Return what runs of so many seconds at most showed, and those of them that show it."""
     shown = _of_one_failure(made)
     first = shown[0].record
     attempt = first.attempt

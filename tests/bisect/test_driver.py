@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect import ledger
+from matrix.bisect import ledger, workbench
 from matrix.bisect.bisection import Bisection
 from matrix.bisect.request import Budget
 from matrix.bisect.sightings import observations_of
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, ProbeRun, Purpose, SearchOptions, SearchVerdict
+from matrix.events import Asked, AttemptStarted, Event, Interrupted, ProbeChosen
 from matrix.model import Outcome, Record
 from matrix.plan import planning
 from matrix.process.supervision import Ending, Task
@@ -290,6 +292,85 @@ def test_time_ends_a_probe_that_is_running(tmp_path: Path) -> None:
     assert bisection.answer is AnswerKind.INCONCLUSIVE
     assert set(verdicts(bisection)) == {"2.0.0"}
     assert [record.attempt.outcome for record in all_records(releases)] == ["pass"]
+
+
+class Watched(list[Event]):
+    """Events, of which each is handed on as it comes."""
+
+    def __init__(self, heard: Callable[[Event], None]) -> None:
+        super().__init__()
+        self.heard = heard
+
+    def append(self, event: Event) -> None:
+        super().append(event)
+        self.heard(event)
+
+
+def test_an_interrupt_ends_with_what_is_known(tmp_path: Path) -> None:
+    """Wherever the search is interrupted, it tells what it has seen, the runs of an unfinished probe included."""
+    for place in range(1, 6):
+        releases = FakeReleases(tmp_path / str(place), failing(OLD, AS_IT_WAS))
+        releases.home.mkdir()
+
+        def heard(event: Event, place: int = place) -> None:
+            if isinstance(event, ProbeChosen) and event.number == place:
+                raise KeyboardInterrupt
+
+        releases.events = Watched(heard)
+        bisection = releases.search()
+        assert bisection.interrupted
+        assert (bisection.answer, bisection.reasons[0]) == (AnswerKind.INCONCLUSIVE, "interrupted")
+        assert len(bisection.probes) == place - 1
+        assert sum(probe.n for probe in bisection.probes) == len(all_records(releases))
+        releases.events = []
+        assert boundaries(releases.search()) == [("2.2.0", "2.3.0", Change.FIX)]
+
+
+def test_runs_of_an_unfinished_probe_count(tmp_path: Path) -> None:
+    """A probe that is stopped in its second run is told by its first."""
+    releases = FakeReleases(tmp_path)
+
+    def behave(_version: str, run: int, _task: Task) -> EndOfRun:
+        if run == 2:
+            releases.waits["2.0.0"] = threading.Event()
+        return AS_IT_WAS
+
+    def heard(event: Event) -> None:
+        if isinstance(event, AttemptStarted) and releases.runs["2.0.0"] == 1:
+            releases.waits["2.0.0"] = threading.Event()
+
+    releases.behave, releases.events = behave, Watched(heard)
+    bisection = releases.search(budget=Budget(seconds=1))
+    assert [(probe.value, probe.k, probe.n, probe.reused) for probe in bisection.probes] == [("2.0.0", 1, 1, 0)]
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
+    """It passes through, whatever is known."""
+
+    def twice(event: Event) -> None:
+        if isinstance(event, Interrupted) or (isinstance(event, ProbeChosen) and event.number == 2):
+            raise KeyboardInterrupt
+
+    releases = FakeReleases(tmp_path, waits={"2.0.0": threading.Event()}, events=Watched(twice))
+    with pytest.raises(KeyboardInterrupt):
+        releases.search(jobs=2)
+
+
+def test_it_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing comes for long, what the search waits for is told, and it goes on."""
+    monkeypatch.setattr(workbench, "QUIET", 0.01)
+    monkeypatch.setattr(workbench, "QUIET_PROBES", 0)
+    gate = threading.Event()
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Asked):
+            gate.set()
+
+    releases = FakeReleases(tmp_path, failing(OLD, STUCK), waits={"2.7.0": gate}, events=Watched(heard))
+    assert boundaries(releases.search()) == [("2.2.0", "2.3.0", Change.FIX)]
+    asked = [event for event in releases.events if isinstance(event, Asked)]
+    assert asked
+    assert all(event.why.startswith("nothing has ended for ") for event in asked)
 
 
 def all_records(releases: FakeReleases) -> list[Record]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import shutil
 import signal
+import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -248,7 +254,7 @@ def test_a_flaky_hang(user: User, wheels: Path) -> None:
 
 
 def test_an_interrupt_keeps_what_is_done(user: User, wheels: Path) -> None:
-    """Ctrl-C ends a search with 130 at once and leaves nothing running; the same command goes on, two at a time."""
+    """Ctrl-C tells what is known, ends with 130 and leaves nothing running; the same command goes on, two at a time."""
     releases(wheels, "oonn")
     endless = user.folder / "endless"
     endless.touch()
@@ -264,6 +270,15 @@ def test_an_interrupt_keeps_what_is_done(user: User, wheels: Path) -> None:
     assert time.monotonic() - begin < 5
     wait_for(lambda: not alive_in(user.folder))
     assert len(user.records()) == 3
+    said = (user.folder / "output.txt").read_text()
+    assert "interrupted: stopping what runs" in said
+    assert "9.0.0 FAIL" in said
+    assert said.endswith("interrupted: what is done is kept, and the same command goes on\n")
+    partial = written(user)
+    assert (partial["interrupted"], partial["answer"], partial["reasons"][0]) == (True, "inconclusive", "interrupted")
+    assert [(probe["value"], probe["k"], probe["n"]) for probe in partial["probes"]] == [("9.0.0", 3, 3)]
+    (run,) = (user.folder / ".whichtorch" / "runs").iterdir()
+    assert json.loads((run / "bisection.json").read_text())["probes"] == partial["probes"]
     endless.unlink()
     answer = bisect(user, "--jobs", "2")
     assert boundaries(answer) == [("9.1.0", "9.2.0", "fix")]
@@ -312,3 +327,73 @@ def _has_come(user: User, moment: str, records: int, runs: int) -> bool:
     if moment == "started":
         return user.runs("repro.py") > runs
     return f": {moment}" in (user.folder / "output.txt").read_text()
+
+
+STUCK_WITHIN = "NOTE\nimport time, torch\ndef stuck():\n    time.sleep(3600)\nstuck()\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs py-spy")
+def test_an_end_tells_where_it_was(user: User, wheels: Path) -> None:
+    """SIGTERM, and the end of --max-time, tell the line of Python that a probe was at."""
+    releases(wheels, "on")
+    user.script("repro.py", STUCK_WITHIN)
+    process = user.start(*command("--timeout", "50", "--max-time", "14"))
+    assert process.wait(PATIENCE) == 4
+    said = (user.folder / "output.txt").read_text()
+    assert "the 14 s that it may take are over: stopping what runs" in said
+    assert "  at stuck (repro.py:" in said
+    assert not written(user)["interrupted"]
+    process = user.start(*command("--timeout", "50"))
+    wait_for(lambda: user.runs("repro.py") == 2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 130
+    assert written(user)["interrupted"]
+
+
+def test_an_interrupt_before_anything_was_seen(user: User, wheels: Path, index: Index) -> None:
+    """During the first install, Ctrl-C gives one line, an answer without probes, and 130."""
+    releases(wheels, "on")
+    index.held, index.at = threading.Event(), "torch-9.0.0"
+    user.script("repro.py", FAILS_IN_OLD)
+    process = user.start(*command())
+    wait_for(lambda: _has_come(user, "installing", 0, 0) or _has_come(user, "resolving", 0, 0))
+    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
+    assert time.monotonic() - begin < 5
+    index.held.set()
+    assert (written(user)["interrupted"], written(user)["probes"]) == (True, [])
+    assert "inconclusive" not in (user.folder / "output.txt").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs terminals of Linux")
+def test_a_lost_terminal_leaves_the_answer(user: User, wheels: Path) -> None:
+    """Where the terminal goes away, what is known is in the file all the same, and nothing runs on."""
+    releases(wheels, "on")
+    script = user.script("repro.py", FAILS_IN_OLD + "import time\ntime.sleep(3600)\n")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        user.command(*command()),
+        cwd=user.folder,
+        env=user.environ,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    read = threading.Thread(target=_drain, args=(ours,))
+    read.start()
+    wait_for(lambda: user.runs(script) == 4)
+    os.close(ours)
+    assert process.wait(PATIENCE) == 130
+    read.join()
+    assert [probe["value"] for probe in written(user)["probes"]] == ["9.0.0"]
+    wait_for(lambda: not alive_in(user.folder))
+
+
+def _drain(terminal: int) -> None:
+    with suppress(OSError):
+        while os.read(terminal, 1024):
+            pass

@@ -89,6 +89,9 @@ def test_stopped_during_a_build_it_goes_on_later(user: User, little: Repository,
     wait_for(lambda: not alive_in(gate))
     if number == signal.SIGINT:
         assert little.state == ("main", "")
+        partial = written(user)
+        assert (partial["interrupted"], len(partial["probes"]), partial["reasons"][0]) == (True, 2, "interrupted")
+        assert partial["boundaries"][0]["untried_between"]
     gate.touch()
     ended = user.run(*command)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -211,3 +214,16 @@ def test_options_choose_the_axis(axis: AxisName, given: list[str], searched: Axi
     """Each axis is named by --axis, or chosen by options of its own; each can be searched."""
     assert check_options(axis, given) is searched
     assert callable(import_module(f"matrix.bisect.axes.{searched.row.module}").search)
+
+
+def test_interrupted_values_are_told(user: User) -> None:
+    """Ctrl-C while configs are compared tells those that were tried."""
+    waits = "import os, time\nwhile os.environ.get('OMP_NUM_THREADS') == '1':\n    time.sleep(0.05)\n"
+    script = user.script("repro.py", f"NOTE\n{waits}")
+    options = ("--axis", "config", "--config", "default,single-thread", "--json", "answer.json")
+    process = user.start("bisect", script, *options)
+    wait_for(lambda: user.runs("repro.py") == 2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 130
+    answer = written(user)
+    assert (answer["interrupted"], answer["groups"]["good"], answer["answer"]) == (True, ["default"], "inconclusive")

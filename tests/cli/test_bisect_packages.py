@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.shell import User
+from tests.cli.shell import PATIENCE, User, wait_for
 from tests.wheels import Index, build_companion, build_wheel
 
 pytestmark = pytest.mark.shell
@@ -166,3 +168,40 @@ def test_mistake_gives_one_clear_message(user: User, arguments: list[str], messa
     assert ended.returncode == 2, ended.stdout + ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("probes", "kept"), [(2, 1), (3, 2)])
+def test_interrupted_packages_are_told(user: User, probes: int, kept: int) -> None:
+    """Ctrl-C while both locks are compared, or some of their changes, tells what was seen by then."""
+    waits = f"import os, time\nwhile os.path.exists({str(user.folder / 'gate')!r}):\n    time.sleep(0.05)\n"
+    user.script("repro.py", SCRIPT.replace("assert", f"{waits}assert"))
+    process = user.start("bisect", "repro.py", "--build", "pypi", "--json", "answer.json", *locks(user))
+    said = user.folder / "output.txt"
+    wait_for(lambda: f"probe {min(probes, 2)}: " in said.read_text() and said.read_text().count("probe ") >= probes)
+    (user.folder / "gate").touch()
+    runs = user.runs("repro.py")
+    wait_for(lambda: user.runs("repro.py") > runs)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 130, said.read_text()
+    answer = json.loads((user.folder / "answer.json").read_text())
+    assert (answer["interrupted"], answer["answer"]) == (True, "inconclusive")
+    assert len(answer["probes"]) >= kept
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_index_that_hangs_is_left(user: User, index: Index, is_over: bool) -> None:
+    """Ctrl-C and the end of --max-time end a search that resolves a day, too, and write the file that was asked for."""
+    for wheel in index.folder.glob("*.whl"):
+        index.uploaded[wheel.name] = "2026-03-01T12:00:00Z"
+    user.script("repro.py", SCRIPT)
+    asked = ("bisect", "repro.py", "--build", "pypi", "--json", "answer.json", "--axis", "date", "--torch", "9.1.0")
+    index.held, index.at = threading.Event(), "numpy"
+    bounded = ("--max-time", "3") if is_over else ()
+    process = user.start(*asked, "--since", "2026-03-02", "--until", "2026-03-25", *bounded)
+    wait_for(lambda: any("numpy" in path for path in index.paths))
+    if not is_over:
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == (4 if is_over else 130), (user.folder / "output.txt").read_text()
+    index.held.set()
+    answer = json.loads((user.folder / "answer.json").read_text())
+    assert (answer["interrupted"], answer["probes"], len(answer["values"])) == (not is_over, [], 24)

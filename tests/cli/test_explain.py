@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
-from tests.cli.shell import FAILS_IN_OLD, User
+from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, wait_for
 
 pytestmark = pytest.mark.shell
 
@@ -56,3 +57,16 @@ def test_too_little_evidence_names_what_to_run(user: User) -> None:
     ended = user.run("explain", script)
     assert ended.returncode == 4, ended.stdout + ended.stderr
     assert "or let it find out: whichtorch explain repro.py --run" in ended.stdout
+
+
+def test_interrupted_it_answers_from_what_has_run(user: User) -> None:
+    """Ctrl-C during --run gives the answer that the records allow, with --json, and the exit code 130."""
+    waits = "if torch.behaviour == 'new':\n    import time\n    time.sleep(3600)\n"
+    script = user.script("repro.py", FAILS_IN_OLD.replace("assert", f"{waits}assert"))
+    options = ("--torch", "9.1.0,9.2.0", "--build", "pypi", "--run", "--json", "why.json")
+    process = user.start("explain", script, *options)
+    wait_for(lambda: user.runs(script) == 2 or (user.runs(script) == 1 and not user.records()))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
+    why = json.loads((user.folder / "why.json").read_text())
+    assert (why["interrupted"], len(why["explanations"])) == (True, 1)

@@ -152,10 +152,56 @@ def test_an_interrupted_check_leaves_nothing_running(owner: SuiteOwner) -> None:
     script = owner.script("repro.py", FAILS_IN_OLD)
     owner.scenario("same", "")
     owner.scenario("slow", f"import time\nopen({str(owner.folder / 'started')!r}, 'w')\ntime.sleep(50)\n")
-    process = owner.start("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--check-suite")
+    asked = ("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--check-suite", "--json", "fix.json")
+    process = owner.start(*asked)
     wait_for((owner.folder / "started").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == 130, (owner.folder / "output.txt").read_text()
     assert "what is done is kept" in (owner.folder / "output.txt").read_text()
     assert (owner.folder / "output" / "fix.diff").exists()
+    answer = json.loads((owner.folder / "fix.json").read_text())
+    assert (answer["interrupted"], answer["suite"], answer["fix"]["with_patch"]) == (True, None, [3, 3])
     wait_for(lambda: not alive_in(owner.folder))
+
+
+@pytest.mark.parametrize(("at_run", "has_patch"), [(1, False), (5, False), (6, True)])
+def test_an_interrupted_fix_tells_what_is_known(user: User, at_run: int, has_patch: bool) -> None:
+    """Ctrl-C before the first trial, and after a cure was found, writes the answer so far; the command goes on."""
+    count = f"len(open({str(user.folder / 'repro.py.runs')!r}).readlines())"
+    gate = f"not os.path.exists({str(user.folder / 'gate')!r})"
+    waits = f"import os, time\nif {count} == {at_run} and {gate}:\n    time.sleep(3600)\n"
+    script = user.script("repro.py", FAILS_IN_OLD.replace("assert", f"{waits}assert"))
+    asked = ("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--json", "fix.json")
+    process = user.start(*asked)
+    wait_for(lambda: user.runs("repro.py") == at_run)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
+    answer = json.loads((user.folder / "fix.json").read_text())
+    jsonschema.validate(answer, json.loads(generated("fix")))
+    assert (answer["interrupted"], answer["fix"]["stopped"]) == (True, "interrupted")
+    assert bool(answer["fix"]["patch"]) is has_patch
+    assert ("it was not run again" in (user.folder / "output.txt").read_text()) is has_patch
+    (user.folder / "gate").touch()
+    assert user.run(*asked).returncode == 0
+
+
+def test_the_time_of_a_fix_ends_what_runs(user: User) -> None:
+    """With --max-time a run that would take longer is stopped, and the answer so far is told."""
+    script = user.script("repro.py", "import time, torch\nif torch.behaviour == 'old':\n    time.sleep(3600)\n")
+    ended = user.run("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--max-time", "16", "--timeout", "50")
+    assert ended.returncode == 4, ended.stdout + ended.stderr
+    assert "note: the 16 s that it may take are over" in ended.stdout
+    assert "repro.py  torch-9.1.0-pypi is stopped: it had run for " in ended.stdout
+    assert ", at <module> (repro.py:3)" in ended.stdout
+
+
+def test_an_interrupted_search_of_a_fix_tells_its_answer(user: User) -> None:
+    """Ctrl-C while the two releases are searched tells what is known of them."""
+    script = user.script("repro.py", "NOTE\nimport time, torch\nassert torch.behaviour == 'new'\ntime.sleep(3600)\n")
+    process = user.start("fix", script, "--json", "fix.json")
+    wait_for(lambda: "probe 2: 9.2.0" in (user.folder / "output.txt").read_text())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
+    answer = json.loads((user.folder / "fix.json").read_text())
+    assert [probe["value"] for probe in answer["bisection"]["probes"]] == ["9.1.0"]
+    assert "the two releases were not found yet" in (user.folder / "output.txt").read_text()

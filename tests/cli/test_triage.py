@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -141,6 +143,66 @@ def test_an_interrupt_loses_nothing(user: User) -> None:
     ended = user.run("triage", script, "--torch", "9.1.0", "--until", "classify")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert case_of(user, "repro")["classification"]
+
+
+STUCK_AT = "NOTE\nimport time, torch\ndef stuck():\n    time.sleep(3600)\n"
+
+
+def test_an_interrupted_first_run_says_where_it_was(user: User) -> None:
+    """The case is titled by how long the script had run and the line it was at, and is written in all its forms."""
+    script = user.script("repro.py", f"{STUCK_AT}stuck()\n")
+    command = ("triage", script, "--torch", "9.1.0", "--until", "classify", "--timeout", "50", "--json", "case.json")
+    started = user.start(*command)
+    wait_for(lambda: user.runs("repro.py") == 1)
+    with pytest.raises(subprocess.TimeoutExpired):
+        started.wait(8)
+    started.send_signal(signal.SIGHUP)
+    assert started.wait(30) == 130
+    text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
+    assert re.match(r"# interrupted, in the step reproduce: `it had run for \d+ s, at stuck \(repro.py:\d\)`\n", text)
+    case = json.loads((user.folder / "case.json").read_text())
+    assert (case["stopped"]["why"], case["stopped"]["step"]) == ("interrupted", "reproduce")
+    jsonschema.validate(case, json.loads(generated("triage")))
+    assert (user.folder / "output" / "cases" / "repro" / "case.zip").exists()
+    (run,) = (user.folder / ".whichtorch" / "runs").glob("*/run.json")
+    assert json.loads(run.read_text())["interrupted"]
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_the_runs_before_the_end_count(user: User, is_over: bool) -> None:
+    """Stopped in the second run, by Ctrl-C or --max-time, the case says what the first showed."""
+    once = f"import os, sys\nif len(open({str(user.folder / 'repro.py.runs')!r}).readlines()) == 2:\n    stuck()\n"
+    script = user.script("repro.py", f"{STUCK_AT}{once}raise ValueError('late')\n")
+    command = ("triage", script, "--torch", "9.1.0", "--until", "classify", "--json", "case.json", "--timeout", "50")
+    started = user.start(*command, *(("--max-time", "8") if is_over else ()))
+    wait_for(lambda: user.runs("repro.py") == 2)
+    if not is_over:
+        started.send_signal(signal.SIGINT)
+    assert started.wait(30) == (0 if is_over else 130)
+    text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
+    assert text.startswith("# FAIL: `ValueError: late`")
+    assert ("The 8 s that it may take are over, in the step" if is_over else "Interrupted, in the step") in text
+    assert json.loads((user.folder / "case.json").read_text())["reproduction"]["runs"] == 1
+    assert user.run(*command).returncode == 0
+    case = case_of(user, "repro")
+    assert (case["reproduction"]["runs"], case["stopped"]) == (3, None)  # type: ignore[index]
+
+
+def test_an_interrupted_search_of_a_case_goes_on(user: User) -> None:
+    """Ctrl-C while the releases are searched keeps what is known of them, and the same command searches on."""
+    stuck = f"if torch.behaviour == 'new' and not os.path.exists({str(user.folder / 'gate')!r}):\n    stuck()\n"
+    script = user.script("repro.py", f"{STUCK_AT}import os\n{stuck}{FAILS_IN_OLD.partition(chr(10))[2]}")
+    command = ("triage", script, "--torch", "9.1.0", "--only", "bisect")
+    started = user.start(*command)
+    wait_for(lambda: "probe 2: 9.2.0" in (user.folder / "output.txt").read_text())
+    started.send_signal(signal.SIGINT)
+    assert started.wait(30) == 130, (user.folder / "output.txt").read_text()
+    case = case_of(user, "repro")
+    assert case["bisection"]["interrupted"]  # type: ignore[index]
+    assert [probe["value"] for probe in case["bisection"]["probes"]] == ["9.1.0"]  # type: ignore[index]
+    (user.folder / "gate").touch()
+    assert user.run(*command).returncode == 0
+    assert case_of(user, "repro")["bisection"]["answer"] == "boundary"  # type: ignore[index]
 
 
 def test_candidates_run_away_from_what_is_the_users(user: User) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from matrix.events import AttemptStarted, CellDone
+from matrix.events import Asked, AttemptStarted, CellDone, EnvironmentStage, Interrupted, Looked, ProbeDropped
 from matrix.model import Outcome
 from reports.terminal import Progress
 from tests.reports.test_table import NEW, cell
@@ -45,4 +45,37 @@ def test_a_longer_look_says_how_long_it_may_take() -> None:
     assert console.file.getvalue().splitlines() == [
         "a  here  again for 80 to 430 s: slow: still moving",
         "a  here  again for 80 s: slow: still moving",
+    ]
+
+
+def test_what_is_stopped_is_told_with_its_last_line() -> None:
+    """At an interrupt, and when the time is over, each attempt that runs is told, with the line it was last seen at."""
+    console = Console(file=io.StringIO(), width=200)
+    progress = Progress(console, 2)
+    for name in "ab":
+        progress(AttemptStarted(environment="here", cell=name, limit=60))
+    progress(Looked(lines={"a  here": "f (a.py:3)"}))
+    progress(Interrupted(why="the 60 s are over"))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "the 60 s are over: stopping what runs, keeping what is done (again: at once)",
+        "  a  here  0 of 60 s  at f (a.py:3)",
+        "  b  here  0 of 60 s",
+    ]
+
+
+def test_a_dropped_probe_is_not_shown_any_more() -> None:
+    """Neither its attempt nor its install is told as what runs."""
+    console = Console(file=io.StringIO(), width=200)
+    progress = Progress(console, None)
+    progress(EnvironmentStage(label="here", stage="installing"))
+    progress(AttemptStarted(environment="here", cell="a", limit=60))
+    progress(ProbeDropped(label="here"))
+    progress(Asked(lines=(), why="waiting for:"))
+    progress(Interrupted())
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "here: installing",
+        "waiting for:",
+        "interrupted: stopping what runs, keeping what is done (again: at once)",
     ]

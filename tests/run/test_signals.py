@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import queue
 import signal
+import sys
 import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 
-from matrix.events import Asked, EnvironmentStage, Event
+from matrix.events import Asked, EnvironmentStage, Event, Looked
+from matrix.process.evidence.capture import find_tool
+from matrix.process.supervision import Task, start
+from matrix.run import signals
 from matrix.run.signals import SIGNALS, answering
 from reports.terminal import Progress
 
@@ -31,6 +40,35 @@ def test_asked_while_nothing_runs(number: int) -> None:
         assert answered.wait(30)
     assert events == [Asked(lines=())]
     assert signal.getsignal(number) == before
+
+
+@pytest.mark.skipif(find_tool("py-spy") is None, reason="needs py-spy")
+def test_what_runs_for_a_while_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that has run for so long is told with its line, one that has not is left alone."""
+    events: queue.Queue[Event] = queue.Queue()
+    monkeypatch.setattr(signals, "LOOK_CHECK", 0.05)
+    monkeypatch.setattr(signals, "LOOK", 0.5)
+    sleeps = "import time\ndef stuck():\n    time.sleep(60)\nstuck()\n"
+    (tmp_path / "a.py").write_text(sleeps)
+    log = str(tmp_path / "log")
+    argv = (sys.executable, str(tmp_path / "a.py"))
+    begun = time.monotonic()
+    task = Task(argv=argv, cwd=str(tmp_path), env={}, stdout=log, stderr=log, timeout=60, name="a")
+    supervised = start(task)
+    young = Mock(elapsed=0.1, task=replace(task, name="young"))
+    try:
+        with answering(tuple, events.put, lambda: [supervised, young]):
+            lines: set[str] = set()
+            while not any("stuck" in line for line in lines):
+                looked = events.get(timeout=30)
+                assert isinstance(looked, Looked)
+                assert set(looked.lines) == {"a"}
+                lines.update(looked.lines.values())
+        assert time.monotonic() - begun >= 0.5
+        assert "stuck (a.py:3)" in lines
+    finally:
+        supervised.interrupt()
+        supervised.wait()
 
 
 def test_answer_in_words() -> None:

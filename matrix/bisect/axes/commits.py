@@ -113,8 +113,8 @@ class CommitSearch:
                 suspects = self._narrow()
                 if self._is_confirmed(suspects):
                     answer = AnswerKind.BOUNDARY
-        except _EndError as end:
-            reasons.append(end.reason)
+        except (_EndError, KeyboardInterrupt) as end:
+            reasons.append(end.reason if isinstance(end, _EndError) else self.known.ledger.stop(end))
             suspects = self._remaining()
         return self._bisection(answer, suspects, reasons)
 
@@ -232,7 +232,7 @@ class CommitSearch:
         for probed in probes:
             ledger.take_in(probed)
         if not probes:
-            raise _EndError(ledger.over() or "it was cancelled")
+            raise _EndError(ledger.stop(ledger.over() or "it was cancelled"))
 
     def _bisection(self, answer: AnswerKind, suspects: list[str], reasons: list[str]) -> Bisection:
         known, ledger = self.known, self.known.ledger

@@ -80,19 +80,24 @@ def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisec
         days = search_between(request, axis, bench)
         days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})
         boundary = days.boundaries[-1] if days.boundaries else None
-        if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact:
+        if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact or bench.stopped:
             return days
         before, after = (
             Lock(label=day, pins=pins_in(axis.request(axis.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
         )
         isolator = Isolator(request=request, bench=bench, cache=cache, start=before, end=after, base=base)
-        packages = isolator.run()
+        try:
+            packages = isolator.run()
+        except KeyboardInterrupt as interrupt:  # the day is known
+            reasons = (bench.stop(interrupt), *days.reasons)
+            return days.model_copy(update={"interrupted": bench.is_interrupted, "reasons": reasons})
     is_answered = packages.answer is AnswerKind.BOUNDARY
     return days.model_copy(
         update={
             "changes": packages.changes if is_answered else (),
             "along": packages.along if is_answered else (),
             "differing": packages.differing,
+            "interrupted": packages.interrupted,
             "reasons": (*days.reasons, *packages.reasons),
             "installs": packages.installs,
             "runs": days.runs + packages.runs,

@@ -15,7 +15,7 @@ from matrix.bisect.workbench import Workbench, workbench
 from matrix.environments.commander import CancelledError, InstallError
 from matrix.environments.configs import config_named
 from matrix.environments.resolution import locked_versions
-from matrix.errors import PreventedError, UsageError
+from matrix.errors import PreventedError, TimeOverError, UsageError
 from matrix.explain.rules import minimal_set
 from matrix.model import Request
 from matrix.plan.expansion import existing, expand
@@ -123,14 +123,29 @@ class Isolator:
     _probes: dict[str, Probe] = field(default_factory=dict)
     _runs: int = 0
     _notes: list[str] = field(default_factory=list)
+    _ends: Bisection | None = None  # the comparison of the two locks
     _is_fix: bool | None = None  # whether the start is the side that fails; None until both were tried
 
     def run(self) -> Bisection:
-        """Check both locks, find the changes that matter, confirm them."""
+        """Check both locks, find the changes that matter, confirm them; or say how far it came.
+
+        KeyboardInterrupt passes through where the two locks were not compared by then.
+        """
+        try:
+            return self._isolated()
+        except KeyboardInterrupt as interrupt:
+            if self._ends is None:
+                raise
+            self._notes.insert(0, self.bench.stop(interrupt))
+            update = {"answer": AnswerKind.INCONCLUSIVE, "interrupted": self.bench.is_interrupted}
+            return self._completed(self._ends.model_copy(update=update), self._ends.differing, (), ())
+
+    def _isolated(self) -> Bisection:
         changes = differences(self.start.pins, self.end.pins)
         first, last = self._locked(()), self._locked(changes)
         goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
         ends = self._compared({self.start.label: first, self.end.label: last}, goal)
+        self._ends = ends.model_copy(update={"differing": len(changes)})
         if ends.answer is not AnswerKind.BOUNDARY:
             if not changes:
                 self._notes.append("the two locks pin the same: the difference is not in the packages")
@@ -224,6 +239,8 @@ class Isolator:
         if not (goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
             goal = replace(goal, confirm_runs=1, confidence=0.0)
         bisection = self._compared({self.start.label: first, label: request, self.end.label: last}, goal)
+        if self.bench.stopped:
+            raise TimeOverError(self.bench.stopped)
         if bisection.answer is AnswerKind.INCONCLUSIVE:
             self._notes += [note for note in bisection.reasons if note not in self._notes]
         return any(boundary.to == label for boundary in bisection.boundaries)

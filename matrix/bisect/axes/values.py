@@ -111,6 +111,8 @@ class ValueComparison:
             if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
                 passing = [sighting for sighting in ledger.seen if sighting.records and not sighting.failures]
                 self._run((sighting.position for sighting in passing), runs, SearchVerdict.BAD)
+        except KeyboardInterrupt as interrupt:
+            self._over = ledger.stop(interrupt)
         finally:
             ledger.bench.close()
         return self._bisection()
@@ -131,8 +133,8 @@ class ValueComparison:
             probes = bench.wait(ledger.seconds_left)
             for probed in probes:
                 ledger.take_in(probed)
-            if not probes:
-                self._over = ledger.over()
+            if not probes and (over := ledger.over()):
+                self._over = ledger.stop(over)
 
     def _start(self, position: int, runs: int, until: SearchVerdict | None) -> None:
         ledger = self.ledger
