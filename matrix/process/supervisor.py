@@ -49,6 +49,7 @@ class Supervisor:
         self.usage = TreeUsage(task, self.children)
         self.limit = task["timeout"]  # seconds that it is given, less once it is known when it has had its goal
         self.reserve = min(RESERVE, RESERVE_SHARE * self.limit) if task["is_hard"] and task.get("stacks") else 0.0
+        self.is_unread = False  # no stack could be read while the task goes on; it can be asked once its time is over
         self.deadline = self.next_snapshot = 0.0  # seconds, monotonic
         self.last_cpu = (0.0, 0.0)  # when the tree's CPU time was last read, and its seconds
         self.watch: Watch | None = None
@@ -78,10 +79,13 @@ class Supervisor:
             self._wait(left, lambda: self.children.exit_code is not None)
             stopped_by = "interrupt" if self.children.interrupted else stopped_by
             stopped_by = "exit" if self.children.exit_code is not None else stopped_by
+            if stopped_by == "timeout" and self.is_unread:
+                self._diagnose(lambda: self._collect(stopped_by))
         if stopped_by == "exit":
             seconds = self.children.ended - self.children.started
         elif stopped_by == "timeout":
-            seconds = min(max(seconds, self.limit), max(self.limit, 0.0) + TIMEOUT_PRECISION)
+            seconds = max(seconds, self.limit) if self.reserve else seconds
+            seconds = min(seconds, max(self.limit, 0.0) + TIMEOUT_PRECISION)
         survivors = self._stop(stopped_by)
         sizes = [file.finish() for file in self.usage.files]
         if stopped_by == "exit" and self.children.exit_code == -signal.SIGKILL and kernel.oom_kills() > kills:
@@ -221,10 +225,10 @@ class Supervisor:
 
         began = time.monotonic()
         pids = sorted(self.usage.living(), key=lambda pid: pid != self.children.leader)
-        collection = capture.Collection(
-            pids, self.task["stacks"], self.task["collectors"], self.children.helpers, ask=not self.reserve
-        )
-        end = self.children.started + self.limit if self.reserve and stopped_by == "timeout" else float("inf")
+        goes_on = stopped_by == "timeout" and self.reserve > 0 and not self.is_unread  # what asks it would disturb it
+        tools = {} if self.is_unread else self.task["collectors"]
+        collection = capture.Collection(pids, self.task["stacks"], tools, self.children.helpers, ask=not goes_on)
+        end = self.children.started + self.limit if goes_on else float("inf")
         try:
             while not self.children.interrupted and not collection.step(time.monotonic()):
                 self.children.sleep(capture.STEP)
@@ -237,7 +241,8 @@ class Supervisor:
         finally:
             collection.close()
             self.notes += collection.notes
-            self.diagnosis_seconds = time.monotonic() - began
+            self.is_unread = goes_on and not collection.has_frames
+            self.diagnosis_seconds += time.monotonic() - began
         return True
 
     def _stop(self, stopped_by: str) -> tuple[str, ...]:

@@ -198,7 +198,7 @@ def test_a_hang_is_shown_with_its_place(user: User) -> None:
     jsonschema.validate(result, json.loads(generated()))
     (cell,) = result["cells"]
     (attempt,) = cell["attempts"]
-    assert cell["signature"] == "stuck in take_twice (repro.py) < <module> (repro.py)"
+    assert cell["signature"] == "stuck: lock cycle in repro.py:6"
     assert attempt["diagnosis"]["kind"] == "lock cycle"
     assert attempt["diagnosis"]["stuck"]["tid"]
     names = {path.name for path in Path(result["run"]["home"], attempt["stacks"]).iterdir()}

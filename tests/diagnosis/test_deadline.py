@@ -11,11 +11,13 @@ from matrix.diagnosis.deadline import Decider, StoppedLook, agreeing, longer_loo
 from matrix.diagnosis.hang.causes import HangKind
 from matrix.diagnosis.hang.hang_diagnosis import diagnose
 from matrix.diagnosis.verdict import Verdict, judge
-from matrix.model import Attempt, AttemptEvidence, Outcome, StoppedBy
+from matrix.model import Attempt, AttemptEvidence, BusyLoop, Outcome, StoppedBy
 from matrix.process.evidence import goal
 from matrix.process.supervision import Ending
 from tests.diagnosis.pictures import files, picture
 
+MOVES = {"place": "train.py:9", "words": "busy in `while`", "moves": True}
+STANDS = {"place": "train.py:9", "words": "busy in `while`"}
 PLACE = [["multiply (model.py:3)", "<module> (train.py:9)"]] * 3
 BUSY = {"paused": 0.4, "needed": 4.0, "seconds": {"core": 19}, "late": ["core"]}
 CROWDED = BUSY | {"stretch": 4.5}
@@ -26,9 +28,16 @@ SAMPLES = sorted({path.name.partition(".")[0] for path in files()})
 def stopped(headway: dict[str, Any] | None, look: StoppedLook | None = None, **fields: Any) -> Verdict:
     """Judge an attempt of 20 s that was stopped."""
     evidence = {"headway": headway, "samples": PLACE if fields.get("moving") is False else []}
+    evidence["loop"] = fields.pop("loop", None)
     given: dict[str, Any] = {"stopped_by": "timeout", "seconds": 20.0, "evidence": evidence}
     ending = Ending(**given | fields)
     return judge(ending, "", 1000, look or StoppedLook())
+
+
+def timed_out(limit: float, headway: dict[str, Any] | None = None) -> Attempt:
+    """Return a slow attempt that ended at its limit."""
+    evidence = AttemptEvidence.model_validate({"headway": headway})
+    return Attempt(outcome=Outcome.SLOW, seconds=limit, stopped_by=StoppedBy.TIMEOUT, limit=limit, evidence=evidence)
 
 
 def native(**fields: Any) -> StoppedLook:
@@ -40,15 +49,20 @@ def native(**fields: Any) -> StoppedLook:
     ("verdict", "outcome", "decided"),
     [
         (stopped(IDLE), Outcome.HANG, Decider.IDLE),
-        (stopped(IDLE | {"wakes_in": 50.0}), Outcome.SLOW, Decider.ASLEEP),
-        (stopped(IDLE | {"wakes_in": 70.0}), Outcome.HANG, Decider.IDLE),  # the longer look would not see it wake
+        (stopped(IDLE | {"wakes_in": 35.0}), Outcome.SLOW, Decider.ASLEEP),
+        (stopped(IDLE | {"wakes_in": 50.0}), Outcome.HANG, Decider.IDLE),  # the longer look would not see it wake
         (stopped(BUSY, moving=True), Outcome.SLOW, Decider.MOVING),
         (stopped(BUSY, busy=True), Outcome.SLOW, Decider.OPEN),
         (stopped(BUSY, busy=False), Outcome.SLOW, Decider.OPEN),
         (stopped(BUSY | {"late": ["core", "disk"]}, moving=False), Outcome.SLOW, Decider.HEADWAY),
-        (stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.HANG, Decider.SAME_PLACE),
-        (stopped(BUSY, StoppedLook(kind=HangKind.CHILD), moving=False), Outcome.HANG, Decider.SAME_PLACE),
-        (stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.CROWDED),
+        (stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.OPEN),
+        (stopped(BUSY, StoppedLook(kind=HangKind.CHILD), moving=False), Outcome.SLOW, Decider.OPEN),
+        (stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.OPEN),
+        (stopped(BUSY, StoppedLook(goal=20.0), moving=False), Outcome.HANG, Decider.LONGER_LOOK),
+        (stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False, loop=MOVES), Outcome.SLOW, Decider.PROGRESS),
+        (stopped(BUSY, StoppedLook(goal=20.0), moving=False, loop=MOVES), Outcome.SLOW, Decider.PROGRESS),
+        (stopped(BUSY, StoppedLook(goal=20.0), moving=False, loop=STANDS), Outcome.HANG, Decider.LONGER_LOOK),
+        (stopped(None, stopped_by="stall", loop=STANDS | {"repeats": True}), Outcome.HANG, Decider.REPEATS),
         (stopped(BUSY, native(), moving=False), Outcome.SLOW, Decider.NATIVE),
         (stopped(BUSY, StoppedLook(), moving=False), Outcome.SLOW, Decider.NATIVE),
         (stopped(BUSY, StoppedLook(kind=HangKind.SLOW_COMPILE), moving=False), Outcome.SLOW, Decider.COMPILE),
@@ -87,13 +101,20 @@ def test_the_longer_look_decides(look: StoppedLook, fields: dict[str, Any], note
 
 
 @pytest.mark.parametrize(
-    ("headway", "limit"), [(None, 80), (BUSY, 80), (BUSY | {"stretch": 2.5}, 200), (BUSY | {"stretch": 40.0}, 800)]
+    ("headway", "limit"), [(None, 60), (BUSY, 60), (BUSY | {"stretch": 2.5}, 150), (BUSY | {"stretch": 40.0}, 600)]
 )
 def test_the_longer_look_is_longer_on_a_crowded_machine(headway: dict[str, Any] | None, limit: float) -> None:
-    """Four times as long, and as much longer as the queue for the cores made it, within reason."""
-    evidence = AttemptEvidence.model_validate({"headway": headway})
-    slow = Attempt(outcome=Outcome.SLOW, seconds=20, stopped_by=StoppedBy.TIMEOUT, limit=20, evidence=evidence)
-    assert longer_look([slow], 20) == (80, limit)
+    """Three times as long, and as much longer as the queue for the cores made it, within reason and the most there is."""
+    slow = timed_out(20, headway)
+    assert longer_look(slow, 20, 1000) == (60, limit)
+    assert longer_look(slow, 20, 100) == (60, min(limit, 100))
+    assert longer_look(slow, 20, 50) == (50, 50)
+    assert longer_look(slow, 20, 1000, 1.5) == (30, max(limit / 2, 25))
+
+
+def test_the_longer_look_after_a_brief_one_is_as_long_as_the_test_is_due() -> None:
+    """What a brief look left open is given three times what the test is due, not of what the brief look had."""
+    assert longer_look(timed_out(10), 60, 180) == (180, 180)
 
 
 def test_a_longer_look_that_was_kept_waiting_decides_nothing() -> None:
@@ -129,18 +150,14 @@ def test_who_is_about_to_wake_is_waited_for_once_more() -> None:
     verdict = stopped(asleep, StoppedLook(goal=20.0))
     assert (verdict.outcome, verdict.decided, verdict.note) == (Outcome.SLOW, Decider.ASLEEP, "still asleep after 20 s")
     assert stopped(IDLE | {"wakes_in": 12.0}, StoppedLook(goal=20.0)).outcome is Outcome.HANG
-    evidence = AttemptEvidence.model_validate({"headway": asleep})
-    slow = [
-        Attempt(outcome=Outcome.SLOW, seconds=limit, stopped_by=StoppedBy.TIMEOUT, limit=limit, evidence=evidence)
-        for limit in (5.0, 20.0)
-    ]
-    assert longer_look(slow, 5.0) == (33.0, 33.0)
-    woken = AttemptEvidence.model_validate({"headway": asleep | {"wakes_in": 0.0}})
-    assert longer_look([slow[0], slow[1].model_copy(update={"evidence": woken})], 5.0) == (25.0, 25.0)
+    sleeper = timed_out(5.0, IDLE | {"wakes_in": 10.0})
+    assert longer_look(sleeper, 5.0, 100.0) == (36.25, 36.25)
+    assert longer_look(sleeper, 5.0, 15.0) == (15.0, 15.0)
+    assert longer_look(timed_out(5.0, IDLE | {"wakes_in": 0.0}), 5.0, 100.0) == (15.0, 15.0)
 
 
 def test_a_brief_look_calls_only_a_known_place_a_hang() -> None:
-    """What is busy at one place for less than it is due is slow, in Python code, too, unless it hung there before."""
+    """What is busy at one place for less than it is due is slow, unless it hung there before."""
     look = StoppedLook(kind=HangKind.SPIN_PYTHON, is_brief=True)
     verdict = stopped(BUSY, look, moving=False)
     assert (verdict.outcome, verdict.decided) == (Outcome.SLOW, Decider.OPEN)
@@ -158,7 +175,7 @@ def test_no_verdict_contradicts_its_diagnosis(name: str) -> None:
     ):
         look = StoppedLook(kind=found.kind, goal=20.0 if is_longer else None)
         verdict = stopped(headway, look, stopped_by=by, moving=moving)
-        told = agreeing(found, verdict.outcome).kind
+        told = agreeing(found, verdict.outcome, None).kind
         assert (verdict.outcome, told) != (Outcome.HANG, HangKind.SLOW_COMPILE)
         assert told in {found.kind, HangKind.ENDLESS_COMPILE}
 
@@ -166,3 +183,23 @@ def test_no_verdict_contradicts_its_diagnosis(name: str) -> None:
 def test_a_compile_is_among_the_samples() -> None:
     """The rule above is tried on a compile."""
     assert HangKind.SLOW_COMPILE in {diagnose(picture(name)).kind for name in SAMPLES}
+
+
+def test_a_repeated_state_is_an_endless_loop() -> None:
+    """The diagnosis tells the user's loop first, then what it called; a state that repeats names the kind."""
+    found = diagnose(picture("spin_python"))
+    loop = BusyLoop(place="train.py:9", words="busy in `while True` (train.py:9) for 3 of 4 s", repeats=True)
+    told = agreeing(found, Outcome.HANG, loop)
+    assert told.kind is HangKind.ENDLESS_LOOP
+    assert told.summary == f"{loop.words}; {found.summary}"
+    slow = agreeing(found, Outcome.SLOW, loop.model_copy(update={"repeats": False, "moves": True}))
+    assert (slow.kind, slow.summary) == (found.kind, told.summary)
+
+
+def test_what_is_busy_is_named_by_the_users_line() -> None:
+    """The user's line names a hang of what was busy, whatever frames of a library it was in; what waits is not."""
+    look = StoppedLook(kind=HangKind.SPIN_NATIVE, place="train.py:9", goal=20.0)
+    assert stopped(BUSY, look, moving=False).signature == "spins in train.py:9"
+    assert stopped(IDLE, look, busy=False).signature == "idle"
+    known = native(place="train.py:9", hung_before={"spins in train.py:9"}.__contains__)
+    assert stopped(BUSY, known, moving=False).decided == Decider.KNOWN_PLACE

@@ -79,6 +79,7 @@ grad = ["on", "off"]
         summary="adds",
         tags=("meta", "seed"),
         timeout=90,
+        has_timeout=True,
         memory_mb=512,
         links=("https://example.org/1",),
         conditions=(Condition(op="aten::mm", under="aten::matmul", keys=("Meta",), variant={"threads": "2"}),),

@@ -170,6 +170,11 @@ class Collection:
             kernel.send(pid, signal.SIGCONT)
 
     @property
+    def has_frames(self) -> bool:
+        """Whether a collector has read any process."""
+        return bool(self._has_frames)
+
+    @property
     def notes(self) -> list[str]:
         """What went wrong, each thing once."""
         notes = [NOT_PERMITTED] if self.is_refused else []
