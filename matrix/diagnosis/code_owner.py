@@ -25,8 +25,8 @@ _HASH = r"c[a-z2-7]{40,}"  # as Inductor writes a SHA-256: in base 32
 _GENERATORS = (  # by the path of a frame's file or library, then by its function
     ("Inductor", re.compile(rf"(?:^|/)torchinductor_\w+/|(?:^|/){_HASH}(?:\.\w+)*$|/tmp/inductor/|/inductor/\w\w/")),
     ("Triton", re.compile(r"(?:^|/)triton/[A-Z0-9a-z_-]{40,}/|\btriton_(?:poi|red|per|tem|mm)_\w+$")),
-    ("Inductor", re.compile(r"^(?:cpp_fused_\w+|call_\d+)$")),
-    ("Dynamo", re.compile(r"^__compiled_fn_\d+\w*$|^___?(?:guarded_code|make_guard_fn|check_\w+)$")),
+    ("Inductor", re.compile(r"^cpp_fused_\w+$")),
+    ("Dynamo", re.compile(r"^__compiled_fn_\d+[\w-]*$|^___?(?:guarded_code|make_guard_fn|check_\w+)$")),
     ("fx", re.compile(r"^<eval_with_key>")),
     ("TorchScript", re.compile(r"(?:^|/)code/__torch__/|^__torch__\.")),
     ("exec", re.compile(r"^<(?:string|attrs generated|decorator-gen|makefun-gen)")),
@@ -35,12 +35,14 @@ _RESUMED = re.compile(r"^torch_dynamo_resume_in_(\w+?)_at_\d+$|^(.+)\.resume_in_
 _CELL = re.compile(r"^<ipython-input-|/ipykernel_\d+/\d+\.py$")
 _SCRATCH = re.compile(r"/attempts/\d+/tmp/")  # an attempt's own temporary folder
 _OF_CHANCE = re.compile(
-    r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|0x[0-9a-fA-F]+|\b" + _HASH + r"\b|\btmp[a-z0-9_]{8}\b"
+    r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<!\d)0x[0-9a-fA-F]+|\b" + _HASH + r"\b|\btmp[a-z0-9_]{8}\b"
     r"|(?<![A-Za-z])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{8,}(?![A-Za-z0-9])"
 )
-_PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}/?")
+_PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2})?(?:/[\w.@+*-]+){2,}/?")
 _SET = re.compile(r"\{([^{}:]*,[^{}:]*)\}")
-_NUMBER = re.compile(r"(?<!float)(?<!int)(?<!complex)(?<![\d.])[-+]?\d+(?:,\d{3})*(?:\.\d+)*(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(  # not that of a dtype: float32, float8_e4m3fn
+    r"(?<!float)(?<!int)(?<!complex)(?<!float\d_e)(?<!float\d_e\dm)(?<![\d.])[-+]?\d+(?:,\d{3})*(?:\.\d+)*(?:[eE][-+]?\d+)?"
+)
 
 
 @lru_cache(maxsize=4096)
@@ -76,5 +78,5 @@ def frame_name(file: str, function: str, line: int | None = None) -> str:
 def steady(text: str) -> str:
     """Return a text without what differs from run to run: addresses, hashes, folders, numbers, the order of a set."""
     text = _PATH.sub(lambda match: PurePath(match[0]).name, _OF_CHANCE.sub("*", text))
-    text = _SET.sub(lambda match: "{" + ", ".join(sorted(part.strip() for part in match[1].split(","))) + "}", text)
-    return " ".join(_NUMBER.sub("N", text).split())
+    text = " ".join(_NUMBER.sub("N", text).split())
+    return _SET.sub(lambda match: "{" + ", ".join(sorted(part.strip() for part in match[1].split(","))) + "}", text)
