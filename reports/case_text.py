@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from matrix.bisect.strategy.evidence import AnswerKind
-from matrix.diagnosis.sameness import described
+from matrix.diagnosis.sameness import Signature, described
 from matrix.model import Outcome
 from matrix.triage.case import PATCH
 from matrix.triage.classification import UNCLASSIFIED
@@ -69,7 +69,7 @@ def _headline(case: Case) -> str:
         return case.stopped.words if case.stopped else "not run"
     if not seen.outcome.is_red:
         return one_line(": ".join(filter(None, (seen.outcome.word, seen.where))), TITLE)
-    head = seen.signature.partition(" in ")[0]
+    head = Signature.parse(seen.signature).head
     what = seen.where if seen.outcome is Outcome.HANG else f"{head}: {seen.message}" if seen.message else seen.signature
     return one_line(f"{seen.outcome.word}: {what}", TITLE)
 
@@ -132,7 +132,7 @@ def _rung_lines(ladder: Ladder) -> Iterator[str]:
 
 
 def _came_to(rung: Rung) -> str:
-    return one_line("the same failure" if rung.is_same else f"{rung.signature} {rung.message}".strip(), TITLE)
+    return one_line("the same failure" if rung.is_same else described(rung.signature, rung.message), TITLE)
 
 
 def _sentence(words: str) -> str:

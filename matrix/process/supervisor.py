@@ -179,7 +179,7 @@ class Supervisor:
     def _measure(self, now: float) -> bool:
         """Take in whether the tree gets on; return whether it has done nothing for longer than it may."""
         if self.headway is None:
-            started, timeout = self.children.started, self.task["timeout"]
+            started, timeout = self.children.started, self.task["timeout"] - self.reserve
             if now < started + min(HEADWAY_FIRST, timeout * HEADWAY_OF_SHORT):
                 return False
             from matrix.process.evidence import headway

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.sightings import Failure
 from matrix.diagnosis.deadline import LONGER, longer_look
+from matrix.diagnosis.sameness import described
 from matrix.diagnosis.traceback_chain import shortened
 from matrix.model import Outcome, StoppedBy
 from matrix.triage.case import Reproduction
@@ -86,4 +87,4 @@ def _took_the_clock(run: CaseRun) -> bool:
 
 def _words(run: CaseRun) -> str:
     attempt = run.record.attempt
-    return " ".join(filter(None, (attempt.outcome.word, run.record.signature, attempt.message)))
+    return " ".join(filter(None, (attempt.outcome.word, described(run.record.signature, attempt.message))))

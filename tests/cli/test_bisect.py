@@ -216,7 +216,7 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     user.script("repro.py", FAILS_IN_TWO_WAYS)
     newest = bisect(user)
     assert boundaries(newest) == [("9.2.0", "9.3.0", "fix")]
-    assert "also: another failure, fail in 9.0.0: AssertionError in <module> (repro.py): as it was" in newest["said"]
+    assert "also: another failure, fail in 9.0.0: AssertionError in <module> (repro.py:5): as it was" in newest["said"]
     assert next(stretch["values"] for stretch in newest["timeline"]) == ["9.0.0"]
     answer = bisect(user, "--failure", "assertionerror")
     assert boundaries(answer) == [("9.1.0", "9.3.0", "fix")]
@@ -231,7 +231,7 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     swapped = bisect(user, "--good", "9.0", "--bad", "9.4")
     assert boundaries(swapped) == boundaries(newest)
     assert "no regression was found; the bounds show a fix instead" in swapped["reasons"]
-    assert "not good: 9.0.0: fail, 3 of 3 runs: AssertionError in <module> (repro.py)" in swapped["reasons"]
+    assert "not good: 9.0.0: fail, 3 of 3 runs: AssertionError \"as it was\" in <module> (repro.py:5)" in swapped["reasons"]
     missing = bisect(user, "--bad", "9.0.0", "--good", "9.0.5")  # and wrong
     assert boundaries(missing) == boundaries(answer)
     assert "there is no 9.0.5: 9.1.0 is taken for it" in missing["reasons"]

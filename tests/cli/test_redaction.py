@@ -111,7 +111,7 @@ def test_nothing_planted_is_left_behind(carol: User, wheels: Path) -> None:
     message = "<token> <token> <host> ~/project/{} /scratch/<user>/data https://<credentials>@example.org/x"
     assert cells["fails.py"]["attempts"][0]["message"] == message.format("fails.py")
     assert "sleep(60) <token> <token> <host> ~/project/leaves.py" in cells["leaves.py"]["attempts"][0]["survivors"][0]
-    assert cells["stuck.py"]["signature"] == "stuck in take_twice (stuck.py) < <module> (stuck.py)"
+    assert cells["stuck.py"]["signature"] == "stuck: lock cycle in stuck.py:12"
     assert cells["stuck.py"]["scenario"] == "~/project/stuck.py"
 
 

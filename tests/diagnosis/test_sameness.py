@@ -1,10 +1,14 @@
-"""Which failures say only that a release does not have what a test uses."""
+"""Which two failures are one, and which failures say only that a release does not have what a test uses."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from matrix.diagnosis.sameness import is_missing_api
+from matrix.diagnosis.hang.causes import HangKind
+from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+from matrix.diagnosis.sameness import Signature, described, is_missing_api, is_same_failure, says
 
 
 @pytest.mark.parametrize(
@@ -39,3 +43,152 @@ def test_a_lack_is_told(signature: str, message: str) -> None:
 def test_a_failure_is_one(signature: str | None, message: str) -> None:
     """What goes wrong inside a library, or says something else, stays a failure."""
     assert not is_missing_api(signature, message)
+
+
+MIXED = "Expected all tensors to be on the same device, but found two devices, cpu and meta!"
+WRAPPED = "compile_wrapper (eval_frame.py)"
+USERS = "<module> (repro.py:12)"
+
+
+def is_one(first: str, second: str, words: str = "", other_words: str = "") -> bool:
+    """Return whether two failures are one, which does not depend on their order."""
+    result = is_same_failure(first, second, words, other_words)
+    assert is_same_failure(second, first, other_words, words) is result
+    return result
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words", "other_words"),
+    [
+        # up to 2.8 C++ raises; from 2.9 on Python of torch does, with the same words
+        (f'RuntimeError "{says(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        # of two records that hold no messages
+        (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
+        # a frame of a library that moved, with numbers of another run
+        (f"RuntimeError in a (x.py) < {USERS}", f"RuntimeError in b (y.py) < {USERS}", "size 3, not 4", "size 30, not 1"),
+        # reworded by the function that raises it
+        (
+            f"RuntimeError in check (x.py) < {USERS}",
+            f"RuntimeError in check (x.py) < {USERS}",
+            "found two devices cpu, meta",
+            "found two different devices cpu and meta, which do not match",
+        ),
+        # torch's own type for what was a built-in one
+        (f"RuntimeError in check (x.py) < {USERS}", f"DeviceError in check (x.py) < {USERS}", MIXED, MIXED),
+        # an internal assertion says where it is in C++, which moves
+        (f"RuntimeError in {USERS}", f"RuntimeError in {USERS}", "x INTERNAL ASSERT FAILED at a.cpp:3", "internal error"),
+        # a crash whose library frame was renamed
+        (f"SIGSEGV in mm (a.py) < {USERS}", f"SIGSEGV in mm_out (b.py) < {USERS}", "", ""),
+        (f"SIGFPE in code that Inductor generated < {USERS}", f"SIGFPE in code that Triton generated < {USERS}", "", ""),
+    ],
+)
+def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, words: str, other_words: str) -> None:
+    """Exception, message and the user's line hold over releases; frames of a library need not."""
+    assert is_one(first, second, words, other_words)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words", "other_words"),
+    [
+        # another message at the same line
+        (f'ValueError "no such file" in {USERS}', f'ValueError "too many rows" in {USERS}', "", ""),
+        (f"RuntimeError in check (x.py) < {USERS}", f"DeviceError in check (x.py) < {USERS}", MIXED, "no such operator"),
+        (f"RuntimeError in check (x.py) < {USERS}", f'RuntimeError "no such operator" in {USERS}', MIXED, ""),
+        # the same message at another line
+        (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in <module> (repro.py:13)', "", ""),
+        (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (repro.py:13)", MIXED, MIXED),
+        (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (other.py:12)", MIXED, MIXED),
+        # two bare assertions, told by what they assert
+        ('AssertionError "assert a == b" in f (m.py:4)', 'AssertionError "assert a == c" in f (m.py:5)', "", ""),
+        # another built-in exception with the same words
+        (f"TypeError in a (x.py) < {USERS}", f"RuntimeError in a (x.py) < {USERS}", MIXED, MIXED),
+        # elsewhere in a library, and nothing said
+        (f"RuntimeError in a (x.py) < {USERS}", f"RuntimeError in b (y.py) < {USERS}", "", ""),
+        # compiled code that crashes is not its compiler that crashes
+        (f"SIGFPE in code that Inductor generated < {USERS}", f"SIGFPE in compile_file (codecache.py) < {USERS}", "", ""),
+        (f"SIGFPE in mm (a.py) < {USERS}", f"SIGSEGV in mm (a.py) < {USERS}", "", ""),
+        (f"SIGSEGV in mm (a.py) < {USERS}", "SIGSEGV in mm (a.py) < <module> (repro.py:13)", "", ""),
+    ],
+)
+def test_what_differs_little_is_two_failures(first: str, second: str, words: str, other_words: str) -> None:
+    """Another message, another line of the user's, another type or another owner of the code is another failure."""
+    assert not is_one(first, second, words, other_words)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("stuck: wait for a queue in train.py:6", "stuck: wait for a queue in train.py:6", True),
+        ("stuck: wait for a queue in train.py:6", "stuck: wait for a queue in load.py:3 < train.py:6", True),
+        ("stuck: wait for a queue in train.py:6", "stuck: wait for a queue in train.py:7", False),
+        ("stuck: wait for a queue in train.py:6", "stuck: lock cycle in train.py:6", False),
+        ("stuck: lock cycle in a.py:1 < b.py:2", "stuck: lock cycle in a.py:1 < c.py:3", False),
+        ("stuck: lock cycle in train.py:6", "stuck in pthread_cond_wait < f (train.py)", True),  # of before
+        ("stuck: lock cycle in train.py:6", "stuck: child, 2 x futex", True),
+        ("stuck: lock cycle in train.py:6", "stuck", True),
+        ("stuck: lock cycle in train.py:6", "idle", True),
+        ("stuck: lock cycle in train.py:6", "spins in train.py:6", False),
+        ("spins in train.py:6", "spins in train.py:9", False),
+        ("spins in train.py:6", "spins", True),
+    ],
+)
+def test_a_hang_is_known_by_its_kind_and_the_users_lines(first: str, second: str, same: bool) -> None:
+    """What is not known of a hang is no evidence of another one."""
+    assert is_one(first, second) is same
+
+
+@pytest.mark.parametrize("frames", [("take_gil", "Holder"), ("futex_wait", "sem_wait", "at::_ops::mm::call")])
+def test_native_frames_do_not_tell_hangs_of_one_kind_apart(frames: tuple[str, ...]) -> None:
+    """Releases lead to the same wait at the same line of the user's through other frames of C++."""
+    first, second = (
+        HangDiagnosis(kind=HangKind.QUEUE, signature_frames=names, places=("train.py:18",)).signature
+        for names in (frames, ("pthread_cond_timedwait", "c10d::Reducer::finalize_backward", "at::full"))
+    )
+    assert first == second == f"stuck: {HangKind.QUEUE} in train.py:18"
+    unknown = HangDiagnosis(kind=HangKind.QUEUE, signature_frames=frames).signature
+    assert unknown == f"stuck in {' < '.join(frames)}"
+    assert is_one(str(first), unknown)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("RuntimeError in <module> (repro.py)", f"RuntimeError in {WRAPPED} < {USERS}", True),
+        ("RuntimeError in check (x.py) < f (repro.py)", "RuntimeError in check (x.py) < f (repro.py:8)", True),
+        ("RuntimeError in check (x.py) < f (repro.py)", "RuntimeError in check (x.py) < g (repro.py:8)", False),
+        ("SIGSEGV in mm (a.py) < <module> (repro.py)", f"SIGSEGV in mm (a.py) < {USERS}", True),
+        ("SIGSEGV in <module> (repro.py)", "SIGSEGV in <module> (other.py:3)", False),
+        ("exit code 3", "exit code 3", True),
+    ],
+)
+def test_a_stored_signature_without_a_line_still_compares(old: str, new: str, same: bool) -> None:
+    """Records of before the user's line was kept are compared by the function that is named."""
+    assert is_one(old, new, MIXED, MIXED) is same
+
+
+FRAME = st.from_regex(r"[\w<>:~]{1,12}( \([\w.<>]{1,10}(:\d{1,4})?\))?", fullmatch=True)
+
+
+@given(
+    st.from_regex(r"[A-Za-z_]\w{0,20}(: [\w, ]{0,20}\w)?", fullmatch=True),
+    st.lists(FRAME, max_size=5).map(tuple),
+    st.text().map(says),
+)
+def test_a_signature_is_read_as_it_was_written(head: str, frames: tuple[str, ...], message: str) -> None:
+    """What a record holds as text is the signature that was stored, whatever the message says."""
+    signature = Signature(head, frames, message)
+    assert Signature.parse(str(signature)) == signature
+
+
+@given(st.text())
+def test_any_text_is_a_signature(text: str) -> None:
+    """A record that somebody else wrote is read, and compares with itself."""
+    assert str(Signature.parse(text)) == text or '"' in text or " in " in text
+    assert is_same_failure(text, text)
+
+
+def test_people_read_a_message_once() -> None:
+    """A signature that holds the message is not shown beside it."""
+    assert described('ValueError "no" in f (a.py:3)', "no") == "ValueError in f (a.py:3): no"
+    assert described('ValueError "no" in f (a.py:3)', "") == 'ValueError "no" in f (a.py:3)'
+    assert described(None, "") == ""
