@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from matrix.diagnosis.deadline import StoppedLook
-from matrix.diagnosis.verdict import judge
+from matrix.diagnosis.sameness import is_same_failure
+from matrix.diagnosis.verdict import TracebackFrame, judge, place_of, read_exception
 from matrix.model import Attempt, Outcome, StoppedBy, combine
 from matrix.process.supervision import Ending
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MEMORY = 1000
 
@@ -145,3 +149,154 @@ def test_of_several_attempts_a_red_one_speaks(outcomes: list[Outcome], expected:
 def test_no_attempt_speaks_for_nothing() -> None:
     """A cell that never ran has no speaker."""
     assert combine([]) is None
+
+
+HASHES = ("cq7b4drx2mzk3lwaj5ftyhv6ogniuespqb2c7d4e5f3g6h2jklmn", "cnmlkj2h6g3f5e4d7c2bqpseuingo6vhytf5jawl3kzm2xrd4b7q")
+TORCH = "/e/lib/python3.11/site-packages/torch"
+
+
+def crashed(inner: str) -> str:
+    """Return what faulthandler writes of a crash below compiled code."""
+    return f"""\
+Fatal Python error: Floating point exception
+
+Current thread 0x00007f1d6be29740 (most recent call first):
+  File {inner}
+  File "{TORCH}/_dynamo/eval_frame.py", line 655 in _fn
+  File "/home/me/repro.py", line 9 in <module>
+"""
+
+
+def test_a_crash_in_generated_code_is_the_same_in_each_run() -> None:
+    """Inductor calls its module by a hash and lays it anywhere; a crash while it compiles is another one."""
+    folders = ("/tmp/torchinductor_me", "/work/.whichtorch/runs/1/attempts/3/tmp/inductor")
+    inners = [f'"{folder}/q7/{name}.py", line {line} in call' for folder in folders for name in HASHES for line in (5, 51)]
+    signatures = {judge(ending(signal="SIGFPE"), crashed(inner), MEMORY).signature for inner in inners}
+    assert signatures == {"SIGFPE in code that Inductor generated < <module> (repro.py:9)"}
+    compiling = crashed(f'"{TORCH}/_inductor/codecache.py", line 51 in compile_file')
+    other = judge(ending(signal="SIGFPE"), compiling, MEMORY).signature
+    assert other == "SIGFPE in compile_file (codecache.py) < <module> (repro.py:9)"
+    assert not is_same_failure(other, *signatures)
+
+
+WORKER = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 20, in <module>
+    for batch in loader:
+  File "{TORCH}/utils/data/dataloader.py", line 708, in __next__
+    data = self._next_data()
+  File "{TORCH}/_utils.py", line 733, in reraise
+    raise exception
+ValueError: Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "{TORCH}/utils/data/_utils/worker.py", line 351, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/home/me/train.py", line 8, in __getitem__
+    raise ValueError("row 17 is empty")
+ValueError: row 17 is empty
+"""
+SCRIPTED = """\
+Traceback (most recent call last):
+  File "/home/me/repro.py", line 12, in <module>
+    f(torch.ones(2))
+    ~^^^^
+RuntimeError: The following operation failed in the TorchScript interpreter.
+Traceback of TorchScript (most recent call last):
+  File "/home/me/repro.py", line 7, in f
+    def f(x):
+        return torch.mm(x, x)
+               ~~~~~~~~ <--- HERE
+RuntimeError: self must be a matrix
+"""
+SERIALIZED = """\
+Traceback (most recent call last):
+  File "/home/me/repro.py", line 12, in <module>
+    f(torch.ones(2))
+torch.jit.Error: The following operation failed in the TorchScript interpreter.
+Traceback of TorchScript, serialized code (most recent call last):
+  File "code/__torch__/repro.py", line 5, in forward
+    x: Tensor) -> Tensor:
+    ops.prim.RaiseException("no", "builtins.ValueError")
+    ~~~~~~~ <--- HERE
+
+Traceback of TorchScript, original code (most recent call last):
+  File "/home/me/repro.py", line 7, in forward
+    raise ValueError("no")
+    ~~~~~~~~~~ <--- HERE
+builtins.ValueError: no
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "signature", "words"),
+    [
+        (
+            WORKER.replace("{TORCH}", TORCH),
+            'ValueError "row N is empty" in __getitem__ (train.py:8) < <module> (train.py:20)',
+            "row 17 is empty",
+        ),
+        (SCRIPTED, 'RuntimeError "self must be a matrix" in <module> (repro.py:12)', "self must be a matrix"),
+        (SERIALIZED, 'ValueError "no" in <module> (repro.py:12)', "no"),
+    ],
+)
+def test_what_is_passed_on_speaks_for_itself(stderr: str, signature: str, words: str) -> None:
+    """A DataLoader's worker and TorchScript's interpreter quote what was raised; that counts, not who passes it on."""
+    raised = read_exception(stderr)
+    assert raised is not None
+    assert (str(raised.signature), raised.words) == (signature, words)
+    assert judge(ending(exit_code=1), stderr, MEMORY).message == words
+
+
+def test_a_worker_fails_in_one_way_whichever_row_it_read() -> None:
+    """Another worker, another row and the same line of the user's are the same failure."""
+    stderr = WORKER.replace("{TORCH}", TORCH)
+    other = stderr.replace("row 17", "row 4242").replace("process 0", "process 3")
+    signatures = [judge(ending(exit_code=1), text, MEMORY).signature for text in (stderr, other)]
+    assert signatures[0] == signatures[1]
+
+
+@pytest.mark.parametrize(
+    ("frames", "place"),
+    [
+        ([("{TORCH}/_ops.py", "__call__"), ("/me/a.py", "f"), ("/me/a.py", "main")], ("f (a.py:2)", "main (a.py:3)")),
+        ([("{TORCH}/functional.py", "einsum"), ("/me/a.py", "f")], ("einsum (functional.py)", "f (a.py:2)")),
+        ([("<eval_with_key>.42", "forward"), ("/me/a.py", "f")], ("code that fx generated", "f (a.py:2)")),
+        ([("/me/a.py", "torch_dynamo_resume_in_f_at_12"), ("/me/a.py", "f")], ("f (a.py:1)", "f (a.py:2)")),
+        ([("{TORCH}/run.py", "launch"), ("{TORCH}/main.py", "main")], ("launch (run.py)", "main (main.py:2)")),
+        ([("/me/a.py", "f"), ("/tool/environments/inside/fork_server.py", "serve")], ("f (a.py:1)",)),
+        ([], ()),
+    ],
+)
+def test_place_is_the_innermost_frame_and_the_users_line(
+    frames: list[tuple[str, str]], place: tuple[str, ...]
+) -> None:
+    """Helpers, generated names and what a script was forked from tell nothing; a library's lines move."""
+    stack = [
+        TracebackFrame(file.replace("{TORCH}", TORCH), function, line) for line, (file, function) in enumerate(frames, 1)
+    ]
+    assert place_of(stack) == place
+
+
+def test_place_is_the_first_line_of_a_statement(tmp_path: Path) -> None:
+    """Pythons disagree on which line of a long call they are in."""
+    script = tmp_path / "repro.py"
+    script.write_text("def f(x):\n    return max(\n        x,\n        1,\n    )\n")
+    for line in (2, 3, 4):
+        assert place_of([TracebackFrame(str(script), "f", line)]) == ("f (repro.py:2)",)
+
+
+def test_a_bare_assertion_says_what_it_asserts() -> None:
+    """Without a message, line and source tell two assertions apart."""
+    stderr = TRACEBACK_OF_ASSERT.replace("SOURCE", "assert a == b")
+    other = TRACEBACK_OF_ASSERT.replace("SOURCE", "assert a == c").replace("line 9", "line 10")
+    signatures = [judge(ending(exit_code=1), text, MEMORY).signature for text in (stderr, other)]
+    assert signatures[0] == 'AssertionError "assert a == b" in <module> (mine.py:9)'
+    assert not is_same_failure(*signatures)
+
+
+TRACEBACK_OF_ASSERT = """\
+Traceback (most recent call last):
+  File "/home/me/mine.py", line 9, in <module>
+    SOURCE
+AssertionError
+"""
