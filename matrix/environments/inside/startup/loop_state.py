@@ -27,6 +27,7 @@ OBJECTS = 20000  # that a state may consist of: some milliseconds
 BYTES = 1 << 25  # of tensors and arrays, likewise
 NAMES = 12  # variables of a loop that are shown
 SHOWN = 40  # characters of a value
+LOOP_SIGNAL = 58  # what asks, see `sitecustomize.py`
 LOCK_FREE = 1  # threads that run Python: with more of them, another one may end the loop
 
 # What these do follows from what they are given, and from the state of the random generators.
@@ -195,7 +196,7 @@ class State:
         if not is_users(value.__code__):
             check_origin(value)
         else:
-            yield from (value.__defaults__, value.__kwdefaults__)
+            yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
             yield from (cell.cell_contents for cell in value.__closure__ or () if cell_is_set(cell))
             yield from named(code_names(value.__code__), value.__globals__)
 
@@ -290,14 +291,17 @@ def check_world(signal: Any) -> None:
     """Raise HiddenError where another thread or a signal may end the loop."""
     if len(sys._current_frames()) > LOCK_FREE:
         raise HiddenError("other threads run")
-    names = ("SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGIO", "SIGCHLD", "SIGTERM", "SIGHUP")
-    if any(callable(signal.getsignal(getattr(signal, name))) for name in names if hasattr(signal, name)):
+    handlers = [signal.getsignal(number) for number in range(1, signal.NSIG) if number != LOOP_SIGNAL]
+    if any(callable(handler) and handler is not signal.default_int_handler for handler in handlers):
         raise HiddenError("a handler of a signal may end it")
     if sys.gettrace() or sys.getprofile():
         raise HiddenError("it is traced")
     own = [module for module in list(sys.modules.values()) if is_users_file(getattr(module, "__file__", None) or "")]
-    held = (value for module in own for value in list(vars(module).values()))
-    if any(getattr(value, "__module__", getattr(value, "__name__", "")) in ("gc", "weakref") for value in held):
+    held = [value for module in own for value in list(vars(module).values())]
+    has_finaliser = any(isinstance(value, type) and hasattr(value, "__del__") for value in held)
+    if has_finaliser or any(
+        getattr(value, "__module__", getattr(value, "__name__", "")) in ("gc", "weakref") for value in held
+    ):
         raise HiddenError("what the garbage collector calls may end it")
 
 

@@ -127,19 +127,32 @@ def register_loop(here: str, folder: str) -> None:
         import _signal  # type: ignore[import-not-found]  # importing signal would take longer
 
         def answer(_number: int, frame: Any) -> None:
+            answers = os.path.join(folder, str(os.getpid()) + ".loop.jsonl")
             try:
                 if "report" not in module:
                     path = os.path.join(here, "loop_state.py")
                     with open(path, encoding="utf-8") as file:
                         exec(compile(file.read(), path, "exec"), module)  # noqa: S102
-                module["report"](frame, os.path.join(folder, str(os.getpid()) + ".loop.jsonl"), _signal)
-            except Exception:  # noqa: BLE001, S110  # without an answer a result is as good
-                pass
+                module["report"](frame, answers, _signal)
+            except Exception:  # noqa: BLE001  # amid the import of what is needed for that
+                write_unknown(answers)
 
         module: dict[str, Any] = {"__name__": "whichtorch_loop_state"}
         _signal.signal(LOOP_SIGNAL, answer)
         _signal.siginterrupt(LOOP_SIGNAL, False)
     except Exception:  # noqa: BLE001, S110
+        pass
+
+
+def write_unknown(path: str) -> None:
+    """Answer LOOP_SIGNAL that nothing could be seen, so that the process is asked again."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            os.write(file, b'{"frames": [], "place": 0, "state": null, "hidden": "it could not be asked"}\n')
+        finally:
+            os.close(file)
+    except OSError:
         pass
 
 

@@ -1,0 +1,253 @@
+"""A loop of Python that repeats its state is stopped within seconds, and one that could end never is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.diagnosis.busy_loop import busy_loop
+from matrix.environments.inside.startup import FOLDER
+from matrix.process import kernel
+from matrix.process.evidence import loop_watch
+from tests.process.running import PATIENCE, begin, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from matrix.process.supervision import Supervised
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and Linux's signals")
+ASKED = 24  # times that each program is asked where it is
+PAUSE = 0.01  # seconds between two questions
+
+
+ENDLESS = {
+    "pass": "while True: pass\n",
+    "flag": "done = False\nwhile not done:\n    x = 1\n",
+    "same_numbers": "a, b = 0, 1\nwhile a < 10:\n    a, b = a % 3, b\n",
+    "in_function": "def f(limit):\n    n = 0\n    while n < limit:\n        n = min(n + 1, 3)\nf(5)\n",
+    "method": (
+        "class Model:\n    def __init__(self):\n        self.done, self.rows = False, [1, 2]\n"
+        "    def go(self):\n        self.rows.sort()\nmodel = Model()\nwhile not model.done:\n    model.go()\n"
+    ),
+    "inner_loop": "while True:\n    for i in range(3):\n        x = i\n",
+    "closure": "def f():\n    done = False\n    def ask():\n        return done\n    while not ask():\n        pass\nf()\n",
+}
+BUSY_BUT_OPEN = {
+    "counter": "n = 0\nwhile n < 10**12:\n    n += 1\n",
+    "attribute": "class A: pass\na = A()\na.n = 0\nwhile a.n < 10**12:\n    a.n += 1\n",
+    "of_class": "class A:\n    n = 0\nwhile A.n < 10**12:\n    A.n += 1\n",
+    "slots": "class A:\n    __slots__ = ('n',)\na = A()\na.n = 0\nwhile a.n < 10**12:\n    a.n += 1\n",
+    "of_module": "import holder\nwhile holder.n < 10**12:\n    holder.n += 1\n",
+    "global": "n = 0\ndef go():\n    global n\n    n += 1\nwhile n < 10**12:\n    go()\n",
+    "nonlocal": (
+        "def f():\n    n = 0\n    def go():\n        nonlocal n\n        n += 1\n        return n\n"
+        "    while go() < 10**12:\n        pass\nf()\n"
+    ),
+    "default": "def go(held=[0]):\n    held[0] += 1\n    return held[0]\nwhile go() < 10**12:\n    pass\n",
+    "on_function": "def go():\n    go.n += 1\n    return go.n\ngo.n = 0\nwhile go() < 10**12:\n    pass\n",
+    "iterator": "numbers = iter(range(10**12))\nwhile next(numbers, None) is not None:\n    pass\n",
+    "count": "import itertools\nnumbers = itertools.count()\nwhile numbers.__next__() < 10**12:\n    pass\n",
+    "generator": (
+        "def steps():\n    for n in range(10**12):\n        yield n\nsteps = steps()\nwhile steps.send(None) < 10**11:\n    pass\n"
+    ),
+    "within_for": "for n in iter(range(10**9)):\n    while True:\n        if n >= 0: break\n",
+    "for_of_iterator": "while True:\n    for n in zip(range(10**12)):\n        pass\n    break\n",
+    "within_generator": "def go():\n    n = 0\n    while True:\n        yield n\n        n = 0\nfor _ in go():\n    pass\n",
+    "time": "import time\nend = time.monotonic() + 10**6\nwhile time.monotonic() < end:\n    pass\n",
+    "time_within": "from time import time\ndef late():\n    return time() > 2**40\nwhile not late():\n    pass\n",
+    "date": "import datetime\nwhile datetime.datetime.now().year < 9000:\n    pass\n",
+    "file": "import os\nwhile not os.path.exists('done'):\n    pass\n",
+    "read": "def asked():\n    with open('/proc/uptime') as file:\n        return file.read()\nwhile asked() != 'done':\n    pass\n",
+    "pathlib": "import pathlib\nplace = pathlib.Path('done')\nwhile not place.exists():\n    pass\n",
+    "environment": "import os\nwhile os.environ.get('NO_SUCH') is None:\n    pass\n",
+    "thread": (
+        "import threading, time\ndone = []\ndef end():\n    time.sleep(10**6)\n    done.append(1)\n"
+        "threading.Thread(target=end, daemon=True).start()\nwhile not done:\n    pass\n"
+    ),
+    "timer": (
+        "import threading\ndone = False\ndef end():\n    global done\n    done = True\n"
+        "timer = threading.Timer(10**6, end)\ntimer.daemon = True\ntimer.start()\nwhile not done:\n    pass\n"
+    ),
+    "signal": (
+        "import signal\ndone = False\ndef end(*_):\n    global done\n    done = True\n"
+        "signal.signal(signal.SIGALRM, end)\nsignal.alarm(10**6)\nwhile not done:\n    pass\n"
+    ),
+    "own_signal": (
+        "import signal\ndone = False\ndef end(*_):\n    global done\n    done = True\n"
+        "signal.signal(signal.SIGRTMIN + 1, end)\nwhile not done:\n    pass\n"
+    ),
+    "child": "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\nwhile child.poll() is None:\n    pass\n",
+    "random": "import random\nwhile random.random() < 1:\n    pass\n",
+    "own_random": "import random\ndice = random.Random(1)\nwhile dice.random() < 1:\n    pass\n",
+    "gc_callback": (
+        "import gc\ndone = False\ndef end(phase, info):\n    global n\n    n = phase\ngc.callbacks.append(end)\n"
+        "while not done:\n    x = [[]]\n"
+    ),
+    "weakref": (
+        "import weakref\nclass A: pass\nheld = A()\nheld.self = held\nshown = weakref.ref(held)\ndel held\n"
+        "while shown() is not None:\n    pass\n"
+    ),
+    "finaliser": (
+        "done = False\nclass A:\n    def __del__(self):\n        global done\n        done = True\n"
+        "a = A()\nwhile not done:\n    pass\n"
+    ),
+    "trace": "import sys\nsys.settrace(lambda *_: None)\ndone = False\nwhile not done:\n    pass\n",
+    "shared_memory": (
+        "import mmap\nshared = mmap.mmap(-1, 8)\nwhile shared[0] == 0:\n    pass\n"
+    ),
+    "ctypes": "import ctypes\nn = ctypes.c_long(0)\nwhile n.value < 10**12:\n    n.value += 1\n",
+    "deep_in_calls": (
+        "def collatz(n):\n    while n != 0:\n        n += 1\n    return n\nwhile True:\n    if collatz(1) == 0: break\n"
+    ),
+    "recursion": (
+        "def go(depth):\n    if depth:\n        return go(depth - 1)\n    return 0\nn = 0\nwhile n < 10**12:\n    go(n % 50)\n    n += 1\n"
+    ),
+    "exec": "n = [0]\nwhile True:\n    exec('n[0] += 1')\n    if n[0] > 10**12: break\n",
+    "async": (
+        "import asyncio\nasync def main():\n    loop = asyncio.get_running_loop()\n"
+        "    while loop.time() < 10**9:\n        pass\nasyncio.run(main())\n"
+    ),
+    "list": "rows = [0]\nwhile rows[-1] < 10**12:\n    rows.append(rows[-1] + 1)\n    del rows[:-50]\n",
+}
+
+CHILD_ENDS_IT = """
+import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+if (pid := os.fork()) == 0:
+    os.execvp('sleep', ['sleep', '60'])
+done = False
+while not done:
+    pass
+"""
+
+
+def environ_of(folder: Path) -> dict[str, str]:
+    """Return the variables of a cell whose stacks go to a folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return kept | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(folder)}
+
+
+def answers_of(folder: Path, program: str) -> list[dict[str, Any]]:
+    """Run a program, and return what it answers when it is asked again and again."""
+    (folder / "script.py").write_text(program)
+    (folder / "holder.py").write_text("n = 0\n")
+    command = [sys.executable, str(folder / "script.py")]
+    with subprocess.Popen(command, env=environ_of(folder), cwd=folder, stderr=subprocess.PIPE) as process:
+        try:
+            file = folder / f"{process.pid}.loop.jsonl"
+            assert until(lambda: loop_watch._answers(process.pid))
+            for asked in range(ASKED):
+                kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
+                assert until(lambda n=asked: len(read(file)) > n or process.poll() is not None)
+                assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+                time.sleep(PAUSE)
+            return [json.loads(line) for line in read(file)]
+        finally:
+            process.kill()
+
+
+def read(file: Path) -> list[str]:
+    """Return the whole lines that a file holds so far."""
+    return file.read_text().rpartition("\n")[0].splitlines() if file.exists() else []
+
+
+def most_often(answers: list[dict[str, Any]]) -> int:
+    """Return how often the state that was seen most often was seen at one place."""
+    seen = Counter((answer["place"], answer["state"]) for answer in answers if answer["state"] is not None)
+    return max(seen.values(), default=0)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_state_that_repeats_is_seen(tmp_path: Path, name: str) -> None:
+    """The same state at the same place is seen again and again of a loop that nothing can end."""
+    answers = answers_of(tmp_path, ENDLESS[name])
+    assert most_often(answers) >= loop_watch.SHOWN, {answer["hidden"] for answer in answers}
+
+
+@pytest.mark.parametrize("name", BUSY_BUT_OPEN)
+def test_a_loop_that_could_end_does_not_repeat(tmp_path: Path, name: str) -> None:
+    """Whatever can end it either changes the state, or makes the state one that cannot be seen."""
+    answers = answers_of(tmp_path, BUSY_BUT_OPEN[name])
+    assert most_often(answers) < loop_watch.SHOWN
+
+
+def supervised(folder: Path, program: str, **fields: Any) -> Supervised:
+    """Start a program as an attempt's task."""
+    folder.mkdir()
+    (folder / "script.py").write_text(program)
+    (folder / "stacks").mkdir()
+    given: dict[str, Any] = {
+        "argv": (sys.executable, str(folder / "script.py")),
+        "env": environ_of(folder / "stacks"),
+        "stacks": str(folder / "stacks"),
+        "timeout": PATIENCE,
+        "stall": True,
+        "sample": True,
+    }
+    return begin(folder, "spins", **given | fields)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supervised]]:
+    """Start programs side by side."""
+    folder = tmp_path_factory.mktemp("loops")
+    programs = {
+        "endless": (ENDLESS["same_numbers"], PATIENCE),
+        "counts": ("n = 0\nwhile n < 10**12:\n    n += 1\n", 7.0),
+        "beside_child": (CHILD_ENDS_IT, 7.0),
+    }
+    started = {
+        name: supervised(folder / name, text, timeout=timeout, is_hard=True) for name, (text, timeout) in programs.items()
+    }
+    yield started
+    for each in started.values():
+        each.interrupt()
+
+
+@pytest.mark.xdist_group("loop_watch")
+def test_an_endless_loop_is_stopped_within_seconds(running: dict[str, Supervised]) -> None:
+    """It is stopped as a stall is, with its stacks, and told by its own loop."""
+    ending = running["endless"].wait()
+    assert ending.stopped_by == "stall", ending
+    assert ending.seconds < PATIENCE / 2
+    loop = busy_loop(ending.evidence["loop"], ending.seconds)
+    assert loop is not None
+    assert (loop.repeats, loop.moves, loop.place) == (True, False, "script.py:2")
+    assert loop.words.startswith("busy in `while a < 10` (script.py:2) for ")
+
+
+@pytest.mark.xdist_group("loop_watch")
+def test_a_loop_that_counts_is_not_stopped(running: dict[str, Supervised]) -> None:
+    """It has all of its time, and its variable is told to move."""
+    ending = running["counts"].wait()
+    assert (ending.stopped_by, ending.seconds >= 7.0) == ("timeout", True), ending
+    loop = busy_loop(ending.evidence["loop"], ending.seconds)
+    assert loop is not None
+    assert (loop.repeats, loop.moves) == (False, True)
+    assert "still changing, perhaps only slow: `n` " in loop.words
+
+
+@pytest.mark.xdist_group("loop_watch")
+def test_a_loop_beside_another_process_is_not_stopped(running: dict[str, Supervised]) -> None:
+    """Another process of the tree may end the loop in ways that its state does not show."""
+    ending = running["beside_child"].wait()
+    assert (ending.stopped_by, ending.evidence["loop"]["repeats"]) == ("timeout", False), ending
+    assert {answer["hidden"] for answer in ending.evidence["loop"]["answers"]} == {"other processes run"}
+
+
+def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> None:
+    """A process that is amid the import of what the answer needs says so, and answers the next question."""
+    program = "import sys\nsys.modules['zlib'] = None\nimport time\nend = time.monotonic() + 0.2\n"
+    program += "while time.monotonic() < end: pass\ndel sys.modules['zlib']\ndone = False\nwhile not done: pass\n"
+    answers = answers_of(tmp_path, program)
+    assert answers[0]["hidden"] == "it could not be asked"
+    assert most_often(answers) >= loop_watch.SHOWN
