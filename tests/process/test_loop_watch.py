@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and Linux's signals")
 ASKED = 24  # times that each program is asked where it is
+UP = "open('up', 'w').close()\n"
 PAUSE = 0.01  # seconds between two questions
 
 
@@ -39,6 +40,11 @@ ENDLESS = {
         "    def go(self):\n        self.rows.sort()\nmodel = Model()\nwhile not model.done:\n    model.go()\n"
     ),
     "inner_loop": "while True:\n    for i in range(3):\n        x = i\n",
+    "modules": "import math, package.inner\nwhile math.sqrt(4) > package.inner.n:\n    x = math.pi\n",
+    "import_within": "def f():\n    import math\n    return math.sqrt(4)\nwhile f() > 0:\n    pass\n",
+    "slots": "class A:\n    __slots__ = ('__n', 'unset')\n    def __init__(self):\n        self.__n = 1\na = A()\nwhile a:\n    pass\n",
+    "caught": "while True:\n    try:\n        {}['missing']\n    except KeyError:\n        pass\n",
+    "default_dict": "import collections\nheld = collections.defaultdict(list)\nwhile not held[0]:\n    held[0].sort()\n",
     "closure": "def f():\n    done = False\n    def ask():\n        return done\n    while not ask():\n        pass\nf()\n",
 }
 BUSY_BUT_OPEN = {
@@ -112,6 +118,34 @@ BUSY_BUT_OPEN = {
         "def go(depth):\n    if depth:\n        return go(depth - 1)\n    return 0\nn = 0\nwhile n < 10**12:\n    go(n % 50)\n    n += 1\n"
     ),
     "exec": "n = [0]\nwhile True:\n    exec('n[0] += 1')\n    if n[0] > 10**12: break\n",
+    "import_within": "def late():\n    import time\n    return time.time() > 2**40\nwhile not late():\n    pass\n",
+    "from_within": "def late():\n    from time import time\n    return time() > 2**40\nwhile not late():\n    pass\n",
+    "globals": "n = 0\ndef go():\n    globals()['n'] += 1\nwhile not go():\n    pass\n",
+    "vars": "import holder\nwhile True:\n    vars(holder)['n'] += 1\n",
+    "getattr": "import holder\nwhile True:\n    setattr(holder, 'n', getattr(holder, 'n') + 1)\n",
+    "namespace": "import holder\nwhile True:\n    holder.__dict__['n'] += 1\n",
+    "submodule": "import package.inner\nwhile package.inner.n < 10**12:\n    package.inner.n += 1\n",
+    "held_module": (
+        "import holder\nclass A: pass\na = A()\na.module = holder\nwhile a.module.n < 10**12:\n    a.module.n += 1\n"
+    ),
+    "private_slots": (
+        "class A:\n    __slots__ = ('__n',)\n    def __init__(self):\n        self.__n = 0\n"
+        "    def go(self):\n        self.__n += 1\n        return self.__n\na = A()\nwhile a.go() < 10**12:\n    pass\n"
+    ),
+    "property": (
+        "import time\nclass A:\n    @property\n    def late(self):\n        return time.time() > 2**40\n"
+        "a = A()\nwhile not a.late:\n    pass\n"
+    ),
+    "alarm": "import signal\nsignal.alarm(600)\nwhile True:\n    pass\n",
+    "timer_of_process": "import signal\nsignal.setitimer(signal.ITIMER_VIRTUAL, 600)\nwhile True:\n    pass\n",
+    "fresh_random": "import random\nwhile random.Random().random() < 1:\n    pass\n",
+    "fresh_random_class": "from random import Random\nwhile Random().random() < 1:\n    pass\n",
+    "random_of_system": "import random\ndice = random.SystemRandom()\nwhile dice.random() < 1:\n    pass\n",
+    "cached": "import functools\nn = [0]\n@functools.lru_cache\ndef go():\n    n[0] += 1\nwhile n[0] < 10**12:\n    go.cache_clear()\n    go()\n",
+    "factory": (
+        "import collections, itertools\nheld = collections.defaultdict(itertools.count().__next__)\n"
+        "while held[0] < 10**12:\n    held.clear()\n"
+    ),
     "async": (
         "import asyncio\nasync def main():\n    loop = asyncio.get_running_loop()\n"
         "    while loop.time() < 10**9:\n        pass\nasyncio.run(main())\n"
@@ -137,14 +171,18 @@ def environ_of(folder: Path) -> dict[str, str]:
 
 
 def answers_of(folder: Path, program: str) -> list[dict[str, Any]]:
-    """Run a program, and return what it answers when it is asked again and again."""
-    (folder / "script.py").write_text(program)
+    """Run a program, and return what it answers when it is asked again and again, once it is up."""
+    (folder / "script.py").write_text(program if UP in program else UP + program)
     (folder / "holder.py").write_text("n = 0\n")
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").touch()
+    (folder / "package" / "inner.py").write_text("n = 0\n")
     command = [sys.executable, str(folder / "script.py")]
     with subprocess.Popen(command, env=environ_of(folder), cwd=folder, stderr=subprocess.PIPE) as process:
         try:
             file = folder / f"{process.pid}.loop.jsonl"
-            assert until(lambda: loop_watch._answers(process.pid))
+            assert until((folder / "up").exists)
+            assert loop_watch._answers(process.pid)
             for asked in range(ASKED):
                 kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
                 assert until(lambda n=asked: len(read(file)) > n or process.poll() is not None)
@@ -211,6 +249,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
     yield started
     for each in started.values():
         each.interrupt()
+    for each in started.values():
+        each.wait()
 
 
 @pytest.mark.xdist_group("loop_watch")
@@ -246,7 +286,7 @@ def test_a_loop_beside_another_process_is_not_stopped(running: dict[str, Supervi
 
 def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> None:
     """A process that is amid the import of what the answer needs says so, and answers the next question."""
-    program = "import sys\nsys.modules['zlib'] = None\nimport time\nend = time.monotonic() + 0.2\n"
+    program = f"import sys, time\nsys.modules['zlib'] = None\n{UP}end = time.monotonic() + 0.2\n"
     program += "while time.monotonic() < end: pass\ndel sys.modules['zlib']\ndone = False\nwhile not done: pass\n"
     answers = answers_of(tmp_path, program)
     assert answers[0]["hidden"] == "it could not be asked"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import collections
 import ctypes
+import dis
 import json
 import os
 import sys
@@ -37,9 +38,16 @@ _PURE = {
 }  # fmt: skip
 _IMPURE = (
     "torch.distributed", "torch.multiprocessing", "torch.utils.data", "torch.cuda", "torch.futures", "torch.hub",
-    "torch.mps", "torch.xpu", "torch.classes", "torch.library",
+    "torch.mps", "torch.xpu", "torch.classes", "torch.library", "torch.serialization", "torch.utils.benchmark",
+    "numpy.random",
 )  # fmt: skip
-_IMPURE_BUILTINS = {"input", "open", "exec", "eval", "compile", "__import__", "breakpoint", "next", "iter"}
+_IMPURE_BUILTINS = {
+    "input", "open", "exec", "eval", "compile", "__import__", "breakpoint", "next", "iter",
+    "globals", "locals", "vars", "dir", "getattr", "setattr", "delattr", "hasattr",  # find names that no code shows
+}  # fmt: skip
+_IMPURE_NAMES = {  # of modules that are pure else: they read files, or are seeded by the system
+    "load", "fromfile", "from_file", "loadtxt", "genfromtxt", "memmap", "Random", "SystemRandom",
+}  # fmt: skip
 _COUNTED = {"range", "enumerate"}  # iterators whose place shows in the loop's own variable
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
 _CONSTANT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.CodeType)
@@ -102,7 +110,7 @@ class State:
         waiting = list(values)[::-1]
         while waiting:
             value = waiting.pop()
-            if isinstance(value, _PLAIN) and type(value) in _PLAIN:
+            if type(value) in _PLAIN:
                 self.add(type(value).__name__, repr(value))
             elif id(value) in self.seen:
                 self.add("again", self.seen[id(value)])
@@ -124,6 +132,7 @@ class State:
             yield from value
         elif kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter):
             self.add(len(value))
+            yield value.default_factory if kind is collections.defaultdict else None
             for key, held in list(dict.items(value)):
                 yield key
                 yield held
@@ -144,7 +153,7 @@ class State:
         elif kind.__name__ == "partial":
             yield from (value.func, value.args, value.keywords)
         elif isinstance(value, types.ModuleType):
-            check_origin(value)
+            raise HiddenError("it holds a module")
         elif isinstance(value, type):
             yield from self.type(value)
         elif kind in (property, staticmethod, classmethod):
@@ -159,12 +168,17 @@ class State:
 
     def attributes(self, value: Any) -> Iterator[Any]:
         """Yield what an object of a class of Python holds."""
-        yield getattr(value, "__dict__", None)
+        try:
+            yield object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            yield None
         for kind in type(value).__mro__:
-            slots = kind.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name not in ("__dict__", "__weakref__"):
-                    yield getattr(value, name, None)
+            slots = [each for each in kind.__dict__.values() if type(each) is types.MemberDescriptorType]
+            for slot in slots:
+                try:
+                    yield slot.__get__(value)
+                except AttributeError:
+                    yield None
 
     def tensor(self, torch: Any, value: Any) -> Iterator[Any]:
         """Take in the elements of a plain tensor on the CPU."""
@@ -198,7 +212,7 @@ class State:
         else:
             yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
             yield from (cell.cell_contents for cell in value.__closure__ or () if cell_is_set(cell))
-            yield from named(code_names(value.__code__), value.__globals__)
+            yield from looked_up(value.__code__, value.__globals__)
 
     def type(self, kind: Any) -> Iterator[Any]:
         """Yield what a class of the user's holds: its attributes may change, and its methods reach more."""
@@ -242,7 +256,8 @@ def check_origin(value: Any) -> None:
     is_own = is_users_file(getattr(loaded, "__file__", None) or "")
     if str(module).startswith(_IMPURE) or (root not in _PURE and not is_own):
         raise HiddenError(f"it uses `{module}`")
-    if root == "builtins" and getattr(value, "__name__", "") in _IMPURE_BUILTINS:
+    names = _IMPURE_BUILTINS if root == "builtins" else _IMPURE_NAMES if root in _PURE else ()
+    if getattr(value, "__name__", "") in names:
         raise HiddenError(f"it calls `{value.__name__}`")
 
 
@@ -252,13 +267,41 @@ def code_names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def named(names: Any, scope: Any) -> Iterator[Any]:
+def imported(code: types.CodeType) -> Iterator[Any]:
+    """Yield the modules that a function and those defined in it import."""
+    for step in dis.get_instructions(code):
+        if step.opname == "IMPORT_NAME":
+            parts = str(step.argval).split(".")
+            modules = [sys.modules.get(".".join(parts[: end + 1])) for end in range(len(parts))]
+            if not parts[0] or None in modules:
+                raise HiddenError("it imports")
+            yield from modules
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from imported(each)
+
+
+def looked_up(code: types.CodeType, scope: Any) -> Iterator[Any]:
+    """Yield what the names of a function mean."""
+    return named(code_names(code), scope, list(imported(code)))
+
+
+def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
     """Yield what names mean in a scope, and what they mean as attributes of modules that they name."""
+    if not names.isdisjoint({"__dict__", "__getattribute__", "__globals__"}):
+        raise HiddenError("it finds names that no code shows")
     builtin = sys.modules["builtins"].__dict__
-    found = [scope.get(name, builtin.get(name)) for name in sorted(names) if name in scope or name in builtin]
-    yield from found
-    for module in (each for each in found if isinstance(each, types.ModuleType)):
-        yield from (module.__dict__[name] for name in sorted(names) if name in module.__dict__)
+    waiting = [scope.get(name, builtin.get(name)) for name in sorted(names) if name in scope or name in builtin]
+    waiting.extend(modules)
+    expanded: list[Any] = []
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, types.ModuleType):
+            yield value
+        elif not any(value is each for each in expanded):
+            expanded.append(value)
+            check_origin(value)
+            waiting.extend(value.__dict__[name] for name in sorted(names) if name in value.__dict__)
 
 
 def loop_names(loop: Any) -> set[str]:
@@ -294,15 +337,26 @@ def check_world(signal: Any) -> None:
     handlers = [signal.getsignal(number) for number in range(1, signal.NSIG) if number != LOOP_SIGNAL]
     if any(callable(handler) and handler is not signal.default_int_handler for handler in handlers):
         raise HiddenError("a handler of a signal may end it")
+    if any(signal.getitimer(which)[0] for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)):
+        raise HiddenError("a timer may end it")
     if sys.gettrace() or sys.getprofile():
         raise HiddenError("it is traced")
     own = [module for module in list(sys.modules.values()) if is_users_file(getattr(module, "__file__", None) or "")]
     held = [value for module in own for value in list(vars(module).values())]
-    has_finaliser = any(isinstance(value, type) and hasattr(value, "__del__") for value in held)
-    if has_finaliser or any(
-        getattr(value, "__module__", getattr(value, "__name__", "")) in ("gc", "weakref") for value in held
-    ):
+    if any(map(is_of_collector, held)):
         raise HiddenError("what the garbage collector calls may end it")
+
+
+def is_of_collector(value: Any) -> bool:
+    """Return whether the garbage collector may call something because of a value; calls nothing of the value's."""
+    collectors = ("gc", "weakref", "_weakref")
+    if isinstance(value, types.ModuleType):
+        return value.__name__ in collectors
+    if isinstance(value, type):
+        return value.__module__ in collectors or any("__del__" in each.__dict__ for each in value.__mro__)
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
+        return value.__module__ in collectors
+    return type(value).__module__ in collectors
 
 
 def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
@@ -317,7 +371,7 @@ def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
     for inner in frames[:position]:
         state.take(list(inner.f_locals.values()))
         if is_users(inner.f_code):
-            state.take(*named(code_names(inner.f_code), inner.f_globals))
+            state.take(*looked_up(inner.f_code, inner.f_globals))
     for name, module in (("random", sys.modules.get("random")), ("numpy", sys.modules.get("numpy.random"))):
         if module is not None:
             state.add(name, module.getstate() if name == "random" else module.get_state())
