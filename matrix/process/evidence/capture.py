@@ -160,8 +160,10 @@ class Collection:
         """End what is still under way, and remove what holds nothing."""
         for reading in self._active:
             reading.close()
+        is_to_be_asked = not (self._may_ask or self._has_frames)  # later, and writes into its file then
+        kept = {self._own(pid) for pid in self._pids} if is_to_be_asked else set()
         for path in self._folder.iterdir():
-            if path.suffix == ".part" or not path.stat().st_size:
+            if path.suffix == ".part" or not (path.stat().st_size or path in kept):
                 path.unlink()
 
     def resume(self) -> None:

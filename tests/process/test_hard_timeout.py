@@ -1,0 +1,151 @@
+"""A timeout that somebody chose is wall clock: what is to be learnt is learnt before it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from matrix.environments.inside.startup import FOLDER
+from matrix.model import Headway
+from matrix.process.evidence.capture import NOT_PERMITTED
+from matrix.process.supervisor import RESERVE, RESERVE_SHARE, SHORT_GRACE
+from tests.process.running import PROGRAMS, begin
+from tests.process.test_capture import needs_collectors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matrix.process.supervision import Ending, Supervised
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+    pytest.mark.xdist_group("hard_timeout"),  # they measure
+]
+TIMEOUT = 4.0  # seconds
+LATE = 2.0  # seconds past it, in which the tree is ended
+STUBBORN = """\
+import signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+number = 0
+while True:
+    number += 1
+    print(number, file=sys.stderr, flush=True)
+"""
+ENDS_LATE = """\
+import sys, time
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    pass
+sys.exit(7)
+"""
+IDLE = "import time\ntime.sleep(600)\n"
+
+
+def start(folder: Path, text: str, *arguments: str, **fields: Any) -> Supervised:
+    """Start a program whose stacks are taken, with a timeout that somebody chose."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stacks").mkdir()
+    (folder / "script.py").write_text(text)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    given: dict[str, Any] = {
+        "argv": (sys.executable, str(folder / "script.py"), *arguments),
+        "env": kept | {"PYTHONPATH": str(FOLDER), "WHICHTORCH_STACKS": str(folder / "stacks")},
+        "timeout": TIMEOUT,
+        "is_hard": True,
+        "sample": True,
+        "stacks": str(folder / "stacks"),
+    }
+    return begin(folder, "spins", **given | fields)
+
+
+def ended(folder: Path, text: str, *arguments: str, **fields: Any) -> tuple[Ending, float]:
+    """Return how a program ended, and the seconds that this took, seen from here."""
+    began = time.monotonic()
+    ending = start(folder, text, *arguments, **fields).wait()
+    return ending, time.monotonic() - began
+
+
+@needs_collectors
+def test_a_program_that_ignores_sigterm_ends_soon_after_its_timeout(tmp_path: Path) -> None:
+    """However it resists and whatever it writes, it has ended within two seconds, and its stacks are there."""
+    ending, seconds = ended(tmp_path, STUBBORN)
+    assert ending.stopped_by == "timeout", ending
+    assert TIMEOUT <= ending.seconds < TIMEOUT + 0.1
+    assert seconds < TIMEOUT + LATE
+    assert any("script.py" in path.read_text(errors="replace") for path in (tmp_path / "stacks").iterdir())
+    assert 0 < ending.diagnosis_seconds < RESERVE_SHARE * TIMEOUT + SHORT_GRACE
+
+
+def test_a_program_that_ends_in_its_last_seconds_has_ended(tmp_path: Path) -> None:
+    """While its stacks are taken it goes on, undisturbed, and its exit code counts."""
+    late = TIMEOUT * (1 - RESERVE_SHARE / 2)
+    ending, _ = ended(tmp_path, ENDS_LATE, str(late))
+    assert (ending.stopped_by, ending.exit_code, ending.signal) == ("exit", 7, None), ending
+    assert late <= ending.seconds < TIMEOUT
+
+
+def test_a_timeout_that_nobody_chose_has_no_last_seconds(tmp_path: Path) -> None:
+    """What it stops has had all of it, and its stacks are taken afterwards."""
+    ending, seconds = ended(tmp_path, ENDS_LATE, "60", timeout=2.0, is_hard=False)
+    assert ending.stopped_by == "timeout"
+    assert ending.diagnosis_seconds > 0
+    assert seconds >= ending.seconds + ending.diagnosis_seconds
+
+
+def test_without_stacks_a_program_has_all_of_its_time(tmp_path: Path) -> None:
+    """Where nothing is to be learnt, nothing is kept in reserve."""
+    ending, seconds = ended(tmp_path, STUBBORN, stacks=None, sample=False, timeout=1.0)
+    assert (ending.stopped_by, ending.diagnosis_seconds) == ("timeout", 0)
+    assert 1.0 <= seconds < 1.0 + LATE
+
+
+@pytest.mark.parametrize("timeout", [1.5, 3.0])
+def test_a_short_timeout_is_long_enough_to_see_that_nothing_moves(tmp_path: Path, timeout: float) -> None:
+    """The time kept for the stacks is not counted among that in which something might have moved."""
+    ending, _ = ended(tmp_path, IDLE, timeout=timeout)
+    assert ending.stopped_by == "timeout"
+    assert not Headway.model_validate(ending.evidence["headway"]).gets_on
+
+
+def test_an_interrupt_does_not_wait_for_the_last_seconds(tmp_path: Path) -> None:
+    """Whoever stops the tool is not kept waiting until the timeout."""
+    supervised = start(tmp_path, STUBBORN, timeout=RESERVE / RESERVE_SHARE)
+    while not (tmp_path / "err").exists() or not (tmp_path / "err").stat().st_size:
+        time.sleep(0.01)
+    began = time.monotonic()
+    supervised.interrupt()
+    assert supervised.wait().stopped_by == "interrupt"
+    assert time.monotonic() - began < RESERVE
+
+
+def is_deniable() -> bool:
+    without = (sys.executable, str(PROGRAMS / "without_ptrace.py"), "true")
+    return sys.platform == "linux" and subprocess.run(without, check=False).returncode == 0
+
+
+@needs_collectors
+@pytest.mark.parametrize("is_stall", [True, False])
+def test_what_may_not_be_read_is_asked_once_its_time_is_over(tmp_path: Path, is_stall: bool) -> None:
+    """Where no collector may read it, a process writes its own stacks: nothing that goes on is disturbed by that."""
+    if not is_deniable():
+        pytest.skip("needs seccomp")
+    timeout = 30.0 if is_stall else TIMEOUT
+    text = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
+    program = f"""
+import sys
+sys.path[:0] = [{str(PROGRAMS.parents[2])!r}]
+from pathlib import Path
+from tests.process.test_hard_timeout import ended
+ending, seconds = ended(Path({str(tmp_path / "within")!r}), {text!r}, stall={is_stall}, timeout={timeout})
+print(ending.stopped_by, seconds < {timeout + LATE}, ending.note, sep=";")
+"""
+    without = (sys.executable, str(PROGRAMS / "without_ptrace.py"), sys.executable, "-c", program)
+    answer = subprocess.run(without, capture_output=True, text=True, timeout=60, check=False)
+    assert answer.stdout == f"{'stall' if is_stall else 'timeout'};True;{NOT_PERMITTED}\n", answer.stderr
+    (own,) = (tmp_path / "within" / "stacks").glob("*.faulthandler.txt")
+    assert 'script.py", line 4 in <module>' in own.read_text()
