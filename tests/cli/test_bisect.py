@@ -231,7 +231,9 @@ def test_bounds_are_repaired_and_failures_told_apart(user: User, wheels: Path) -
     swapped = bisect(user, "--good", "9.0", "--bad", "9.4")
     assert boundaries(swapped) == boundaries(newest)
     assert "no regression was found; the bounds show a fix instead" in swapped["reasons"]
-    assert "not good: 9.0.0: fail, 3 of 3 runs: AssertionError \"as it was\" in <module> (repro.py:5)" in swapped["reasons"]
+    assert (
+        'not good: 9.0.0: fail, 3 of 3 runs: AssertionError "as it was" in <module> (repro.py:5)' in swapped["reasons"]
+    )
     missing = bisect(user, "--bad", "9.0.0", "--good", "9.0.5")  # and wrong
     assert boundaries(missing) == boundaries(answer)
     assert "there is no 9.0.5: 9.1.0 is taken for it" in missing["reasons"]

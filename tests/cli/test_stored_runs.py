@@ -61,7 +61,7 @@ def test_compare_finds_exactly_what_was_planted(two_nights: User) -> None:
         | {("other.py", "9.1.0"): "fixed", ("other.py", "9.2.0"): "different failure"}
     )
     assert "    2  regression         passed, and does not any more" in ended.stdout
-    shown = 'KeyError "\'planted\'" in <module> (worse.py:2)'
+    shown = "KeyError \"'planted'\" in <module> (worse.py:2)"
     assert f"regression  pass -> FAIL!  worse.py  torch-9.1.0-pypi: {shown}" in ended.stdout
     assert "different failure  FAIL! -> HANG!  other.py  torch-9.2.0-pypi" in ended.stdout
     assert "the script is not the same as before" in ended.stdout

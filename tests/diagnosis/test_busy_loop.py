@@ -88,9 +88,8 @@ def test_progress_is_counted(answers: Answers) -> None:
 
 def test_progress_of_a_for_loop_has_its_range(answers: Answers) -> None:
     """The end of a range is known where it is a number or a variable, and a slow pace is told by the minute."""
-    frames = ("<module>", 15, {})
     for after, step in ((10.0, 2), (70.0, 12)):
-        answers.at(after, ("train", 2, {"step": step, "steps": 50}), frames)
+        answers.at(after, ("train", 2, {"step": step, "steps": 50}), ("<module>", 15, {}))
     assert answers.told(70.0).words.endswith("perhaps only slow: `step` 12 of 50, 10 a minute")
 
 
@@ -105,7 +104,11 @@ def test_what_moves_without_a_number_is_named(answers: Answers) -> None:
 @pytest.mark.parametrize(
     ("hidden", "values", "words"),
     [
-        ("other threads run", {"total": 7}, "`total` has not changed; whether it can end cannot be seen: other threads run"),
+        (
+            "other threads run",
+            {"total": 7},
+            "`total` has not changed; whether it can end cannot be seen: other threads run",
+        ),
         ("it uses `time`", {"total": "?"}, "whether it can end cannot be seen: it uses `time`"),
         ("", {"total": 7}, "`total` has not changed"),
         ("", {}, ""),

@@ -171,8 +171,9 @@ def test_what_tells_failures_apart_is_kept(first: str, second: str) -> None:
 
 WORDS = st.sampled_from(
     [
-        "0x7f1d6be29740", HASH, UUID, "4242", "3.25", "-1e-05", "1,024", "float32", "float8_e4m3fn", "/tmp/tmpab12cd34/x.py",
-        "~/a/b/c.py", "{'b', 'a'}", "{9, A, 8b}", "{1, 2}", "tensor", "a1b2c3d4", "(3x4)", "12:01:33", "cuda:0", "\n", "v1.2.3",
+        "0x7f1d6be29740", HASH, UUID, "4242", "3.25", "-1e-05", "1,024", "float32", "float8_e4m3fn",
+        "/tmp/tmpab12cd34/x.py", "~/a/b/c.py", "{'b', 'a'}", "{9, A, 8b}", "{1, 2}", "tensor", "a1b2c3d4", "(3x4)",
+        "12:01:33", "cuda:0", "\n", "v1.2.3",
     ]
 )  # fmt: skip
 

@@ -59,7 +59,11 @@ def native(**fields: Any) -> StoppedLook:
         (stopped(BUSY, StoppedLook(kind=HangKind.CHILD), moving=False), Outcome.SLOW, Decider.OPEN),
         (stopped(CROWDED, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False), Outcome.SLOW, Decider.OPEN),
         (stopped(BUSY, StoppedLook(goal=20.0), moving=False), Outcome.HANG, Decider.LONGER_LOOK),
-        (stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False, loop=MOVES), Outcome.SLOW, Decider.PROGRESS),
+        (
+            stopped(BUSY, StoppedLook(kind=HangKind.SPIN_PYTHON), moving=False, loop=MOVES),
+            Outcome.SLOW,
+            Decider.PROGRESS,
+        ),
         (stopped(BUSY, StoppedLook(goal=20.0), moving=False, loop=MOVES), Outcome.SLOW, Decider.PROGRESS),
         (stopped(BUSY, StoppedLook(goal=20.0), moving=False, loop=STANDS), Outcome.HANG, Decider.LONGER_LOOK),
         (stopped(None, stopped_by="stall", loop=STANDS | {"repeats": True}), Outcome.HANG, Decider.REPEATS),
@@ -104,7 +108,7 @@ def test_the_longer_look_decides(look: StoppedLook, fields: dict[str, Any], note
     ("headway", "limit"), [(None, 60), (BUSY, 60), (BUSY | {"stretch": 2.5}, 150), (BUSY | {"stretch": 40.0}, 600)]
 )
 def test_the_longer_look_is_longer_on_a_crowded_machine(headway: dict[str, Any] | None, limit: float) -> None:
-    """Three times as long, and as much longer as the queue for the cores made it, within reason and the most there is."""
+    """Three times as long, and as much longer as the queue for the cores made it, up to the most that there is."""
     slow = timed_out(20, headway)
     assert longer_look(slow, 20, 1000) == (60, limit)
     assert longer_look(slow, 20, 100) == (60, min(limit, 100))

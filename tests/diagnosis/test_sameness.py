@@ -65,7 +65,12 @@ def is_one(first: str, second: str, words: str = "", other_words: str = "") -> b
         # of two records that hold no messages
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
         # a frame of a library that moved, with numbers of another run
-        (f"RuntimeError in a (x.py) < {USERS}", f"RuntimeError in b (y.py) < {USERS}", "size 3, not 4", "size 30, not 1"),
+        (
+            f"RuntimeError in a (x.py) < {USERS}",
+            f"RuntimeError in b (y.py) < {USERS}",
+            "size 3, not 4",
+            "size 30, not 1",
+        ),
         # reworded by the function that raises it
         (
             f"RuntimeError in check (x.py) < {USERS}",
@@ -76,10 +81,20 @@ def is_one(first: str, second: str, words: str = "", other_words: str = "") -> b
         # torch's own type for what was a built-in one
         (f"RuntimeError in check (x.py) < {USERS}", f"DeviceError in check (x.py) < {USERS}", MIXED, MIXED),
         # an internal assertion says where it is in C++, which moves
-        (f"RuntimeError in {USERS}", f"RuntimeError in {USERS}", "x INTERNAL ASSERT FAILED at a.cpp:3", "internal error"),
+        (
+            f"RuntimeError in {USERS}",
+            f"RuntimeError in {USERS}",
+            "x INTERNAL ASSERT FAILED at a.cpp:3",
+            "internal error",
+        ),
         # a crash whose library frame was renamed
         (f"SIGSEGV in mm (a.py) < {USERS}", f"SIGSEGV in mm_out (b.py) < {USERS}", "", ""),
-        (f"SIGFPE in code that Inductor generated < {USERS}", f"SIGFPE in code that Triton generated < {USERS}", "", ""),
+        (
+            f"SIGFPE in code that Inductor generated < {USERS}",
+            f"SIGFPE in code that Triton generated < {USERS}",
+            "",
+            "",
+        ),
     ],
 )
 def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, words: str, other_words: str) -> None:
@@ -92,7 +107,12 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
     [
         # another message at the same line
         (f'ValueError "no such file" in {USERS}', f'ValueError "too many rows" in {USERS}', "", ""),
-        (f"RuntimeError in check (x.py) < {USERS}", f"DeviceError in check (x.py) < {USERS}", MIXED, "no such operator"),
+        (
+            f"RuntimeError in check (x.py) < {USERS}",
+            f"DeviceError in check (x.py) < {USERS}",
+            MIXED,
+            "no such operator",
+        ),
         (f"RuntimeError in check (x.py) < {USERS}", f'RuntimeError "no such operator" in {USERS}', MIXED, ""),
         # the same message at another line
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in <module> (repro.py:13)', "", ""),
@@ -105,7 +125,12 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
         # elsewhere in a library, and nothing said
         (f"RuntimeError in a (x.py) < {USERS}", f"RuntimeError in b (y.py) < {USERS}", "", ""),
         # compiled code that crashes is not its compiler that crashes
-        (f"SIGFPE in code that Inductor generated < {USERS}", f"SIGFPE in compile_file (codecache.py) < {USERS}", "", ""),
+        (
+            f"SIGFPE in code that Inductor generated < {USERS}",
+            f"SIGFPE in compile_file (codecache.py) < {USERS}",
+            "",
+            "",
+        ),
         (f"SIGFPE in mm (a.py) < {USERS}", f"SIGSEGV in mm (a.py) < {USERS}", "", ""),
         (f"SIGSEGV in mm (a.py) < {USERS}", "SIGSEGV in mm (a.py) < <module> (repro.py:13)", "", ""),
     ],

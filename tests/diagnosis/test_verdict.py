@@ -151,7 +151,10 @@ def test_no_attempt_speaks_for_nothing() -> None:
     assert combine([]) is None
 
 
-HASHES = ("cq7b4drx2mzk3lwaj5ftyhv6ogniuespqb2c7d4e5f3g6h2jklmn", "cnmlkj2h6g3f5e4d7c2bqpseuingo6vhytf5jawl3kzm2xrd4b7q")
+HASHES = (
+    "cq7b4drx2mzk3lwaj5ftyhv6ogniuespqb2c7d4e5f3g6h2jklmn",
+    "cnmlkj2h6g3f5e4d7c2bqpseuingo6vhytf5jawl3kzm2xrd4b7q",
+)
 TORCH = "/e/lib/python3.11/site-packages/torch"
 
 
@@ -170,13 +173,15 @@ Current thread 0x00007f1d6be29740 (most recent call first):
 def test_a_crash_in_generated_code_is_the_same_in_each_run() -> None:
     """Inductor calls its module by a hash and lays it anywhere; a crash while it compiles is another one."""
     folders = ("/tmp/torchinductor_me", "/work/.whichtorch/runs/1/attempts/3/tmp/inductor")
-    inners = [f'"{folder}/q7/{name}.py", line {line} in call' for folder in folders for name in HASHES for line in (5, 51)]
+    inners = [
+        f'"{folder}/q7/{name}.py", line {line} in call' for folder in folders for name in HASHES for line in (5, 51)
+    ]
     signatures = {judge(ending(signal="SIGFPE"), crashed(inner), MEMORY).signature for inner in inners}
     assert signatures == {"SIGFPE in code that Inductor generated < <module> (repro.py:9)"}
     compiling = crashed(f'"{TORCH}/_inductor/codecache.py", line 51 in compile_file')
     other = judge(ending(signal="SIGFPE"), compiling, MEMORY).signature
     assert other == "SIGFPE in compile_file (codecache.py) < <module> (repro.py:9)"
-    assert not is_same_failure(other, *signatures)
+    assert not is_same_failure(other, signatures.pop())
 
 
 WORKER = """\
@@ -267,12 +272,11 @@ def test_a_worker_fails_in_one_way_whichever_row_it_read() -> None:
         ([], ()),
     ],
 )
-def test_place_is_the_innermost_frame_and_the_users_line(
-    frames: list[tuple[str, str]], place: tuple[str, ...]
-) -> None:
+def test_place_is_the_innermost_frame_and_the_users_line(frames: list[tuple[str, str]], place: tuple[str, ...]) -> None:
     """Helpers, generated names and what a script was forked from tell nothing; a library's lines move."""
     stack = [
-        TracebackFrame(file.replace("{TORCH}", TORCH), function, line) for line, (file, function) in enumerate(frames, 1)
+        TracebackFrame(file.replace("{TORCH}", TORCH), function, line)
+        for line, (file, function) in enumerate(frames, 1)
     ]
     assert place_of(stack) == place
 
@@ -291,7 +295,7 @@ def test_a_bare_assertion_says_what_it_asserts() -> None:
     other = TRACEBACK_OF_ASSERT.replace("SOURCE", "assert a == c").replace("line 9", "line 10")
     signatures = [judge(ending(exit_code=1), text, MEMORY).signature for text in (stderr, other)]
     assert signatures[0] == 'AssertionError "assert a == b" in <module> (mine.py:9)'
-    assert not is_same_failure(*signatures)
+    assert not is_same_failure(signatures[0], signatures[1])
 
 
 TRACEBACK_OF_ASSERT = """\

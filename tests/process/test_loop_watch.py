@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -42,10 +43,17 @@ ENDLESS = {
     "inner_loop": "while True:\n    for i in range(3):\n        x = i\n",
     "modules": "import math, package.inner\nwhile math.sqrt(4) > package.inner.n:\n    x = math.pi\n",
     "import_within": "def f():\n    import math\n    return math.sqrt(4)\nwhile f() > 0:\n    pass\n",
-    "slots": "class A:\n    __slots__ = ('__n', 'unset')\n    def __init__(self):\n        self.__n = 1\na = A()\nwhile a:\n    pass\n",
+    "slots": (
+        "class A:\n    __slots__ = ('__n', 'unset')\n    def __init__(self):\n        self.__n = 1\na = A()\n"
+        "while a:\n    pass\n"
+    ),
     "caught": "while True:\n    try:\n        {}['missing']\n    except KeyError:\n        pass\n",
-    "default_dict": "import collections\nheld = collections.defaultdict(list)\nwhile not held[0]:\n    held[0].sort()\n",
-    "closure": "def f():\n    done = False\n    def ask():\n        return done\n    while not ask():\n        pass\nf()\n",
+    "default_dict": (
+        "import collections\nheld = collections.defaultdict(list)\nwhile not held[0]:\n    held[0].sort()\n"
+    ),
+    "closure": (
+        "def f():\n    done = False\n    def ask():\n        return done\n    while not ask():\n        pass\nf()\n"
+    ),
 }
 BUSY_BUT_OPEN = {
     "counter": "n = 0\nwhile n < 10**12:\n    n += 1\n",
@@ -63,16 +71,22 @@ BUSY_BUT_OPEN = {
     "iterator": "numbers = iter(range(10**12))\nwhile next(numbers, None) is not None:\n    pass\n",
     "count": "import itertools\nnumbers = itertools.count()\nwhile numbers.__next__() < 10**12:\n    pass\n",
     "generator": (
-        "def steps():\n    for n in range(10**12):\n        yield n\nsteps = steps()\nwhile steps.send(None) < 10**11:\n    pass\n"
+        "def steps():\n    for n in range(10**12):\n        yield n\nsteps = steps()\n"
+        "while steps.send(None) < 10**11:\n    pass\n"
     ),
     "within_for": "for n in iter(range(10**9)):\n    while True:\n        if n >= 0: break\n",
     "for_of_iterator": "while True:\n    for n in zip(range(10**12)):\n        pass\n    break\n",
-    "within_generator": "def go():\n    n = 0\n    while True:\n        yield n\n        n = 0\nfor _ in go():\n    pass\n",
+    "within_generator": (
+        "def go():\n    n = 0\n    while True:\n        yield n\n        n = 0\nfor _ in go():\n    pass\n"
+    ),
     "time": "import time\nend = time.monotonic() + 10**6\nwhile time.monotonic() < end:\n    pass\n",
     "time_within": "from time import time\ndef late():\n    return time() > 2**40\nwhile not late():\n    pass\n",
     "date": "import datetime\nwhile datetime.datetime.now().year < 9000:\n    pass\n",
     "file": "import os\nwhile not os.path.exists('done'):\n    pass\n",
-    "read": "def asked():\n    with open('/proc/uptime') as file:\n        return file.read()\nwhile asked() != 'done':\n    pass\n",
+    "read": (
+        "def asked():\n    with open('/proc/uptime') as file:\n        return file.read()\n"
+        "while asked() != 'done':\n    pass\n"
+    ),
     "pathlib": "import pathlib\nplace = pathlib.Path('done')\nwhile not place.exists():\n    pass\n",
     "environment": "import os\nwhile os.environ.get('NO_SUCH') is None:\n    pass\n",
     "thread": (
@@ -107,15 +121,14 @@ BUSY_BUT_OPEN = {
         "a = A()\nwhile not done:\n    pass\n"
     ),
     "trace": "import sys\nsys.settrace(lambda *_: None)\ndone = False\nwhile not done:\n    pass\n",
-    "shared_memory": (
-        "import mmap\nshared = mmap.mmap(-1, 8)\nwhile shared[0] == 0:\n    pass\n"
-    ),
+    "shared_memory": ("import mmap\nshared = mmap.mmap(-1, 8)\nwhile shared[0] == 0:\n    pass\n"),
     "ctypes": "import ctypes\nn = ctypes.c_long(0)\nwhile n.value < 10**12:\n    n.value += 1\n",
     "deep_in_calls": (
         "def collatz(n):\n    while n != 0:\n        n += 1\n    return n\nwhile True:\n    if collatz(1) == 0: break\n"
     ),
     "recursion": (
-        "def go(depth):\n    if depth:\n        return go(depth - 1)\n    return 0\nn = 0\nwhile n < 10**12:\n    go(n % 50)\n    n += 1\n"
+        "def go(depth):\n    if depth:\n        return go(depth - 1)\n    return 0\nn = 0\n"
+        "while n < 10**12:\n    go(n % 50)\n    n += 1\n"
     ),
     "exec": "n = [0]\nwhile True:\n    exec('n[0] += 1')\n    if n[0] > 10**12: break\n",
     "import_within": "def late():\n    import time\n    return time.time() > 2**40\nwhile not late():\n    pass\n",
@@ -141,7 +154,10 @@ BUSY_BUT_OPEN = {
     "fresh_random": "import random\nwhile random.Random().random() < 1:\n    pass\n",
     "fresh_random_class": "from random import Random\nwhile Random().random() < 1:\n    pass\n",
     "random_of_system": "import random\ndice = random.SystemRandom()\nwhile dice.random() < 1:\n    pass\n",
-    "cached": "import functools\nn = [0]\n@functools.lru_cache\ndef go():\n    n[0] += 1\nwhile n[0] < 10**12:\n    go.cache_clear()\n    go()\n",
+    "cached": (
+        "import functools\nn = [0]\n@functools.lru_cache\ndef go():\n    n[0] += 1\nwhile n[0] < 10**12:\n"
+        "    go.cache_clear()\n    go()\n"
+    ),
     "factory": (
         "import collections, itertools\nheld = collections.defaultdict(itertools.count().__next__)\n"
         "while held[0] < 10**12:\n    held.clear()\n"
@@ -185,12 +201,17 @@ def answers_of(folder: Path, program: str) -> list[dict[str, Any]]:
             assert loop_watch._answers(process.pid)
             for asked in range(ASKED):
                 kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
-                assert until(lambda n=asked: len(read(file)) > n or process.poll() is not None)
+                assert until(partial(has_answered, process, file, asked))
                 assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
                 time.sleep(PAUSE)
             return [json.loads(line) for line in read(file)]
         finally:
             process.kill()
+
+
+def has_answered(process: subprocess.Popen[bytes], file: Path, before: int) -> bool:
+    """Return whether there are more answers than before, or never will be."""
+    return len(read(file)) > before or process.poll() is not None
 
 
 def read(file: Path) -> list[str]:
@@ -244,7 +265,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
         "beside_child": (CHILD_ENDS_IT, 7.0),
     }
     started = {
-        name: supervised(folder / name, text, timeout=timeout, is_hard=True) for name, (text, timeout) in programs.items()
+        name: supervised(folder / name, text, timeout=timeout, is_hard=True)
+        for name, (text, timeout) in programs.items()
     }
     yield started
     for each in started.values():

@@ -174,11 +174,7 @@ class State:
             yield None
         for kind in type(value).__mro__:
             slots = [each for each in kind.__dict__.values() if type(each) is types.MemberDescriptorType]
-            for slot in slots:
-                try:
-                    yield slot.__get__(value)
-                except AttributeError:
-                    yield None
+            yield from (slot_value(slot, value) for slot in slots)
 
     def tensor(self, torch: Any, value: Any) -> Iterator[Any]:
         """Take in the elements of a plain tensor on the CPU."""
@@ -224,6 +220,14 @@ class State:
             if name not in ("__dict__", "__weakref__", "__module__", "__doc__", "__abstractmethods__", "_abc_impl"):
                 yield value
         yield from kind.__bases__
+
+
+def slot_value(slot: Any, value: Any) -> Any:
+    """Return what a slot of an object holds, None where it is not set."""
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return None
 
 
 def cell_is_set(cell: Any) -> bool:
