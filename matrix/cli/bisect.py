@@ -84,6 +84,7 @@ def bisect(  # one parameter per option
     confidence: Annotated[float, _Sure(metavar="P", min=0.5, max=0.9999, help="Below it nothing is blamed.")] = 0.95,
     fresh: Annotated[bool, _Sure("--fresh", help="Run again what earlier runs have answered.")] = False,
     timeout: command.Timeout = None,
+    look_longer: command.LookLonger = False,
     executor: Executor = None,
     tls: TlsFolder = None,
     jobs: Annotated[
@@ -155,7 +156,7 @@ def bisect(  # one parameter per option
         goal=SearchOptions(find=find, confidence=confidence, flaky=flaky),
         failure=command.failure_words(failure, (scenario, variant), home),
         any_failure=any_failure,
-        run_options=RunOptions(timeout=timeout),
+        run_options=RunOptions(timeout=timeout, look_longer=look_longer),
         budget=Budget(seconds=command.seconds(max_time), installs=max_installs),
         jobs=jobs or 1,
         fresh=fresh,

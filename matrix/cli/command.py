@@ -90,6 +90,10 @@ HardwareNames = Annotated[Words, _axis("--hardware", _NAMES, "Kinds of machines,
 
 Test = Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, as NAME or NAME[variant=value].")]
 Timeout = Annotated[float | None, RunningOption(metavar="S", min=0.1, help="Seconds per attempt.")]
+LookLonger = Annotated[
+    bool,
+    RunningOption("--look-longer", help="Look again, up to four times as long, at what a chosen timeout stops."),
+]
 Repeat = Annotated[int, RunningOption(metavar="N", min=1, help="Attempts per cell.")]
 
 

@@ -29,6 +29,7 @@ def explain(  # one parameter per option
     config_names: command.OnlyConfig = None,
     patch: command.OnlyPatch = None,
     timeout: command.Timeout = None,
+    look_longer: command.LookLonger = False,
     repeat: command.Repeat = 1,
     executor: Executor = None,
     tls: TlsFolder = None,
@@ -56,7 +57,7 @@ def explain(  # one parameter per option
         here=here.absolute() if here else None,
         env=env,
         may_run=run,
-        options=planning.RunOptions(timeout=timeout, repeat=repeat),
+        options=planning.RunOptions(timeout=timeout, look_longer=look_longer, repeat=repeat),
     )
     suite = command.scenarios_of(test)
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))

@@ -41,6 +41,7 @@ def fix(  # one parameter per option
     config_name: command.OneConfig = None,
     disk: command.Disk = None,
     timeout: command.Timeout = None,
+    look_longer: command.LookLonger = False,
     jobs: Annotated[
         int, RunningOption(metavar="N", min=1, help="Trials at once, and candidates of the bisection.")
     ] = 1,
@@ -86,7 +87,7 @@ def fix(  # one parameter per option
         good=good,
         bad=bad,
         failure=command.failure_words(failure, (scenario, variant), home),
-        run_options=RunOptions(timeout=timeout),
+        run_options=RunOptions(timeout=timeout, look_longer=look_longer),
         jobs=jobs,
         budget=Budget(seconds=command.seconds(max_time)),
     )

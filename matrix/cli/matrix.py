@@ -46,6 +46,7 @@ def matrix(  # one parameter per option
     timeout: Annotated[
         float | None, RunningOption(metavar="S", min=0.1, help="Seconds per attempt, instead of the scenarios' own.")
     ] = None,
+    look_longer: command.LookLonger = False,
     repeat: command.Repeat = 1,
     jobs: Annotated[
         int | None,
@@ -93,7 +94,9 @@ def matrix(  # one parameter per option
         product=bool(torch) or not interpreter,
         scenarios=tuple(scenario or ()),
         scripts=tuple(script or ()),
-        options=RunOptions(timeout=timeout, repeat=repeat, fresh=fresh, stall=not no_stall, fork=fork),
+        options=RunOptions(
+            timeout=timeout, look_longer=look_longer, repeat=repeat, fresh=fresh, stall=not no_stall, fork=fork
+        ),
         jobs=jobs,
         disk_budget_mb=command.megabytes(disk),
         install_timeout=install_timeout,

@@ -39,6 +39,7 @@ def triage(  # one parameter per option
     matrix_file: command.MatrixPath = None,
     disk: command.Disk = None,
     timeout: command.Timeout = None,
+    look_longer: command.LookLonger = False,
     until: Annotated[str | None, RunningOption(metavar="STEP", help=f"The last step: {_STEPS}.")] = None,
     only: Annotated[
         list[str] | None, RunningOption(metavar="STEP", help="Take this step, and what it needs. Repeatable.")
@@ -76,7 +77,7 @@ def triage(  # one parameter per option
     folder = case_folder or CASES / scenario.path.stem
     order = TriageOrder(
         place=CasePlace(home=home, file=file, interpreter=interpreter, beside=Path.cwd()),
-        test=CaseTest(scenario=scenario, variant=variant, options=RunOptions(timeout=timeout)),
+        test=CaseTest(scenario=scenario, variant=variant, options=RunOptions(timeout=timeout, look_longer=look_longer)),
         folder=folder,
         steps=steps,
         fresh=fresh,

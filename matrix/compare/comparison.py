@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
-from matrix.diagnosis.sameness import is_same_failure
+from matrix.diagnosis.sameness import is_alike
 from matrix.diagnosis.verdict import passes_needed
 from matrix.model import Cell, Environment, Model, Outcome, Result, Run
 
@@ -211,8 +211,7 @@ def classify(old: Cell | None, new: Cell | None) -> tuple[ChangeKind, str]:
     if old is None:
         return (ChangeKind.NEW_FAILURE if new.outcome.is_red else ChangeKind.APPEARED), ""
     if new.outcome.is_red and old.outcome.is_red:
-        same = old.outcome is new.outcome and is_same_failure(old.signature, new.signature, old.message, new.message)
-        return (ChangeKind.STILL_FAILING if same else ChangeKind.DIFFERENT), ""
+        return (ChangeKind.STILL_FAILING if is_alike(old, new) else ChangeKind.DIFFERENT), ""
     if new.outcome.is_red:
         return (ChangeKind.REGRESSION, _luck(new, old)) if _passes(old) else (ChangeKind.NEW_FAILURE, "")
     if _passes(new) and _passes(old):

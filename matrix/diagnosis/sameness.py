@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matrix.model import Cell
 
 _WRITTEN = re.compile(r'(?P<head>[^"]*?)(?: "(?P<says>[^"]*)")?(?: in (?P<frames>.*))?', re.DOTALL)
-_LINE = re.compile(r":\d+(?=\)$|$)")
+_LINE = re.compile(r":\d+(?=\)$|$)")  # of a frame
+_LINES = re.compile(r":\d+(?=\)| < |$)")  # of all frames of a signature
 _INTERNAL = re.compile(r"INTERNAL ASSERT|internal error", re.IGNORECASE)
 ALIKE = 0.7  # of the words of two messages
 REWORDED = 0.3  # of the words of two messages from the same function of a library
@@ -180,7 +181,7 @@ def references(cells: Iterable[Cell]) -> dict[str, Cell]:
 def _most_common(failures: Sequence[Cell]) -> Cell:
     ((outcome, _),) = Counter(cell.outcome for cell in failures).most_common(1)
     alike = [cell for cell in failures if cell.outcome is outcome]
-    return max(alike, key=lambda cell: sum(_is_alike(cell, other) for other in alike))
+    return max(alike, key=lambda cell: sum(is_alike(cell, other) for other in alike))
 
 
 def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
@@ -190,13 +191,16 @@ def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
     return frozenset(
         (cell.name, cell.environment)
         for cell in cells
-        if cell.outcome.is_red and not _is_alike(cell, reference[cell.name])
+        if cell.outcome.is_red and not is_alike(cell, reference[cell.name])
     )
 
 
-def _is_alike(cell: Cell, other: Cell) -> bool:
-    is_same = is_same_failure(cell.signature, other.signature, cell.message, other.message)
-    return cell.outcome is other.outcome and is_same
+def is_alike(cell: Cell, other: Cell) -> bool:
+    """Return whether two red cells of one test fail alike; lines do not count where its script was edited."""
+    signatures = cell.signature or "", other.signature or ""
+    if cell.source_hash != other.source_hash:
+        signatures = _LINES.sub("", signatures[0]), _LINES.sub("", signatures[1])
+    return cell.outcome is other.outcome and is_same_failure(*signatures, cell.message, other.message)
 
 
 def _is_builtin(exception: str) -> bool:

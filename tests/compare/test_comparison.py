@@ -51,6 +51,18 @@ def test_failures_are_told_apart_by_their_signatures() -> None:
     assert classify(earlier, earlier)[0] is ChangeKind.STILL_FAILING
 
 
+@pytest.mark.parametrize("outcome", [FAIL, HANG])
+def test_lines_do_not_tell_failures_apart_once_a_script_was_edited(outcome: Outcome) -> None:
+    """An edit moves lines; in one and the same script another line is another failure."""
+    head = "ValueError" if outcome is FAIL else "stuck: wait for a queue"
+    signatures = [f"{head} in f (a.py:{line}) < <module> (a.py:{line + 9})" for line in (3, 5)]
+    before = cell(HERE, outcome, signature=signatures[0], source_hash="one")
+    moved = before.model_copy(update={"signature": signatures[1]})
+    edited = moved.model_copy(update={"source_hash": "two"})
+    assert classify(before, edited)[0] is ChangeKind.STILL_FAILING
+    assert classify(before, moved)[0] is ChangeKind.DIFFERENT
+
+
 def test_what_is_only_in_one_run_appeared_or_disappeared() -> None:
     """A cell that nobody ran before is new; if it fails, it is a new failure, and no regression."""
     assert became(None, PASS) is ChangeKind.APPEARED

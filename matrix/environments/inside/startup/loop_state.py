@@ -29,7 +29,6 @@ BYTES = 1 << 25  # of tensors and arrays, likewise
 NAMES = 12  # variables of a loop that are shown
 SHOWN = 40  # characters of a value
 LOOP_SIGNAL = 58  # what asks, see `sitecustomize.py`
-LOCK_FREE = 1  # threads that run Python: with more of them, another one may end the loop
 
 # What these do follows from what they are given, and from the state of the random generators.
 _PURE = {
@@ -336,7 +335,7 @@ def check_stack(frames: list[Any], position: int) -> None:
 
 def check_world(signal: Any) -> None:
     """Raise HiddenError where another thread or a signal may end the loop."""
-    if len(sys._current_frames()) > LOCK_FREE:
+    if len(sys._current_frames()) > 1:
         raise HiddenError("other threads run")
     handlers = [signal.getsignal(number) for number in range(1, signal.NSIG) if number != LOOP_SIGNAL]
     if any(callable(handler) and handler is not signal.default_int_handler for handler in handlers):
