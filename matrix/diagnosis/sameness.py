@@ -131,14 +131,14 @@ def is_same_failure(first: str | None, second: str | None, words: str = "", othe
     if not {str(signature), str(other)}.isdisjoint(_UNLOCATED):
         return True
     frames = signature.library_frame, other.library_frame
-    is_renamed = _is_builtin(signature.head) != _is_builtin(other.head) and all(frames)
+    is_renamed = _is_builtin(signature.head) != _is_builtin(other.head)
     if not (signature.head == other.head or is_renamed) or not signature.frames or not signature.is_at_line_of(other):
         return False
     if signature.head.startswith("SIG"):  # a crash has no words; its frames of a library may have moved
-        return frames[0].startswith(GENERATED) == frames[1].startswith(GENERATED)
+        return not is_renamed and frames[0].startswith(GENERATED) == frames[1].startswith(GENERATED)
     texts = steady(words) or signature.says, steady(other_words) or other.says
     likeness = _likeness(*texts) if all(map(_is_telling, texts)) else None
-    if frames[0] == frames[1]:
+    if frames[0] == frames[1] and (frames[0] or not is_renamed):
         return likeness is None or likeness >= (REWORDED if frames[0] else ALIKE)
     return likeness is not None and likeness >= ALIKE
 

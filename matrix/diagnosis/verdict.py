@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 NOT_APPLICABLE = 125  # the exit code `git bisect run` gave this meaning
 KERNEL_OOM_SHARE = 0.5  # of the memory limit: a SIGKILL from outside above it was the kernel's OOM killer
+ENDLESS = 30  # times that a frame recurs in a recursion without end; faulthandler shows 100 frames of it
 MESSAGE_LENGTH = 500  # characters: longer ones hold data
 
 _STILL = {  # what a longer look has seen go on
@@ -41,6 +43,7 @@ _STILL = {  # what a longer look has seen go on
 }
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?::|$)")
+_REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
 _RAISES = re.compile(r"^\s+raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
 _PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Failed))(?::|$)")
 _GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\((?P<quote>['\"])(?P<words>.*)(?P=quote)")
@@ -163,7 +166,13 @@ class TracebackFrame(NamedTuple):
 
 
 def place_of(frames: Sequence[TracebackFrame]) -> tuple[str, ...]:
-    """Return the innermost frame that means something, and the user's own line that led there."""
+    """Return the innermost frame that means something, and the user's own line that led there.
+
+    Of a recursion without end it is a line that recurs: where the stack was full is chance.
+    """
+    recurring = [frame for frame, count in Counter(frames).items() if count >= ENDLESS and frame.is_users]
+    if recurring:
+        frames = [min(recurring)]
     # what a script was forked from stands below it, and is none of its doing
     frames = [frame for frame in frames if not frame.file.endswith(FORK_SERVER)]
     written = [frame for frame in frames if not generator_of(frame.file, frame.function)]
@@ -189,6 +198,7 @@ class Raised:
         inner = self.frames[0] if self.frames else None
         source = inner.source if inner else ""
         is_told = inner is not None and not inner.is_users and source.startswith(("raise ", "assert "))
+        is_told |= self.type == RecursionError.__name__  # the words tell what was called last, by chance
         return Signature(self.type, place_of(self.frames), "" if is_told else says(self.words or source))
 
 
@@ -209,6 +219,8 @@ def read_exception(stderr: str) -> Raised | None:
         if frame := _read_frame(line, lines[number + 1] if number + 1 < len(lines) else ""):
             frames.append(frame)
             raises = None
+        elif frames and (repeated := _REPEATED.match(line)):
+            frames.extend(frames[-1:] * int(repeated[1]))
         elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
             wrapper = exception["type"].rpartition(".")[2]
             message = [line[exception.end() :].strip(), *lines[number + 1 :]]

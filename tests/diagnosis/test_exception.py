@@ -161,3 +161,18 @@ def test_the_same_words_on_behalf_of_the_same_line_are_one_failure(says: str, ot
     first, second = "RuntimeError in _check (a.py) < f (m.py)", "TorchRuntimeError in fake (b.py) < f (m.py)"
     assert is_same_failure(first, second, says, other_says) is same
     assert not is_same_failure(first, second.replace("f (m.py)", "g (m.py)"), says, other_says)
+
+
+@pytest.mark.parametrize("last", [13, 14])
+def test_a_recursion_without_end_is_told_by_what_recurs(last: int) -> None:
+    """Where the stack was full is chance: neither the innermost line nor the last words count."""
+    recurs = '  File "/s/tree.py", line 14, in depth\n    return 1 + depth(node.left)\n'
+    begins = 'Traceback (most recent call last):\n  File "/s/tree.py", line 20, in <module>\n    depth(root)\n'
+    words = f"maximum recursion depth exceeded in {'comparison' if last == 13 else 'a call'}"
+    ends = f'  File "/s/tree.py", line {last}, in depth\n    if node is None:\nRecursionError: {words}\n'
+    raised = read_exception(begins + 3 * recurs + "  [Previous line repeated 983 more times]\n" + ends)
+    assert raised is not None
+    assert str(raised.signature) == "RecursionError in depth (tree.py:14)"
+    shallow = read_exception(begins + 3 * recurs + ends)
+    assert shallow is not None
+    assert str(shallow.signature) == f"RecursionError in depth (tree.py:{last}) < depth (tree.py:14)"

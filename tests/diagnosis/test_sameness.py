@@ -80,6 +80,8 @@ def is_one(first: str, second: str, words: str = "", other_words: str = "") -> b
         ),
         # torch's own type for what was a built-in one
         (f"RuntimeError in check (x.py) < {USERS}", f"DeviceError in check (x.py) < {USERS}", MIXED, MIXED),
+        # which its C++ raises, so no frame tells
+        (f'RuntimeError "port in use: N" in {USERS}', f'DistNetworkError "port in use: N" in {USERS}', "", ""),
         # an internal assertion says where it is in C++, which moves
         (
             f"RuntimeError in {USERS}",
@@ -133,6 +135,9 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
         ),
         (f"SIGFPE in mm (a.py) < {USERS}", f"SIGSEGV in mm (a.py) < {USERS}", "", ""),
         (f"SIGSEGV in mm (a.py) < {USERS}", "SIGSEGV in mm (a.py) < <module> (repro.py:13)", "", ""),
+        (f"SIGSEGV in mm (a.py) < {USERS}", f"RuntimeError in mm (a.py) < {USERS}", "", ""),
+        # torch's own type instead of a built-in one, at the same line, and nothing said
+        (f"RuntimeError in {USERS}", f"DistError in {USERS}", "", ""),
     ],
 )
 def test_what_differs_little_is_two_failures(first: str, second: str, words: str, other_words: str) -> None:
