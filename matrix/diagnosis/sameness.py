@@ -131,11 +131,12 @@ def is_same_failure(first: str | None, second: str | None, words: str = "", othe
     if not {str(signature), str(other)}.isdisjoint(_UNLOCATED):
         return True
     frames = signature.library_frame, other.library_frame
-    is_renamed = _is_builtin(signature.head) != _is_builtin(other.head)
+    is_crash = signature.head.startswith("SIG") or other.head.startswith("SIG")
+    is_renamed = not is_crash and _is_builtin(signature.head) != _is_builtin(other.head)
     if not (signature.head == other.head or is_renamed) or not signature.frames or not signature.is_at_line_of(other):
         return False
-    if signature.head.startswith("SIG"):  # a crash has no words; its frames of a library may have moved
-        return not is_renamed and frames[0].startswith(GENERATED) == frames[1].startswith(GENERATED)
+    if is_crash:  # it has no words, and its frames of a library may have moved
+        return frames[0].startswith(GENERATED) == frames[1].startswith(GENERATED)
     texts = steady(words) or signature.says, steady(other_words) or other.says
     likeness = _likeness(*texts) if all(map(_is_telling, texts)) else None
     if frames[0] == frames[1] and (frames[0] or not is_renamed):
