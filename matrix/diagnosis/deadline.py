@@ -27,7 +27,6 @@ BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody l
 LONGER = 3  # times the limit, for the longer look at what was slow: with the first, four times in all
 LONGER_BESIDE_PASS = 1.5  # the same, where the test has passed elsewhere
 PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
-CROWDED = 1.5  # times as long for want of cores: the last seconds of such an attempt are a fraction of them
 STRETCH_MOST = 10.0  # times: how much longer the longer look is made on a crowded machine
 FURTHER = 1.25  # times as long as the last look: the next one
 SOON = 0.5  # of the look: who wakes by itself within that is waited for once more
