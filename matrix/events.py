@@ -96,7 +96,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Somebody asked by a signal what runs, or nothing has come for long."""
+    """Somebody asked by a signal what runs, or there has been no news for a long time."""
 
     lines: tuple[str, ...]  # one per running cell: what, how long, where
     why: str = ""  # it is told, where nobody asked

@@ -29,7 +29,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
     """Yield what cures the test, how sure that is, and how to use it; `patch` is the file that holds it."""
     fix = answer.fix
     if fix is None and answer.interrupted and answer.bisection:
-        yield f"{answer.scenario}: the two releases were not found yet"
+        yield f"{answer.scenario}: the two releases have not been found yet"
         yield from (f"  {line.strip()}" for line in answer_lines(answer.bisection))
         return
     if fix is None:
@@ -44,7 +44,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield from (f"  {line}" for line in _origin_lines(fix))
         with_it, without_it = of_runs(fix.with_patch), of_runs(fix.without_patch)
         seen = f"with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
-        yield f"  {seen if any(fix.with_patch) else 'one run passed with it; it was not run again'}"
+        yield f"  {seen if any(fix.with_patch) else 'one run passed with the patch; it was not confirmed'}"
         yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
         if answer.suite:
             yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"

@@ -103,7 +103,7 @@ class Progress:
                 self._seen = event.lines
                 return None
             case events.Interrupted():
-                head = f"{event.why}: stopping what runs, keeping what is done (again: at once)"
+                head = f"{event.why}: stopping what runs, keeping what is done (press Ctrl-C again to stop at once)"
                 return Text("\n".join([head, *(f"  {line}" for line in self._running_lines())]), "yellow")
 
     def _environment_line(self, event: events.EnvironmentReady) -> Text | None:

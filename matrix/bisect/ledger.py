@@ -54,9 +54,9 @@ class Ledger:
         if self.bench.stopped:
             return self.bench.stopped
         if budget.seconds is not None and self.bench.seconds >= budget.seconds:
-            return f"the {budget.seconds:g} s that it may take are over"
+            return f"the time limit of {budget.seconds:g} s is over"
         if budget.installs is not None and wants_install and self.bench.installs >= budget.installs:
-            return f"the {budget.installs} installs that it may make are made"
+            return f"the limit of {budget.installs} installs is reached"
         return None
 
     @property

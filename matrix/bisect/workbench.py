@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from matrix.process.supervision import Supervised
     from matrix.run.site import OtherMachines
 
-QUIET = 300.0  # seconds without news until it is told what is waited for: most probes and installs take less
-QUIET_PROBES = 10  # the same, in times of what a probe has taken
+QUIET = 300.0  # seconds without news before saying what is waited for: most probes and installs take less
+QUIET_PROBES = 10  # the same, as a multiple of the median time of a probe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

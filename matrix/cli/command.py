@@ -39,7 +39,7 @@ RunningOption = partial(typer.Option, rich_help_panel="How it runs")
 OutputOption = partial(typer.Option, rich_help_panel="Output")
 JsonOption = partial(typer.Option, "--json", metavar="FILE")
 
-OWN_END = 4.0  # seconds that a search has to end by itself when its time is over, before whatever it does is stopped
+WRAP_UP = 4.0  # seconds that a search has to end by itself when its time is over, before whatever it does is stopped
 Words = list[str] | None  # an option that may be repeated
 _SPECS, _PYTHONS, _NAMES = "SPEC[,SPEC]", "3.11[,3.12]", "NAME[,NAME]"
 
@@ -92,7 +92,7 @@ Test = Annotated[str, typer.Argument(metavar="SCENARIO|SCRIPT", help="One test, 
 Timeout = Annotated[float | None, RunningOption(metavar="S", min=0.1, help="Seconds per attempt.")]
 LookLonger = Annotated[
     bool,
-    RunningOption("--look-longer", help="Look again, up to four times as long, at what a chosen timeout stops."),
+    RunningOption("--look-longer", help="Try a test that is slow at your timeout once more, for three times as long."),
 ]
 Repeat = Annotated[int, RunningOption(metavar="N", min=1, help="Attempts per cell.")]
 
@@ -270,15 +270,15 @@ def _leave_lost_terminal() -> None:
 
 @contextmanager
 def going_on_later(seconds: float | None = None) -> Iterator[None]:
-    """Let an interrupt, or the end of its time, end the command with its exit code, and say that nothing is lost."""
+    """End the command with the right exit code on an interrupt or when its time is over; say that nothing is lost."""
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise TimeOverError(f"the {seconds:g} s that it may take are over")
+        raise TimeOverError(f"the time limit of {seconds:g} s is over")
 
     before = signal.signal(signal.SIGALRM, end)
     try:
         with terminating_like_interrupt():
-            signal.setitimer(signal.ITIMER_REAL, seconds + OWN_END if seconds else 0)
+            signal.setitimer(signal.ITIMER_REAL, seconds + WRAP_UP if seconds else 0)
             yield
     except TimeOverError as over:
         print(f"{over}: {GOES_ON}", file=sys.stderr)

@@ -15,7 +15,7 @@ from matrix.privacy.redaction import restored
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MOST_OF = 0.5  # of the time in an outer loop that an inner one must have had, to be the one that is told
+MOST_OF = 0.5  # share of the outer loop's time that an inner loop needs to be the one named
 SHOWN = 60  # characters of a line
 NAMED = 3  # variables that are told
 
@@ -93,12 +93,12 @@ def _progress(told: _Stretch, moved: Sequence[str], hidden: str, seconds: float,
     """Return what has changed in a loop and how fast, or that nothing has, as far as it can be seen."""
     still = [name for name in told.names if len(told.digests(name)) == 1 and None not in told.digests(name)]
     if repeats:
-        return f"{f'{_listed(still)} not changed: ' if still else ''}its state repeats, so it never ends"
+        return f"{f'{_listed(still)} not changed: ' if still else ''}the state of the loop repeats, so it never ends"
     if moved:
         rates = (_rate(told, name, seconds) for name in moved)
         counted = next((rate for rate in rates if rate), "")
         return f"still changing, perhaps only slow: {counted or ', '.join(f'`{name}`' for name in moved[:NAMED])}"
-    why = f"whether it can end cannot be seen: {hidden}" if hidden else ""
+    why = f"cannot tell whether the loop ends: {hidden}" if hidden else ""
     return "; ".join(filter(None, (f"{_listed(still)} not changed" if still else "", why)))
 
 

@@ -34,7 +34,7 @@ _GENERATORS = (  # by the path of a frame's file or library, then by its functio
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(\w+?)_at_\d+$|^(.+)\.resume_in_\w+$")
 _CELL = re.compile(r"^<ipython-input-|/ipykernel_\d+/\d+\.py$")
 _SCRATCH = re.compile(r"/attempts/\d+/tmp/")  # an attempt's own temporary folder
-_OF_CHANCE = re.compile(
+_VOLATILE = re.compile(
     r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<!\d)0x[0-9a-fA-F]+|\b" + _HASH + r"\b|\btmp[a-z0-9_]{8}\b"
     r"|(?<![A-Za-z])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{8,}(?![A-Za-z0-9])"
 )
@@ -67,16 +67,24 @@ def frame_name(file: str, function: str, line: int | None = None) -> str:
     """
     if (generator := generator_of(file, function)) and line is None:
         return f"{GENERATED}{generator} generated"
-    if resumed := _RESUMED.match(function):  # Dynamo names the rest of a function after a graph break
-        function = resumed[1] or resumed[2]
-    name = "notebook cell" if _CELL.search(file) else _OF_CHANCE.sub("*", PurePath(file).name)
-    if _SCRATCH.search(file):
-        name = re.sub(r"\d+", "N", name)
-    return f"{_OF_CHANCE.sub('*', function)} ({name}{f':{line}' if line else ''})"
+    name = "notebook cell" if _CELL.search(file) else _VOLATILE.sub("*", PurePath(file).name)
+    name = "temporary file" if _SCRATCH.search(file) else name
+    return f"{_VOLATILE.sub('*', _whole(function))} ({name}{f':{line}' if line else ''})"
+
+
+def is_rest_of(function: str, caller: str) -> bool:
+    """Return whether a function is what Dynamo made of the rest of its caller, after a graph break."""
+    return function != _whole(function) == _whole(caller)
+
+
+def _whole(function: str) -> str:
+    """Return the name of the function that the user wrote."""
+    resumed = _RESUMED.match(function)
+    return resumed[1] or resumed[2] if resumed else function
 
 
 def steady(text: str) -> str:
     """Return a text without what differs from run to run: addresses, hashes, folders, numbers, the order of a set."""
-    text = _PATH.sub(lambda match: PurePath(match[0]).name, _OF_CHANCE.sub("*", text))
+    text = _PATH.sub(lambda match: PurePath(match[0]).name, _VOLATILE.sub("*", text))
     text = " ".join(_NUMBER.sub("N", text).split())
     return _SET.sub(lambda match: "{" + ", ".join(sorted(part.strip() for part in match[1].split(","))) + "}", text)

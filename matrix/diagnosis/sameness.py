@@ -87,7 +87,7 @@ class Signature(NamedTuple):
         return self.frames[0] if is_above else ""
 
     def is_at_line_of(self, other: Signature) -> bool:
-        """Return whether the same line of the user's led to both; one of before has no line."""
+        """Return whether the same line of the user's led to both; a signature of an older record has no line."""
         ends = [signature.frames[-1] if signature.frames else "" for signature in (self, other)]
         return ends[0] == ends[1] or (
             _LINE.sub("", ends[0]) == _LINE.sub("", ends[1]) and not all(map(_LINE.search, ends))
@@ -153,7 +153,7 @@ def _is_same_hang(signature: Signature, other: Signature) -> bool:
         shared = min(len(frames), len(others))  # signatures are cut, so one list may go on
         return frames[:shared] == others[:shared] and (shared >= TELLING_FRAMES or frames == others)
     if STUCK in {signature.head, other.head}:
-        return True  # one of them was told before kinds were
+        return True  # one is from a record older than the kinds
     places, more = sorted((set(signature.frames), set(other.frames)), key=len)
     return signature.head == other.head and places <= more
 

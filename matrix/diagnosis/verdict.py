@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from matrix.diagnosis.code_owner import FORK_SERVER, frame_name, generator_of, is_users
+from matrix.diagnosis.code_owner import FORK_SERVER, frame_name, generator_of, is_rest_of, is_users
 from matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from matrix.diagnosis.sameness import Signature, says
 from matrix.diagnosis.source_lines import statement_line
 from matrix.model import AttemptEvidence, Outcome, StoppedBy
+from matrix.process.evidence.loop_watch import LOOP_SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,6 +127,8 @@ def _longer_outcome(
 def _exit_outcome(ending: Ending, memory_mb: int) -> tuple[Outcome, str]:
     if ending.signal == "SIGKILL" and ending.peak_rss_mb >= KERNEL_OOM_SHARE * memory_mb:
         return Outcome.OOM, f"killed from outside at {ending.peak_rss_mb:.0f} MB: the kernel was out of memory"
+    if ending.signal == f"SIG{LOOP_SIGNAL}":
+        return Outcome.ERROR, "ended by the signal that asks for its loop, while it ended or began another program"
     if ending.signal is not None:
         return Outcome.CRASH, ""
     if ending.exit_code is None:
@@ -144,7 +147,7 @@ def _signature(outcome: Outcome, ending: Ending, stderr: str, place: str) -> Sig
 
 
 def _crash_frames(stderr: str) -> tuple[str, ...]:
-    """Return the place that faulthandler wrote; a thread without Python frames works for the main one, the last."""
+    """Return the place that faulthandler wrote: of the current thread, or of the main one where that has no frames."""
     _, header, report = stderr.rpartition("Current thread ")
     blocks = [block.splitlines()[1:] for block in re.split(r"^(?=Thread 0x)", report, flags=re.MULTILINE)]
     stacks = [tuple(filter(None, takewhile(bool, map(_read_frame, block)))) for block in blocks] if header else []
@@ -173,10 +176,12 @@ def place_of(frames: Sequence[TracebackFrame]) -> tuple[str, ...]:
     recurring = [frame for frame, count in Counter(frames).items() if count >= ENDLESS and frame.is_users]
     if recurring:
         frames = [min(recurring)]
-    # what a script was forked from stands below it, and is none of its doing
+    # the fork server's frames lie below the script's and do not count
     frames = [frame for frame in frames if not frame.file.endswith(FORK_SERVER)]
     written = [frame for frame in frames if not generator_of(frame.file, frame.function)]
     users = [frame for frame in written if frame.is_users] or written[-1:]
+    parts = zip([None, *users], users, strict=False)  # a function that Dynamo has split is told by its innermost part
+    users = [frame for inner, frame in parts if inner is None or not is_rest_of(inner.function, frame.function)]
     telling = [frame for frame in frames if not _HELPERS.fullmatch(frame.function)] or frames
     is_inner = bool(telling) and telling[0] not in users
     names = [frame_name(telling[0].file, telling[0].function)] if is_inner else []

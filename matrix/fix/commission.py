@@ -96,7 +96,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
     except KeyboardInterrupt as interrupt:
         found = Fix(stopped=why_stopped(interrupt))
     if checkout and found.patch and not found.stopped:
-        order.tell(f"the patch's commits are looked up in {checkout.folder}")
+        order.tell(f"looking up the patch's commits in {checkout.folder}")
         origins = span.origins(found.patch) if span else Origins(notes=(UNTAGGED,))
         found = replace(found, origins=origins.commits, notes=(*found.notes, *origins.notes))
     is_interrupted = found.stopped == INTERRUPTED

@@ -208,7 +208,7 @@ class ScriptRuns:
         finally:
             if record is None:
                 name = f"{planned.name}  {environment.label}"
-                self.tell(f"{name} is stopped: {self.lookout.cut_off(name, begun)}")
+                self.tell(f"{name} was stopped: {self.lookout.cut_off(name, begun)}")
         if record is None:
             raise KeyboardInterrupt
         return record

@@ -149,7 +149,7 @@ class PlannedCell:
     def decided(self, records: Sequence[Record]) -> int:
         """Return how many records judge it and need no other look, unless it is `provisional`.
 
-        A slow one that had less than the timeout needs a whole look; one that had it, a longer one where that may be.
+        A slow attempt with less than the timeout needs a whole look; one with all of it a longer look, if allowed.
         """
         judging = judging_records(records)
         return len(judging) if self.options.provisional else sum(not self.needs_look(each.attempt) for each in judging)

@@ -50,7 +50,7 @@ class Task:
     stdout: str  # path of a file; the same path as stderr merges them
     stderr: str
     timeout: float  # seconds, wall clock
-    is_hard: bool = False  # nothing goes past the timeout: what is to be learnt is learnt before it
+    is_hard: bool = False  # nothing runs past the timeout: stacks are taken before it
     goal: float | None = None  # seconds with a core that are enough: had them, it ends as at the timeout
     memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
     processes: int = 512  # alive at once, whole tree

@@ -26,7 +26,7 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasa
 PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
 LOOK = 5.0  # seconds between looks at what has run for as long: most attempts are over by then, and cost nothing
 LOOK_CHECK = 1.0  # seconds between looks at whether anything has run for as long
-LOOK_SHARE = 20  # times as long as a look took until the next one: they take a twentieth of a core at most
+LOOK_SHARE = 20  # pause after a look, in multiples of how long it took: looks use at most a twentieth of a core
 
 
 class Lookout:
@@ -48,7 +48,7 @@ class Lookout:
         """Return in words how long an attempt that was stopped just now had run, and where it was last seen."""
         seconds = time.monotonic() - begun
         seen = [line for each, line in self._seen.items() if each.task.name == name and each.elapsed <= seconds]
-        return f"it had run for {seconds:.0f} s" + (f", at {seen[0]}" if seen else "")
+        return f"the script had run for {seconds:.0f} s" + (f", at {seen[0]}" if seen else "")
 
     def _look(self) -> None:
         pause = LOOK_CHECK

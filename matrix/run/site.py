@@ -305,7 +305,7 @@ class LocalSite:
         if module is None:
             return
         while not module.problem and planned.wants_attempt(judging[:reused], judging[reused:]):
-            if judging and self._is_looked_at(planned, judging[-1].attempt):
+            if judging and self._had_longer_look(planned, judging[-1].attempt):
                 break
             record = self._next_record(ready, judging, uncounted, module.path)
             if record is None:
@@ -377,8 +377,8 @@ class LocalSite:
         order = AttemptOrder(limit=limit, goal=goal, idle_limit=last.limit, rerun_because=why, native=native)
         return decided or self._attempt(ready, order)
 
-    def _is_looked_at(self, planned: PlannedCell, last: Attempt) -> bool:
-        """Return whether another environment had the longer look at the place where an attempt was busy, in vain."""
+    def _had_longer_look(self, planned: PlannedCell, last: Attempt) -> bool:
+        """Return whether a longer look, in any environment, has already left the test slow at this place."""
         if not (planned.needs_look(last) and planned.looks_longer and last.evidence.loop):
             return False
         looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))

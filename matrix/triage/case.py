@@ -182,7 +182,7 @@ class Stopped(Model):
     @property
     def words(self) -> str:
         """It in one line."""
-        return f"{self.why}, in the step {self.step}" + (f": {self.run}" if self.run else "")
+        return f"{self.why} during the {self.step} step" + (f": {self.run}" if self.run else "")
 
 
 class Case(Model):

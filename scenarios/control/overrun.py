@@ -3,7 +3,7 @@
 # tags = ["control"]
 # timeout = 10
 # on_request = true
-# expect = [{ outcome = "pass", why = "a run with four times the limit lets it end" }]
+# expect = [{ outcome = "slow", why = "its own timeout is not looked beyond" }]
 # ///
 import json
 import os

@@ -21,7 +21,7 @@ from matrix.bisect.ledger import Ledger
 from matrix.bisect.request import Axis, AxisName, SearchRequest
 from matrix.bisect.strategy.decision import decide_parallel, partial
 from matrix.bisect.strategy.evidence import (
-    MOST_AT_ONE,
+    MOST_RUNS_EACH,
     AnswerKind,
     Find,
     NextProbe,
@@ -93,7 +93,7 @@ class Adversary:
                     search = self._told(search, replace(probe, runs=1))
             for probe in step:
                 assert view.label(probe.position) not in SILENT, "it asks for nothing"
-                assert 0 < probe.runs <= min(MOST_AT_ONE - view.at(probe.position).runs, view.left)
+                assert 0 < probe.runs <= min(MOST_RUNS_EACH - view.at(probe.position).runs, view.left)
                 running.setdefault(probe.position, probe)
             ended = running.pop(self.random.choice(list(running)))
             search = self._told(search, ended)
@@ -151,7 +151,7 @@ def test_a_search_of_positions_ends_within_its_runs(
     answer, end = adversary.face(search, jobs)
     most = min(most_runs(search.size, flaky=True), search.options.max_runs or math.inf)
     assert adversary.made.total() <= most + (jobs - 1) * LARGEST_BATCH  # of what was running already
-    assert max(adversary.made.values(), default=0) <= MOST_AT_ONE
+    assert max(adversary.made.values(), default=0) <= MOST_RUNS_EACH
     if View.of(end).left <= 0 and answer.kind is AnswerKind.INCONCLUSIVE and jobs == 1:
         assert partial(end) == answer
 
@@ -172,7 +172,7 @@ def test_used_up_runs_are_told() -> None:
     said = [(SearchVerdict.BAD, False), (SearchVerdict.GOOD, False), (SearchVerdict.GOOD, False)]
     answer, end = Adversary(random=Random(0), said=said).face(Search(size=8, options=SearchOptions(max_runs=9)))
     assert answer.kind is AnswerKind.INCONCLUSIVE
-    assert answer.reasons[-1] == "the 9 runs that it may make are made"
+    assert answer.reasons[-1] == "the limit of 9 runs is reached"
     assert len(end.observations) == 9
 
 
@@ -233,7 +233,7 @@ def test_the_driver_ends_within_the_runs(said: list[EndOfRun], size: int, gone: 
         bisection = releases.search(jobs=jobs)
         slow_too = 2 * jobs * LARGEST_BATCH  # each run of the last batches may get a longer look
         assert bisection.runs <= most_runs(size, flaky=True) + slow_too
-        assert max(releases.runs.values()) <= 2 * MOST_AT_ONE
+        assert max(releases.runs.values()) <= 2 * MOST_RUNS_EACH
 
 
 def test_a_script_that_fails_in_another_way_each_time_is_given_up_soon(tmp_path: Path) -> None:

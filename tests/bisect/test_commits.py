@@ -209,7 +209,7 @@ def test_budget_ends_in_a_bracket(tmp_path: Path, line: Repository) -> None:
     bisection = world.search(commits[0], commits[-1], Change.REGRESSION, failing(set(commits[9:])))
     (boundary,) = bisection.boundaries
     assert bisection.answer is AnswerKind.INCONCLUSIVE
-    assert bisection.reasons == ("the 3 installs that it may make are made",)
+    assert bisection.reasons == ("the limit of 3 installs is reached",)
     first, last = commits.index(boundary.from_), commits.index(boundary.to)
     assert first < 9 <= last
     assert list(boundary.untried_between) == commits[first + 1 : last]

@@ -260,7 +260,7 @@ def test_no_more_installs_than_allowed(tmp_path: Path, jobs: int, installs: int)
     bisection = releases.search(budget=Budget(installs=installs), jobs=jobs)
     assert len(releases.cache.installed) == bisection.installs == installs
     assert bisection.answer is AnswerKind.INCONCLUSIVE
-    assert bisection.reasons[0] == f"the {installs} installs that it may make are made"
+    assert bisection.reasons[0] == f"the limit of {installs} installs is reached"
     for boundary in bisection.boundaries:
         assert int(boundary.from_.split(".")[1]) < 20 <= int(boundary.to.split(".")[1])
     assert boundaries(releases.search()) == [("2.19.0", "2.20.0", Change.FIX)]
@@ -280,7 +280,7 @@ def test_the_time_is_bounded(tmp_path: Path) -> None:
     ticks = count(0, 10)
     bisection = releases.search(budget=Budget(seconds=100), seconds=lambda: float(next(ticks)))
     assert bisection.answer is AnswerKind.INCONCLUSIVE
-    assert bisection.reasons[0] == "the 100 s that it may take are over"
+    assert bisection.reasons[0] == "the time limit of 100 s is over"
     (boundary,) = bisection.boundaries
     assert int(boundary.from_.split(".")[1]) < 20 <= int(boundary.to.split(".")[1])
 

@@ -159,7 +159,9 @@ def test_an_interrupted_first_run_says_where_it_was(user: User) -> None:
     started.send_signal(signal.SIGHUP)
     assert started.wait(30) == 130
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
-    assert re.match(r"# interrupted, in the step reproduce: `it had run for \d+ s, at stuck \(repro.py:\d\)`\n", text)
+    assert re.match(
+        r"# interrupted during the reproduce step: `the script had run for \d+ s, at stuck \(repro.py:\d\)`\n", text
+    )
     case = json.loads((user.folder / "case.json").read_text())
     assert (case["stopped"]["why"], case["stopped"]["step"]) == ("interrupted", "reproduce")
     jsonschema.validate(case, json.loads(generated("triage")))
@@ -181,7 +183,7 @@ def test_the_runs_before_the_end_count(user: User, is_over: bool) -> None:
     assert started.wait(30) == (0 if is_over else 130)
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
     assert text.startswith("# FAIL: `ValueError: late`")
-    assert ("The 8 s that it may take are over, in the step" if is_over else "Interrupted, in the step") in text
+    assert ("The time limit of 8 s is over during the" if is_over else "Interrupted during the") in text
     assert json.loads((user.folder / "case.json").read_text())["reproduction"]["runs"] == 1
     assert user.run(*command).returncode == 0
     case = case_of(user, "repro")

@@ -68,8 +68,8 @@ def test_a_repeated_state_never_ends(answers: Answers) -> None:
         answers.at(after, ("main", 10, {"total": 0}), ("<module>", 15, {}))
     loop = answers.told(5.0, repeats=True)
     assert loop.words == (
-        "busy in `while total < 1000` (train.py:10) for 2 of 5 s; `total` has not changed: its state repeats, "
-        "so it never ends"
+        "busy in `while total < 1000` (train.py:10) for 2 of 5 s; `total` has not changed: the state of the loop "
+        "repeats, so it never ends"
     )
     assert (loop.place, loop.repeats, loop.moves) == ("train.py:10", True, False)
 
@@ -107,9 +107,9 @@ def test_what_moves_without_a_number_is_named(answers: Answers) -> None:
         (
             "other threads run",
             {"total": 7},
-            "`total` has not changed; whether it can end cannot be seen: other threads run",
+            "`total` has not changed; cannot tell whether the loop ends: other threads run",
         ),
-        ("it uses `time`", {"total": "?"}, "whether it can end cannot be seen: it uses `time`"),
+        ("it uses `time`", {"total": "?"}, "cannot tell whether the loop ends: it uses `time`"),
         ("", {"total": 7}, "`total` has not changed"),
         ("", {}, ""),
     ],

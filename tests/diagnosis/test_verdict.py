@@ -63,6 +63,7 @@ def ending(**fields: Any) -> Ending:
         ({"exit_code": 1}, Outcome.FAIL),
         ({"signal": "SIGSEGV"}, Outcome.CRASH),
         ({"signal": "SIGKILL", "peak_rss_mb": 10}, Outcome.CRASH),
+        ({"signal": "SIG58", "peak_rss_mb": 10}, Outcome.ERROR),  # whichtorch's own question, too late
         ({"signal": "SIGKILL", "peak_rss_mb": 900}, Outcome.OOM),
         ({}, Outcome.ERROR),
         ({"exit_code": 0, "problem": "the supervisor died"}, Outcome.ERROR),
@@ -266,7 +267,7 @@ def test_a_worker_fails_in_one_way_whichever_row_it_read() -> None:
         ([("{TORCH}/_ops.py", "__call__"), ("/me/a.py", "f"), ("/me/a.py", "main")], ("f (a.py:2)", "main (a.py:3)")),
         ([("{TORCH}/functional.py", "einsum"), ("/me/a.py", "f")], ("einsum (functional.py)", "f (a.py:2)")),
         ([("<eval_with_key>.42", "forward"), ("/me/a.py", "f")], ("code that fx generated", "f (a.py:2)")),
-        ([("/me/a.py", "torch_dynamo_resume_in_f_at_12"), ("/me/a.py", "f")], ("f (a.py:1)", "f (a.py:2)")),
+        ([("/me/a.py", "torch_dynamo_resume_in_f_at_12"), ("/me/a.py", "f")], ("f (a.py:1)",)),
         ([("{TORCH}/run.py", "launch"), ("{TORCH}/main.py", "main")], ("launch (run.py)", "main (main.py:2)")),
         ([("/me/a.py", "f"), ("/tool/environments/inside/fork_server.py", "serve")], ("f (a.py:1)",)),
         ([], ()),

@@ -311,5 +311,19 @@ def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> No
     program = f"import sys, time\nsys.modules['zlib'] = None\n{UP}end = time.monotonic() + 0.2\n"
     program += "while time.monotonic() < end: pass\ndel sys.modules['zlib']\ndone = False\nwhile not done: pass\n"
     answers = answers_of(tmp_path, program)
-    assert answers[0]["hidden"] == "it could not be asked"
+    assert answers[0]["hidden"] == "the process could not answer"
     assert most_often(answers) >= loop_watch.SHOWN
+
+
+def test_a_question_to_an_interpreter_that_ends_does_not_kill_it(tmp_path: Path) -> None:
+    """The signal may come after the interpreter has given its handlers back; the exit code stays the script's."""
+    (tmp_path / "script.py").write_text(
+        "import os, time\nclass Last:\n    def __del__(self, open=open, sleep=time.sleep):\n"
+        f"        {UP}        sleep(0.5)\nlast = Last()\n"
+    )
+    command = [sys.executable, str(tmp_path / "script.py")]
+    with subprocess.Popen(command, env=environ_of(tmp_path), cwd=tmp_path) as process:
+        assert until((tmp_path / "up").exists)
+        assert not loop_watch._answers(process.pid)
+        kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
+        assert process.wait() == 0

@@ -58,7 +58,7 @@ def test_what_is_stopped_is_told_with_its_last_line() -> None:
     progress(Interrupted(why="the 60 s are over"))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
-        "the 60 s are over: stopping what runs, keeping what is done (again: at once)",
+        "the 60 s are over: stopping what runs, keeping what is done (press Ctrl-C again to stop at once)",
         "  a  here  0 of 60 s  at f (a.py:3)",
         "  b  here  0 of 60 s",
     ]
@@ -77,5 +77,5 @@ def test_a_dropped_probe_is_not_shown_any_more() -> None:
     assert console.file.getvalue().splitlines() == [
         "here: installing",
         "waiting for:",
-        "interrupted: stopping what runs, keeping what is done (again: at once)",
+        "interrupted: stopping what runs, keeping what is done (press Ctrl-C again to stop at once)",
     ]

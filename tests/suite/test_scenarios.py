@@ -366,7 +366,7 @@ def test_the_controls_cover_what_a_script_can_come_to() -> None:
     """There is a control for every outcome that one run of a script decides."""
     controls = select(SUITE, ["control/*"])
     announced = {line.outcome for case in controls for line in case.expect}
-    assert announced == {"pass", "skip", "fail", "crash", "hang", "oom"}
+    assert announced == {"pass", "skip", "fail", "crash", "hang", "oom", "slow"}
     assert all(expected(case, {}, WHERE | {"torch": ""}) for case in controls)
 
 

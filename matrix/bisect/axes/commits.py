@@ -95,7 +95,7 @@ class _EndError(Exception):
 class CommitSearch:
     """One search of one test along one history: both bounds, what `git bisect` asks for, the final pair again.
 
-    Call `run` once. It ends: the final pair is asked while each has less than MOST_AT_ONE runs, and the bisection
+    Call `run` once. It ends: the final pair is asked while each has less than MOST_RUNS_EACH runs, and the bisection
     begins anew only with new evidence.
     """
 

@@ -52,15 +52,15 @@ class Releases(Axis):
 
 
 def worth_first(values: Sequence[str], own: str | None = None) -> tuple[int, ...]:
-    """Return the positions to try first: the user's own version, then those, newest first, that a point release mended.
+    """Return the positions to try first: the user's own version, then those, newest first, that a point release fixed.
 
     A point release exists because something was wrong with the release before it.
     """
     versions = {place: Version(value) for place, value in enumerate(values) if is_exact_version(value)}
     points = {(version.major, version.minor, version.micro - 1) for version in versions.values()}
     mine = [place for place, version in versions.items() if own and version.public == Version(own).public]
-    mended = [place for place, version in reversed(versions.items()) if version.release in points]
-    return tuple(dict.fromkeys((*mine, *mended)))
+    fixed = [place for place, version in reversed(versions.items()) if version.release in points]
+    return tuple(dict.fromkeys((*mine, *fixed)))
 
 
 def own_torch() -> str | None:

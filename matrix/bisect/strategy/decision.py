@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 from matrix.bisect.strategy import bracket, flaky
 from matrix.bisect.strategy.evidence import (
-    MOST_AT_ONE,
+    MOST_RUNS_EACH,
     AnswerKind,
     Bracket,
     Find,
@@ -35,21 +35,21 @@ def decide(search: Search) -> NextProbe | SearchAnswer:
     decides, over the same evidence.
 
     Whatever the runs show, a search of n positions ends within `most_runs(n)` of them: 2 n + 20, or 8 n + 160 where
-    runs disagree, at most MOST_AT_ONE of them at one position. All runs count, those that are no evidence, too. When
+    runs disagree, at most MOST_RUNS_EACH of them at one position. All runs count, those that are no evidence, too. When
     they are used up, the answer is what is known.
     """
     view = View.of(search)
     step = _step(view)
     if isinstance(step, SearchAnswer):
         return _with_unsteady(view, step)
-    runs = min(step.runs, view.left, MOST_AT_ONE - view.at(step.position).runs)
+    runs = min(step.runs, view.left, MOST_RUNS_EACH - view.at(step.position).runs)
     return replace(step, runs=runs) if runs > 0 else _partial(view)
 
 
 def _step(view: View) -> NextProbe | SearchAnswer:
     """Return what to run next, however many runs are left, or the answer."""
     if view.search.size < 2:
-        return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=("there are not two positions to tell apart",))
+        return SearchAnswer(kind=AnswerKind.INCONCLUSIVE, reasons=("at least two positions are needed",))
     bounds = check_bounds(view)
     if isinstance(bounds, NextProbe):
         return bounds
@@ -66,7 +66,7 @@ def partial(search: Search) -> SearchAnswer:
 
 def _partial(view: View) -> SearchAnswer:
     answer = flaky.partial(view) if view.is_flaky else _partial_certain(view)
-    spent = (f"the {view.most} runs that it may make are made",) if view.left <= 0 else ()
+    spent = (f"the limit of {view.most} runs is reached",) if view.left <= 0 else ()
     return _with_unsteady(view, replace(answer, reasons=(*answer.reasons, *spent)))
 
 

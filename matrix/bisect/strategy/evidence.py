@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_AT_ONE = 64  # runs of one position: a failure of one run in 20 shows in so many with a probability of 96 %
+MOST_RUNS_EACH = 64  # runs of one position: a failure of one run in 20 shows in so many with a probability of 96 %
 
 
 def most_runs(size: int, *, flaky: bool) -> int:
@@ -182,7 +182,7 @@ class Tally:
 
     @property
     def label(self) -> SearchVerdict:
-        """The verdict: bad where one run is, and else nothing that shows another failure is good."""
+        """The verdict: bad if any run is bad; else different if any shows another failure; else good if any is good."""
         if self.bad:
             return SearchVerdict.BAD
         if self.different:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from matrix.bisect.strategy import bracket
 from matrix.bisect.strategy.evidence import (
-    MOST_AT_ONE,
+    MOST_RUNS_EACH,
     Bracket,
     Change,
     Find,
@@ -85,7 +85,7 @@ class View:
         return next((twins for twins in self.search.twins if position in twins), frozenset({position}))
 
     def missing(self, position: int, wanted: int) -> int:
-        """Return how many runs a position lacks, whatever those that it had showed; none where another says nothing.
+        """Return how many more runs a position needs, whatever its runs showed; 0 if another would say nothing.
 
         Runs that the clock ended are the dearest, and a longer look checks them where they matter: two are enough.
         """
@@ -97,7 +97,7 @@ class View:
         """Return whether a position may be asked: it has runs left, and most that it had were evidence."""
         known = self.at(position)
         is_telling = known.different + known.untestable < max(1, known.decisive)
-        return is_telling and known.runs < MOST_AT_ONE and position not in self.search.exhausted
+        return is_telling and known.runs < MOST_RUNS_EACH and position not in self.search.exhausted
 
     def is_unsettled(self, position: int) -> bool:
         """Return whether a position rests on runs that the clock ended, and a longer look may still decide."""

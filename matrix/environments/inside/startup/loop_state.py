@@ -116,7 +116,7 @@ class State:
             else:
                 self.objects += 1
                 if self.objects > OBJECTS:
-                    raise HiddenError("it is too large")
+                    raise HiddenError("its state is too large")
                 self.seen[id(value)] = self.objects
                 self.kept.append(value)  # its id stays its own
                 waiting.extend(list(self.parts(value))[::-1])
@@ -152,7 +152,7 @@ class State:
         elif kind.__name__ == "partial":
             yield from (value.func, value.args, value.keywords)
         elif isinstance(value, types.ModuleType):
-            raise HiddenError("it holds a module")
+            raise HiddenError("its state holds a module")
         elif isinstance(value, type):
             yield from self.type(value)
         elif kind in (property, staticmethod, classmethod):
@@ -163,7 +163,7 @@ class State:
             yield from self.type(kind)
             yield from self.attributes(value)
         else:
-            raise HiddenError(f"a `{kind.__name__}` cannot be seen into")
+            raise HiddenError(f"the contents of a `{kind.__name__}` cannot be read")
 
     def attributes(self, value: Any) -> Iterator[Any]:
         """Yield what an object of a class of Python holds."""
@@ -179,7 +179,7 @@ class State:
         """Take in the elements of a plain tensor on the CPU."""
         try:
             if value.device.type != "cpu" or value.layout is not torch.strided or value.is_shared():
-                raise HiddenError("a tensor is not in the memory of this process alone")
+                raise HiddenError("a tensor is sparse, shared, or not on the CPU")
             size = value.element_size()
             extent = (
                 1 + sum((length - 1) * step for length, step in zip(value.shape, value.stride()))
@@ -188,7 +188,7 @@ class State:
             )
             memory = ctypes.string_at(value.data_ptr(), extent * size) if extent else b""
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-            raise HiddenError(f"a tensor cannot be seen into ({type(error).__name__})") from None
+            raise HiddenError(f"a tensor cannot be read ({type(error).__name__})") from None
         self.memory(memory, tuple(value.shape), value.stride(), value.dtype, value.requires_grad)
         yield value.grad if value.is_leaf and self.with_gradients else None
 
@@ -196,7 +196,7 @@ class State:
         """Take in bytes, and what they mean."""
         self.bytes += len(memory)
         if self.bytes > BYTES:
-            raise HiddenError("it is too large")
+            raise HiddenError("its state is too large")
         self.add(*facts)
         self.crc = zlib.crc32(memory, self.crc)
 
@@ -277,7 +277,7 @@ def imported(code: types.CodeType) -> Iterator[Any]:
             parts = str(step.argval).split(".")
             modules = [sys.modules.get(".".join(parts[: end + 1])) for end in range(len(parts))]
             if not parts[0] or None in modules:
-                raise HiddenError("it imports")
+                raise HiddenError("it imports a module")
             yield from modules
     for each in code.co_consts:
         if isinstance(each, types.CodeType):
@@ -292,7 +292,7 @@ def looked_up(code: types.CodeType, scope: Any) -> Iterator[Any]:
 def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
     """Yield what names mean in a scope, and what they mean as attributes of modules that they name."""
     if not names.isdisjoint({"__dict__", "__getattribute__", "__globals__"}):
-        raise HiddenError("it finds names that no code shows")
+        raise HiddenError("it looks up names dynamically")
     builtin = sys.modules["builtins"].__dict__
     waiting = [scope.get(name, builtin.get(name)) for name in sorted(names) if name in scope or name in builtin]
     waiting.extend(modules)
@@ -324,13 +324,13 @@ def check_stack(frames: list[Any], position: int) -> None:
         if not is_users(code):
             check_origin(types.ModuleType(frame.f_globals.get("__name__", "?")))
         if code.co_flags & 0x2A0 or (code.co_name.startswith("<") and code.co_name != "<module>"):
-            raise HiddenError("it is in a generator")
+            raise HiddenError("it is in a generator, coroutine, comprehension or lambda")
         for loop in loops_around(code, frame.f_lineno):
             call = getattr(loop, "iter", None)
             if call is not None and getattr(getattr(call, "func", None), "id", "") not in _COUNTED:
-                raise HiddenError("how far its `for` is cannot be seen")
+                raise HiddenError("the position of a `for` loop cannot be read")
             if number > position:
-                raise HiddenError("it is called in a loop")
+                raise HiddenError("its function is called in a loop")
 
 
 def check_world(signal: Any) -> None:
@@ -339,15 +339,15 @@ def check_world(signal: Any) -> None:
         raise HiddenError("other threads run")
     handlers = [signal.getsignal(number) for number in range(1, signal.NSIG) if number != LOOP_SIGNAL]
     if any(callable(handler) and handler is not signal.default_int_handler for handler in handlers):
-        raise HiddenError("a handler of a signal may end it")
+        raise HiddenError("a signal handler may end it")
     if any(signal.getitimer(which)[0] for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)):
         raise HiddenError("a timer may end it")
     if sys.gettrace() or sys.getprofile():
-        raise HiddenError("it is traced")
+        raise HiddenError("a tracer or profiler is active")
     own = [module for module in list(sys.modules.values()) if is_users_file(getattr(module, "__file__", None) or "")]
     held = [value for module in own for value in list(vars(module).values())]
     if any(map(is_of_collector, held)):
-        raise HiddenError("what the garbage collector calls may end it")
+        raise HiddenError("a finalizer, or a callback of gc or weakref, may end it")
 
 
 def is_of_collector(value: Any) -> bool:
@@ -446,7 +446,7 @@ def seen(frame: Any, signal: Any) -> dict[str, Any]:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    rows, hidden, state = [], "it is no `while` loop", None
+    rows, hidden, state = [], "it is not a `while` loop", None
     outermost = None
     for number, each in enumerate(frames):
         if is_users(each.f_code):

@@ -125,9 +125,13 @@ def register_loop(here: str, folder: str) -> None:
     """
     try:
         import _signal  # type: ignore[import-not-found]  # importing signal would take longer
+        import atexit
 
         def answer(_number: int, frame: Any) -> None:
             answers = os.path.join(folder, str(os.getpid()) + ".loop.jsonl")
+            if frame.f_code.co_filename.startswith("<frozen importlib"):  # it cannot take another import there
+                write_unknown(answers)
+                return
             try:
                 if "report" not in module:
                     path = os.path.join(here, "loop_state.py")
@@ -140,6 +144,8 @@ def register_loop(here: str, folder: str) -> None:
         module: dict[str, Any] = {"__name__": "whichtorch_loop_state"}
         _signal.signal(LOOP_SIGNAL, answer)
         _signal.siginterrupt(LOOP_SIGNAL, False)
+        # an interpreter that ends gives back what has a handler, and the signal would kill it then
+        atexit.register(_signal.signal, LOOP_SIGNAL, _signal.SIG_IGN)
     except Exception:  # noqa: BLE001, S110
         pass
 
@@ -149,7 +155,7 @@ def write_unknown(path: str) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
-            os.write(file, b'{"frames": [], "place": 0, "state": null, "hidden": "it could not be asked"}\n')
+            os.write(file, b'{"frames": [], "place": 0, "state": null, "hidden": "the process could not answer"}\n')
         finally:
             os.close(file)
     except OSError:
