@@ -13,7 +13,8 @@ from matrix.records.scratch import scratch_database
 if TYPE_CHECKING:
     from matrix.model import Scenario
 
-_SHOWN = frozenset({Decider.LONGER_LOOK, Decider.SAME_PLACE, Decider.REPEATS})  # what shows that a busy test hangs
+# What shows that a busy test hangs, for a brief look elsewhere to confirm. A repeated state shows it anew in seconds.
+_SHOWN = frozenset({Decider.LONGER_LOOK, Decider.SAME_PLACE})
 
 # A record steers how its test is run on the same kind of machine where it judges and did not begin forked: a fork has
 # no imports to do, so its time says nothing of a cold attempt.
