@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
 PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
-LOOK = 5.0  # seconds between looks at what has run for as long: most attempts are over by then, and cost nothing
+LOOK_FIRST = 10.0  # seconds that an attempt has run when it is looked at: deadlocks and most else are over by then
+LOOK = 5.0  # seconds between looks
 LOOK_CHECK = 1.0  # seconds between looks at whether anything has run for as long
 LOOK_SHARE = 20  # pause after a look, in multiples of how long it took: looks use at most a twentieth of a core
 
@@ -54,7 +55,7 @@ class Lookout:
         pause = LOOK_CHECK
         while not self._over.wait(pause):
             begun = time.monotonic()
-            if seen := {each: _where(each) for each in self._running() if each.elapsed >= LOOK}:
+            if seen := {each: _where(each) for each in self._running() if each.elapsed >= LOOK_FIRST}:
                 self._seen = seen
                 self._emit(Looked(lines={each.task.name: line for each, line in seen.items()}))
             pause = max(LOOK, LOOK_SHARE * (time.monotonic() - begun)) if seen else LOOK_CHECK

@@ -47,6 +47,7 @@ def test_what_runs_for_a_while_is_looked_at(tmp_path: Path, monkeypatch: pytest.
     """An attempt that has run for so long is told with its line, one that has not is left alone."""
     events: queue.Queue[Event] = queue.Queue()
     monkeypatch.setattr(signals, "LOOK_CHECK", 0.05)
+    monkeypatch.setattr(signals, "LOOK_FIRST", 0.5)
     monkeypatch.setattr(signals, "LOOK", 0.5)
     sleeps = "import time\ndef stuck():\n    time.sleep(60)\nstuck()\n"
     (tmp_path / "a.py").write_text(sleeps)
