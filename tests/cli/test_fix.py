@@ -180,7 +180,7 @@ def test_an_interrupted_fix_tells_what_is_known(user: User, at_run: int, has_pat
     jsonschema.validate(answer, json.loads(generated("fix")))
     assert (answer["interrupted"], answer["fix"]["stopped"]) == (True, "interrupted")
     assert bool(answer["fix"]["patch"]) is has_patch
-    assert ("it was not run again" in (user.folder / "output.txt").read_text()) is has_patch
+    assert ("it was not confirmed" in (user.folder / "output.txt").read_text()) is has_patch
     (user.folder / "gate").touch()
     assert user.run(*asked).returncode == 0
 

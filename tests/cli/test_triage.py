@@ -155,7 +155,7 @@ def test_an_interrupted_first_run_says_where_it_was(user: User) -> None:
     started = user.start(*command)
     wait_for(lambda: user.runs("repro.py") == 1)
     with pytest.raises(subprocess.TimeoutExpired):
-        started.wait(8)
+        started.wait(14)
     started.send_signal(signal.SIGHUP)
     assert started.wait(30) == 130
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()
