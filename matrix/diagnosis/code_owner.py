@@ -38,7 +38,7 @@ _VOLATILE = re.compile(
     r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|(?<!\d)0x[0-9a-fA-F]+|\b" + _HASH + r"\b|\btmp[a-z0-9_]{8}\b"
     r"|(?<![A-Za-z])(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{8,}(?![A-Za-z0-9])"
 )
-_PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2})?(?:/[\w.@+*-]+){2,}/?")
+_PATH = re.compile(r"(?<![\w/])(?:~|\.{1,2})?(?:/[\w.@+*<>-]+){2,}/?")
 _SET = re.compile(r"\{([^{}:]*,[^{}:]*)\}")
 _NUMBER = re.compile(  # not that of a dtype: float32, float8_e4m3fn
     r"(?<!float)(?<!int)(?<!complex)(?<!float\d_e)(?<!float\d_e\dm)(?<![\d.])[-+]?\d+(?:,\d{3})*(?:\.\d+)*(?:[eE][-+]?\d+)?"

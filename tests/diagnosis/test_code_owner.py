@@ -133,6 +133,7 @@ def test_the_line_of_a_command_is_kept() -> None:
         ("timed out after 3.25 s at 12:01:33", "timed out after 30 s at 9:59:01"),
         ("2026-01-02 10:11:12 late", "2025-11-23 09:47:01 late"),
         ("no /tmp/tmpab12cd34/x.py", "no /var/folders/1z/tmpzz99_x1y/x.py"),
+        ("at /home/<user>/a/cpp_prefix.h:848", "at /srv/b/c/cpp_prefix.h:12"),
         ("no /work/attempts/7/tmp/inductor/x.so", "no /work/attempts/12/tmp/inductor/x.so"),
         ("seed 1234567890", "seed 7"),
         ("{'b', 'a', 'c'}", "{'c', 'b', 'a'}"),
