@@ -255,9 +255,12 @@ def _cause(wrapper: str, message: Sequence[str], raises: str | None) -> tuple[st
     """Return type and message of what a compiler's exception was raised for; None for a type that nothing shows."""
     if wrapper not in _WRAPPERS:
         return None, message[0]
-    # "backend='inductor' raised:" and "Failed running call_method …:" stand alone on a line, the cause on the next
-    stands_alone = len(message) > 1 and message[1].strip() and message[0].endswith(":")
-    text = message[1].strip() if stands_alone else message[0]
+    # The cause is on the line after "backend='inductor' raised:", or after "Failed running call_method …:", whose
+    # arguments may take several lines.
+    block = list(takewhile(str.strip, message))
+    is_call = bool(block) and block[0].startswith("Failed running ")
+    end = next((number for number, line in enumerate(block) if line.endswith(":") and (is_call or not number)), None)
+    text = block[end + 1].strip() if end is not None and end + 1 < len(block) else message[0]
     shown = None
     while prefix := _PREFIX.match(text):
         shown, text = prefix["type"], text[prefix.end() :].strip()

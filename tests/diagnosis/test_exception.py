@@ -176,3 +176,17 @@ def test_a_recursion_without_end_is_told_by_what_recurs(last: int) -> None:
     shallow = read_exception(begins + 3 * recurs + ends)
     assert shallow is not None
     assert str(shallow.signature) == f"RecursionError in depth (tree.py:{last}) < depth (tree.py:14)"
+
+
+def test_the_cause_follows_arguments_of_several_lines() -> None:
+    """Releases up to 2.6 print the arguments of the call before what went wrong in it."""
+    stderr = (
+        f'Traceback (most recent call last):\n  File "/s/bits.py", line 9, in bits\n    row.view(kind)\n'
+        f'  File "{TORCH}/_dynamo/utils.py", line 1766, in run_node\n    return getattr(args[0], node.target)()\n'
+        "torch._dynamo.exc.TorchRuntimeError: Failed running call_method view(*(BatchedTensor(lvl=1, value=\n"
+        "    FakeTensor(..., size=(4, 3))\n), torch.int32), **{}):\nBatching rule not implemented for aten::view\n\n"
+        "from user code:\n"
+    )
+    raised = read_exception(stderr)
+    assert raised is not None
+    assert raised.words == "Batching rule not implemented for aten::view"
