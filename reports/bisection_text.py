@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from matrix.bisect.bisection import Bisection, Boundary, Probe
+    from matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch
 
 COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
 VALUES_NAMED = 8  # of commits between two others; more are counted
 PACKAGES_NAMED = 6  # that changed with torch; more are counted
+UNLIKELY = 0.05  # that passes are luck: below, it is not mentioned
 NARROWEST = 40  # columns that a line of values takes at least
 PLURALS = {
     AxisName.VERSION: "versions of torch",
@@ -118,9 +119,19 @@ def timeline_lines(search: Bisection) -> Iterator[str]:
     yield "  what was seen, from old to new:"
     widest = max(len(stretch.ends) for stretch in states)
     for stretch in states:
-        note = " (asked about)" if stretch.verdict is SearchVerdict.BAD else ""
+        note = " (asked about)" if stretch.verdict is SearchVerdict.BAD else _luck(search, stretch)
         what = f": {stretch.what}" if stretch.outcome.is_red and stretch.what else ""
         yield f"    {stretch.ends:<{widest}}  {stretch.outcome}{note}{what}"
+
+
+def _luck(search: Bisection, stretch: Stretch) -> str:
+    """Return how likely the passes of a stretch are luck, where the failure comes and goes and that is not unlikely."""
+    mixed = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD and probe.k < probe.n]
+    if not mixed or stretch.outcome is not Outcome.PASS:
+        return ""
+    passes = sum(probe.n for probe in search.probes if probe.value in stretch.values)
+    luck = (1 - sum(probe.k for probe in mixed) / sum(probe.n for probe in mixed)) ** passes
+    return f" in {passes} runs, which may be luck (probability {luck:.2g})" if luck > UNLIKELY else ""
 
 
 def _does(search: Bisection) -> str:

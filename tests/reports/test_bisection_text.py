@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.bisection import Bisection, Boundary, Probe
+from matrix.bisect.bisection import Bisection, Boundary, Probe, timeline_of
 from matrix.bisect.request import AxisName
 from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchVerdict
 from matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
@@ -213,3 +213,12 @@ def test_no_text_breaks_it(tmp_path: Path) -> None:
     assert not [mark for mark in ("@", "#", "://", "<", "\x1b", "\x00") if mark in reading.bare(text)]
     (table,) = reading.tables(text)
     assert [len(row) for row in table] == [5, 5, 5]
+
+
+def test_a_few_passes_of_what_comes_and_goes_may_be_luck() -> None:
+    """A failure of half of all runs is not gone where two runs pass; where eight pass, it is."""
+    runs = {"2.0.0": (1, 2), "2.2.0": (2, 2), "2.3.0": (1, 2), "2.7.0": (8, 8)}
+    probes = [probe(value, "H" if value in {"2.0.0", "2.3.0"} else "p", k=k, n=n) for value, (k, n) in runs.items()]
+    lines = list(bisection_lines(bisection("H.pH...p", probes=tuple(probes), timeline=timeline_of(probes)), 100))
+    assert "    2.2.0  pass in 2 runs, which may be luck (probability 0.25)" in lines
+    assert "    2.7.0  pass" in lines
