@@ -210,7 +210,9 @@ def _narrow(view: View, step: Transition) -> NextProbe | Bracket:
         if view.is_unsettled(end):
             return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
     for end in pair:
-        missing = view.missing(end, view.search.options.confirm_runs)
+        options = view.search.options
+        is_good = view.label(end) is SearchVerdict.GOOD
+        missing = view.missing(end, options.pass_runs if is_good else options.confirm_runs)
         if missing > 0:
             return _again(view, end, missing)
     posterior = _posterior(view, step)

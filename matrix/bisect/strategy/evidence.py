@@ -92,6 +92,7 @@ class SearchOptions:
     flaky: bool = False  # use the flaky model from the start
     bound_runs: int = 3  # of a bad bound: a flake shows here first
     confirm_runs: int = 2  # of each of the final pair
+    pass_runs: int = 5  # of the good one of them: a failure of half of all runs passes so often in one of 32 cases
     samples: int | None = None  # positions tried where the bounds are bad, or for `all`; default ceil(log2 n)
     max_runs: int | None = None  # where that is less than `most_runs`
 
