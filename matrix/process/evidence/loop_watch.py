@@ -22,6 +22,8 @@ FIRST = 3.0  # seconds after the start: most scripts import torch until then
 EVERY = 0.6  # seconds between two questions, at first
 SLOWER = 0.05  # of the time so far: later questions are rarer
 SHOWN = 3  # times that the same state must be seen at the same place
+LEAST_BUSY = 0.1 * BUSY * EVERY  # seconds of CPU time since the last look: less is no loop
+RUNNING = "R"  # state of a main thread that has a core or waits for one
 SPAN = 1.5  # seconds that these must be apart: a process that stands still answers late, not twice
 KEPT = 64  # answers that are kept, spread over the attempt
 
@@ -48,10 +50,12 @@ class LoopWatch:
         self._take(now, is_alone=len(alive) == 1)
         grown = {member.pid: member.cpu - self._cpu.get(member.pid, member.cpu) for member in alive}
         self._cpu = {member.pid: member.cpu for member in alive}
-        busiest = max(grown, key=lambda pid: grown[pid], default=0)
-        if grown.get(busiest, 0) > BUSY * EVERY * 0.1 and self._asked is None and _answers(busiest):
-            self._asked = (busiest, now)
-            kernel.send(busiest, LOOP_SIGNAL)
+        busiest = max(alive, key=lambda member: grown[member.pid], default=None)
+        if busiest is None or self._asked is not None or grown[busiest.pid] <= LEAST_BUSY:
+            return self.repeats
+        if busiest.state == RUNNING and _answers(busiest.pid):  # a thread that waits would be disturbed for nothing
+            self._asked = (busiest.pid, now)
+            kernel.send(busiest.pid, LOOP_SIGNAL)
         return self.repeats
 
     def _take(self, now: float, *, is_alone: bool) -> None:
