@@ -180,6 +180,12 @@ while not done:
 """
 
 
+WAITS_FOR_THREAD = (
+    "import threading\ndef count():\n    n = 0\n    while n < 10**12:\n        n += 1\n"
+    "thread = threading.Thread(target=count)\nthread.start()\nthread.join()\n"
+)
+
+
 def environ_of(folder: Path) -> dict[str, str]:
     """Return the variables of a cell whose stacks go to a folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -263,6 +269,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
         "endless": (ENDLESS["same_numbers"], PATIENCE),
         "counts": ("n = 0\nwhile n < 10**12:\n    n += 1\n", 7.0),
         "beside_child": (CHILD_ENDS_IT, 7.0),
+        "waits": (WAITS_FOR_THREAD, 7.0),
     }
     started = {
         name: supervised(folder / name, text, timeout=timeout, is_hard=True)
@@ -304,6 +311,13 @@ def test_a_loop_beside_another_process_is_not_stopped(running: dict[str, Supervi
     ending = running["beside_child"].wait()
     assert (ending.stopped_by, ending.evidence["loop"]["repeats"]) == ("timeout", False), ending
     assert {answer["hidden"] for answer in ending.evidence["loop"]["answers"]} == {"other processes run"}
+
+
+@pytest.mark.xdist_group("loop_watch")
+def test_a_main_thread_that_waits_is_not_asked(running: dict[str, Supervised]) -> None:
+    """Its answer would be no evidence of a loop, and would disturb the stall that it may be in."""
+    ending = running["waits"].wait()
+    assert (ending.stopped_by, ending.evidence["loop"]["answers"]) == ("timeout", []), ending
 
 
 def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> None:
