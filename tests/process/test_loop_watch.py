@@ -180,9 +180,9 @@ while not done:
 """
 
 
-WAITS_FOR_THREAD = (
-    "import threading\ndef count():\n    n = 0\n    while n < 10**12:\n        n += 1\n"
-    "thread = threading.Thread(target=count)\nthread.start()\nthread.join()\n"
+WAITS_BESIDE_THREAD = (
+    "import threading, time\ndef count():\n    n = 0\n    while n < 10**12:\n        n += 1\n"
+    "threading.Thread(target=count).start()\ntime.sleep(60)\n"
 )
 
 
@@ -269,7 +269,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Supe
         "endless": (ENDLESS["same_numbers"], PATIENCE),
         "counts": ("n = 0\nwhile n < 10**12:\n    n += 1\n", 7.0),
         "beside_child": (CHILD_ENDS_IT, 7.0),
-        "waits": (WAITS_FOR_THREAD, 7.0),
+        "waits": (WAITS_BESIDE_THREAD, 7.0),
     }
     started = {
         name: supervised(folder / name, text, timeout=timeout, is_hard=True)
