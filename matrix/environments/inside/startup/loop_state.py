@@ -91,7 +91,7 @@ def loops_around(code: types.CodeType, line: int) -> list[Any]:
     return sorted(around, key=lambda node: node.lineno)
 
 
-class State:
+class StateDigest:
     """The digest of all that some values can reach."""
 
     def __init__(self, *, with_gradients: bool = True) -> None:
@@ -366,7 +366,7 @@ def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
     """Return the digest of all that decides whether a loop ends; raise HiddenError."""
     check_world(signal)
     check_stack(frames, position)
-    state = State()
+    state = StateDigest()
     frame = frames[position]
     scope = dict(frame.f_globals)
     scope.update(frame.f_locals)
@@ -406,7 +406,7 @@ def values_of(frame: Any, loops: list[Any]) -> dict[str, list[Any]]:
         names.update(dict.fromkeys(found))
     rows = {}
     for name in [name for name in names if name in frame.f_locals][:NAMES]:
-        value, state = frame.f_locals[name], State(with_gradients=False)
+        value, state = frame.f_locals[name], StateDigest(with_gradients=False)
         try:
             state.take(value)
             digest: int | None = state.crc
