@@ -61,6 +61,9 @@ BUSY_BUT_OPEN = {
     "of_class": "class A:\n    n = 0\nwhile A.n < 10**12:\n    A.n += 1\n",
     "slots": "class A:\n    __slots__ = ('n',)\na = A()\na.n = 0\nwhile a.n < 10**12:\n    a.n += 1\n",
     "of_module": "import holder\nwhile holder.n < 10**12:\n    holder.n += 1\n",
+    "module_as_argument": (
+        "import holder\ndef go(m):\n    m.n += 1\n    return m.n\nwhile go(holder) < 10**12:\n    pass\n"
+    ),
     "global": "n = 0\ndef go():\n    global n\n    n += 1\nwhile n < 10**12:\n    go()\n",
     "nonlocal": (
         "def f():\n    n = 0\n    def go():\n        nonlocal n\n        n += 1\n        return n\n"

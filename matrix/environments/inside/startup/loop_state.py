@@ -284,9 +284,9 @@ def imported(code: types.CodeType) -> Iterator[Any]:
             yield from imported(each)
 
 
-def looked_up(code: types.CodeType, scope: Any) -> Iterator[Any]:
-    """Yield what the names of a function mean."""
-    return named(code_names(code), scope, list(imported(code)))
+def looked_up(code: types.CodeType, scope: Any, modules: Any = ()) -> Iterator[Any]:
+    """Yield what the names of a function mean, also as attributes of modules that it imports or holds."""
+    return named(code_names(code), scope, [*imported(code), *modules])
 
 
 def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
@@ -304,7 +304,10 @@ def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
         elif not any(value is each for each in expanded):
             expanded.append(value)
             check_origin(value)
-            waiting.extend(value.__dict__[name] for name in sorted(names) if name in value.__dict__)
+            # A function that gets a module of the user's as an argument uses names that are not among these.
+            is_own = is_users_file(getattr(value, "__file__", None) or "")
+            reached = [name for name in value.__dict__ if is_own and not name.startswith("__")] or names
+            waiting.extend(value.__dict__[name] for name in sorted(reached) if name in value.__dict__)
 
 
 def loop_names(loop: Any) -> set[str]:
@@ -372,9 +375,11 @@ def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
     scope.update(frame.f_locals)
     state.take(*named(loop_names(loop), scope))
     for inner in frames[:position]:
-        state.take(list(inner.f_locals.values()))
+        held, modules = list(inner.f_locals.values()), []
         if is_users(inner.f_code):
-            state.take(*looked_up(inner.f_code, inner.f_globals))
+            modules = [value for value in held if isinstance(value, types.ModuleType)]
+            state.take(*looked_up(inner.f_code, inner.f_globals, modules))
+        state.take([value for value in held if not any(value is module for module in modules)])
     for name, module in (("random", sys.modules.get("random")), ("numpy", sys.modules.get("numpy.random"))):
         if module is not None:
             state.add(name, module.getstate() if name == "random" else module.get_state())
