@@ -24,6 +24,7 @@ _WRITTEN = re.compile(r'(?P<head>[^"]*?)(?: "(?P<says>[^"]*)")?(?: in (?P<frames
 _LINE = re.compile(r":\d+(?=\)$|$)")  # of a frame
 _LINES = re.compile(r":\d+(?=\)| < |$)")  # of all frames of a signature
 _INTERNAL = re.compile(r"INTERNAL ASSERT|internal error", re.IGNORECASE)
+_CALLED = re.compile(r"(?:(?<=\baten::)|(?<=\baten\.))\w+|\b\w+(?=\(\))")  # the operators that a message names
 ALIKE = 0.7  # of the words of two messages
 REWORDED = 0.3  # of the words of two messages from the same function of a library
 SAID = 80  # characters of a message that a signature holds
@@ -83,15 +84,18 @@ class Signature(NamedTuple):
     @property
     def library_frame(self) -> str:
         """The frame above the user's own, "merge_devices (x.py)" of "merge_devices (x.py) < f (a.py:3)", or ""."""
-        is_above = len(self.frames) > 1 and _file(self.frames[0]) != _file(self.frames[-1])
-        return self.frames[0] if is_above else ""
+        is_above = len(self.frames) > 1 and not _LINE.search(self.frames[0])
+        return self.frames[0] if is_above and _file(self.frames[0]) != _file(self.frames[-1]) else ""
 
-    def is_at_line_of(self, other: Signature) -> bool:
-        """Return whether the same line of the user's led to both; a signature of an older record has no line."""
-        ends = [signature.frames[-1] if signature.frames else "" for signature in (self, other)]
-        return ends[0] == ends[1] or (
-            _LINE.sub("", ends[0]) == _LINE.sub("", ends[1]) and not all(map(_LINE.search, ends))
-        )
+    @property
+    def own_frames(self) -> tuple[str, ...]:
+        """The frames of the user's own code."""
+        return self.frames[1:] if self.library_frame else self.frames
+
+    def is_at_lines_of(self, other: Signature) -> bool:
+        """Return whether the same lines of the user's led to both; a release may hide one of them."""
+        few, many = sorted((self.own_frames, other.own_frames), key=len)
+        return bool(few) and all(any(_is_at_line(frame, own) for own in many) for frame in few)
 
     @property
     def stuck_frames(self) -> list[str]:
@@ -133,11 +137,13 @@ def is_same_failure(first: str | None, second: str | None, words: str = "", othe
     frames = signature.library_frame, other.library_frame
     is_crash = signature.head.startswith("SIG") or other.head.startswith("SIG")
     is_renamed = not is_crash and _is_builtin(signature.head) != _is_builtin(other.head)
-    if not (signature.head == other.head or is_renamed) or not signature.frames or not signature.is_at_line_of(other):
+    if not (signature.head == other.head or is_renamed) or not signature.is_at_lines_of(other):
         return False
     if is_crash:  # it has no words, and its frames of a library may have moved
         return frames[0].startswith(GENERATED) == frames[1].startswith(GENERATED)
     texts = steady(words) or signature.says, steady(other_words) or other.says
+    if all(called := [set(_CALLED.findall(text)) for text in texts]) and called[0].isdisjoint(called[1]):
+        return False
     likeness = _likeness(*texts) if all(map(_is_telling, texts)) else None
     if frames[0] == frames[1] and (frames[0] or not is_renamed):
         return likeness is None or likeness >= (REWORDED if frames[0] else ALIKE)
@@ -221,6 +227,12 @@ def is_missing_api(signature: str | None, message: str) -> bool:
     # The outer frame is the script's. An inner frame in the same file is a function of the script.
     is_scripts_own = len(frames) < 2 or _file(inner) == _file(frames[-1]) or inner.startswith(_PROXY)
     return pattern is not None and is_scripts_own and pattern.search(message) is not None
+
+
+def _is_at_line(frame: str, other: str) -> bool:
+    """Return whether two frames are at the same line; one of an older record has none."""
+    is_known = _LINE.search(frame) and _LINE.search(other)
+    return frame == other if is_known else _LINE.sub("", frame) == _LINE.sub("", other)
 
 
 def _file(frame: str) -> str:

@@ -171,6 +171,7 @@ class TracebackFrame(NamedTuple):
 def place_of(frames: Sequence[TracebackFrame]) -> tuple[str, ...]:
     """Return the innermost frame that means something, and the user's own line that led there.
 
+    Where no function of a library tells, it is the user's two innermost lines.
     Of a recursion without end it is a line that recurs: where the stack was full is chance.
     """
     recurring = [frame for frame, count in Counter(frames).items() if count >= ENDLESS and frame.is_users]
@@ -185,7 +186,8 @@ def place_of(frames: Sequence[TracebackFrame]) -> tuple[str, ...]:
     telling = [frame for frame in frames if not _HELPERS.fullmatch(frame.function)] or frames
     is_inner = bool(telling) and telling[0] not in users
     names = [frame_name(telling[0].file, telling[0].function)] if is_inner else []
-    lines = [(frame, statement_line(frame.file, frame.line)) for frame in users[: 1 if is_inner else 2]]
+    is_named = is_inner and not generator_of(telling[0].file, telling[0].function)
+    lines = [(frame, statement_line(frame.file, frame.line)) for frame in users[: 1 if is_named else 2]]
     return (*names, *(frame_name(frame.file, frame.function, line) for frame, line in lines))
 
 

@@ -64,6 +64,21 @@ def is_one(first: str, second: str, words: str = "", other_words: str = "") -> b
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # of two records that hold no messages
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
+        # in a function of the user's, whose caller only one release shows
+        (
+            f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
+            f"RuntimeError in {WRAPPED} < f (m.py:4)",
+            MIXED,
+            MIXED,
+        ),
+        (f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        # the same operator, named as that release does
+        (
+            f"RuntimeError in {USERS}",
+            f"RuntimeError in {USERS}",
+            "no kernel of aten::mm for device meta",
+            "no kernel of aten.mm.default for device meta",
+        ),
         # a frame of a library that moved, with numbers of another run
         (
             f"RuntimeError in a (x.py) < {USERS}",
@@ -120,6 +135,26 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in <module> (repro.py:13)', "", ""),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (repro.py:13)", MIXED, MIXED),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (other.py:12)", MIXED, MIXED),
+        # at another line of a function that the same line called
+        (
+            f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
+            f'RuntimeError "{says(MIXED)}" in f (m.py:5) < {USERS}',
+            MIXED,
+            MIXED,
+        ),
+        (
+            f"SIGFPE in code that fx generated < f (m.py:4) < {USERS}",
+            "SIGFPE in code that fx generated < f (m.py:4) < g (m.py:9)",
+            "",
+            "",
+        ),
+        # another operator at the same line
+        (
+            f"TypeError in a (x.py) < {USERS}",
+            f"TypeError in b (x.py) < {USERS}",
+            "mul(): argument 'other' (position 2) must be Tensor, not str",
+            "add(): argument 'other' (position 2) must be Tensor, not str",
+        ),
         # two bare assertions, told by what they assert
         ('AssertionError "assert a == b" in f (m.py:4)', 'AssertionError "assert a == c" in f (m.py:5)', "", ""),
         # another built-in exception with the same words

@@ -266,7 +266,10 @@ def test_a_worker_fails_in_one_way_whichever_row_it_read() -> None:
     [
         ([("{TORCH}/_ops.py", "__call__"), ("/me/a.py", "f"), ("/me/a.py", "main")], ("f (a.py:2)", "main (a.py:3)")),
         ([("{TORCH}/functional.py", "einsum"), ("/me/a.py", "f")], ("einsum (functional.py)", "f (a.py:2)")),
-        ([("<eval_with_key>.42", "forward"), ("/me/a.py", "f")], ("code that fx generated", "f (a.py:2)")),
+        (
+            [("<eval_with_key>.42", "forward"), ("/me/a.py", "f"), ("/me/a.py", "g"), ("/me/a.py", "main")],
+            ("code that fx generated", "f (a.py:2)", "g (a.py:3)"),
+        ),
         ([("/me/a.py", "torch_dynamo_resume_in_f_at_12"), ("/me/a.py", "f")], ("f (a.py:1)",)),
         ([("{TORCH}/run.py", "launch"), ("{TORCH}/main.py", "main")], ("launch (run.py)", "main (main.py:2)")),
         ([("/me/a.py", "f"), ("/tool/environments/inside/fork_server.py", "serve")], ("f (a.py:1)",)),
