@@ -87,15 +87,16 @@ class Signature(NamedTuple):
         is_above = len(self.frames) > 1 and not _LINE.search(self.frames[0])
         return self.frames[0] if is_above and _file(self.frames[0]) != _file(self.frames[-1]) else ""
 
-    @property
-    def own_frames(self) -> tuple[str, ...]:
-        """The frames of the user's own code."""
-        return self.frames[1:] if self.library_frame else self.frames
-
     def is_at_lines_of(self, other: Signature) -> bool:
-        """Return whether the same lines of the user's led to both; a release may hide one of them."""
-        few, many = sorted((self.own_frames, other.own_frames), key=len)
-        return bool(few) and all(any(_is_at_line(frame, own) for own in many) for frame in few)
+        """Return whether the same lines of the user's led to both; a release may hide one of them.
+
+        Where one has no lines, as in an older record, the outermost functions decide.
+        """
+        lines = [set(filter(_LINE.search, signature.frames)) for signature in (self, other)]
+        if all(lines):
+            return lines[0] <= lines[1] or lines[1] <= lines[0]
+        ends = [_LINE.sub("", signature.frames[-1]) if signature.frames else "" for signature in (self, other)]
+        return bool(ends[0]) and ends[0] == ends[1]
 
     @property
     def stuck_frames(self) -> list[str]:
@@ -122,7 +123,7 @@ def says(words: str) -> str:
 def is_same_failure(first: str | None, second: str | None, words: str = "", other_words: str = "") -> bool:
     """Return whether two signatures of one outcome, and the messages of the two exceptions, mean one failure.
 
-    Exception, message and the user's own line weigh more than the frames of a library, which releases move, rename
+    Exception, message and the user's own lines weigh more than the frames of a library, which releases move, rename
     and hide: 2.8.0 raises in C++ what 2.9.0 raises through `compile_wrapper`, with the same words. Frames decide where
     a message says nothing, or is worded anew. Two different built-in exceptions never are one failure; one of torch's
     own may have been a built-in one in an earlier release. Of a hang the kind and the user's lines that wait decide.
@@ -227,12 +228,6 @@ def is_missing_api(signature: str | None, message: str) -> bool:
     # The outer frame is the script's. An inner frame in the same file is a function of the script.
     is_scripts_own = len(frames) < 2 or _file(inner) == _file(frames[-1]) or inner.startswith(_PROXY)
     return pattern is not None and is_scripts_own and pattern.search(message) is not None
-
-
-def _is_at_line(frame: str, other: str) -> bool:
-    """Return whether two frames are at the same line; one of an older record has none."""
-    is_known = _LINE.search(frame) and _LINE.search(other)
-    return frame == other if is_known else _LINE.sub("", frame) == _LINE.sub("", other)
 
 
 def _file(frame: str) -> str:
