@@ -189,7 +189,11 @@ def references(cells: Iterable[Cell]) -> dict[str, Cell]:
 def _most_common(failures: Sequence[Cell]) -> Cell:
     ((outcome, _),) = Counter(cell.outcome for cell in failures).most_common(1)
     alike = [cell for cell in failures if cell.outcome is outcome]
-    return max(alike, key=lambda cell: sum(is_alike(cell, other) for other in alike))
+    # Equal signatures are one failure whatever else differs, so one cell of each stands for all of them.
+    counts = Counter((cell.signature, cell.source_hash) for cell in alike)
+    firsts = {(cell.signature, cell.source_hash): cell for cell in reversed(alike)}
+    kinds = [(firsts[key], count) for key, count in counts.items()]
+    return max(kinds, key=lambda kind: sum(count for other, count in kinds if is_alike(kind[0], other)))[0]
 
 
 def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:
