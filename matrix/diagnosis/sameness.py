@@ -27,6 +27,7 @@ _INTERNAL = re.compile(r"INTERNAL ASSERT|internal error", re.IGNORECASE)
 _CALLED = re.compile(r"(?:(?<=\baten::)|(?<=\baten\.))\w+|\b\w+(?=\(\))")  # the operators that a message names
 ALIKE = 0.7  # of the words of two messages
 REWORDED = 0.3  # of the words of two messages from the same function of a library
+MOST_KINDS = 8  # signatures among which the most common failure is looked for: each is compared with each
 SAID = 80  # characters of a message that a signature holds
 SAYS_NOTHING = 3  # characters of a message that is no more than a name
 _COUNT = re.compile(r"\b\d+ x ")
@@ -192,7 +193,7 @@ def _most_common(failures: Sequence[Cell]) -> Cell:
     # Equal signatures are one failure whatever else differs, so one cell of each stands for all of them.
     counts = Counter((cell.signature, cell.source_hash) for cell in alike)
     firsts = {(cell.signature, cell.source_hash): cell for cell in reversed(alike)}
-    kinds = [(firsts[key], count) for key, count in counts.items()]
+    kinds = [(firsts[key], count) for key, count in counts.most_common(MOST_KINDS)]
     return max(kinds, key=lambda kind: sum(count for other, count in kinds if is_alike(kind[0], other)))[0]
 
 
