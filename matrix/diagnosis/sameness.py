@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
     from matrix.model import Cell
 
-_WRITTEN = re.compile(r'(?P<head>[^"]*?)(?: "(?P<says>[^"]*)")?(?: in (?P<frames>.*))?', re.DOTALL)
+_WRITTEN = re.compile(r'(?P<head>[^" ]*(?: (?!in |")[^" ]*)*)(?: "(?P<says>[^"]*)")?(?: in (?P<frames>.*))?', re.DOTALL)
 _LINE = re.compile(r":\d+(?=\)$|$)")  # of a frame
 _LINES = re.compile(r":\d+(?=\)| < |$)")  # of all frames of a signature
 _INTERNAL = re.compile(r"INTERNAL ASSERT|internal error", re.IGNORECASE)
 _CALLED = re.compile(r"(?:(?<=\baten::)|(?<=\baten\.))\w+|\b\w+(?=\(\))")  # the operators that a message names
 ALIKE = 0.7  # of the words of two messages
 REWORDED = 0.3  # of the words of two messages from the same function of a library
-MOST_KINDS = 8  # signatures among which the most common failure is looked for: each is compared with each
 SAID = 80  # characters of a message that a signature holds
 SAYS_NOTHING = 3  # characters of a message that is no more than a name
 _COUNT = re.compile(r"\b\d+ x ")
@@ -190,11 +189,9 @@ def references(cells: Iterable[Cell]) -> dict[str, Cell]:
 def _most_common(failures: Sequence[Cell]) -> Cell:
     ((outcome, _),) = Counter(cell.outcome for cell in failures).most_common(1)
     alike = [cell for cell in failures if cell.outcome is outcome]
-    # Equal signatures are one failure whatever else differs, so one cell of each stands for all of them.
-    counts = Counter((cell.signature, cell.source_hash) for cell in alike)
-    firsts = {(cell.signature, cell.source_hash): cell for cell in reversed(alike)}
-    kinds = [(firsts[key], count) for key, count in counts.most_common(MOST_KINDS)]
-    return max(kinds, key=lambda kind: sum(count for other, count in kinds if is_alike(kind[0], other)))[0]
+    kinds = [Signature.parse(cell.signature).comparable for cell in alike]
+    ((common, _),) = Counter(kinds).most_common(1)
+    return alike[kinds.index(common)]
 
 
 def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:

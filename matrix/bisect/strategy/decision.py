@@ -209,15 +209,15 @@ def _narrow(view: View, step: Transition) -> NextProbe | Bracket:
     for end in pair:
         if view.is_unsettled(end):
             return NextProbe(position=end, purpose=Purpose.SETTLE, firm=True)
+    options = view.search.options
     for end in pair:
-        options = view.search.options
         is_good = view.label(end) is SearchVerdict.GOOD
         missing = view.missing(end, options.pass_runs if is_good else options.confirm_runs)
         if missing > 0:
             return _again(view, end, missing)
     posterior = _posterior(view, step)
     confidence = view.confidence(step, posterior)
-    if confidence < view.search.options.confidence:
+    if confidence < options.confidence:
         mirrored = {view.mirror(end, step.change) for end in pair if view.is_open(end)}
         others = set(range(posterior.low, posterior.high + 1)) - mirrored
         batch = best_batch(posterior, install=lambda _: 0.0, good=costs.good, bad=costs.bad, closed=others)

@@ -91,8 +91,8 @@ class SearchOptions:
     confidence: float = 0.95
     flaky: bool = False  # use the flaky model from the start
     bound_runs: int = 3  # of a bad bound: a flake shows here first
-    confirm_runs: int = 2  # of each of the final pair
-    pass_runs: int = 5  # of the good one of them: a failure of half of all runs passes so often in one of 32 cases
+    confirm_runs: int = 2  # of each of the final pair, at least
+    pass_runs: int = 5  # of the good one, unless the search is for a flake: one of half of all runs shows in 31 of 32
     samples: int | None = None  # positions tried where the bounds are bad, or for `all`; default ceil(log2 n)
     max_runs: int | None = None  # where that is less than `most_runs`
 

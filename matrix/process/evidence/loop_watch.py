@@ -21,9 +21,9 @@ LOOP_SIGNAL = 58  # what matrix/environments/inside/startup/sitecustomize.py reg
 FIRST = 3.0  # seconds after the start: most scripts import torch until then
 EVERY = 0.6  # seconds between two questions, at first
 SLOWER = 0.05  # of the time so far: later questions are rarer
-SHOWN = 3  # times that the same state must be seen at the same place
 LEAST_BUSY = 0.1 * BUSY * EVERY  # seconds of CPU time since the last look: less is no loop
 RUNNING = "R"  # state of a main thread that has a core or waits for one
+SHOWN = 3  # times that the same state must be seen at the same place
 SPAN = 1.5  # seconds that these must be apart: a process that stands still answers late, not twice
 KEPT = 64  # answers that are kept, spread over the attempt
 

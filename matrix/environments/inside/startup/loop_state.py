@@ -304,10 +304,12 @@ def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
         elif not any(value is each for each in expanded):
             expanded.append(value)
             check_origin(value)
-            # A function that gets a module of the user's as an argument uses names that are not among these.
-            is_own = is_users_file(getattr(value, "__file__", None) or "")
-            reached = [name for name in value.__dict__ if is_own and not name.startswith("__")] or names
-            waiting.extend(value.__dict__[name] for name in sorted(reached) if name in value.__dict__)
+            if is_users_file(getattr(value, "__file__", None) or ""):
+                # A function that gets this module as an argument uses names that are not among these.
+                reached = {name for name in value.__dict__ if not name.startswith("__")}
+            else:
+                reached = names & set(value.__dict__)
+            waiting.extend(value.__dict__[name] for name in sorted(reached))
 
 
 def loop_names(loop: Any) -> set[str]:
@@ -375,11 +377,12 @@ def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
     scope.update(frame.f_locals)
     state.take(*named(loop_names(loop), scope))
     for inner in frames[:position]:
-        held, modules = list(inner.f_locals.values()), []
+        held = list(inner.f_locals.values())
         if is_users(inner.f_code):
             modules = [value for value in held if isinstance(value, types.ModuleType)]
             state.take(*looked_up(inner.f_code, inner.f_globals, modules))
-        state.take([value for value in held if not any(value is module for module in modules)])
+            held = [value for value in held if not isinstance(value, types.ModuleType)]
+        state.take(held)
     for name, module in (("random", sys.modules.get("random")), ("numpy", sys.modules.get("numpy.random"))):
         if module is not None:
             state.add(name, module.getstate() if name == "random" else module.get_state())
