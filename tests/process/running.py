@@ -42,7 +42,7 @@ def until(condition: Callable[[], object]) -> bool:
     while not condition():
         if time.monotonic() > end:
             return False
-        time.sleep(0.01)
+        time.sleep(0.002)
     return True
 
 

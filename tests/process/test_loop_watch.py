@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from matrix.process.supervision import Supervised
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and Linux's signals")
-ASKED = 24  # times that each program is asked where it is
+ASKED = 24  # times that each program is asked where it is, at most
 UP = "open('up', 'w').close()\n"
-PAUSE = 0.01  # seconds between two questions
+PAUSE = 0.003  # seconds between two questions
 
 
 ENDLESS = {
@@ -79,6 +79,8 @@ BUSY_BUT_OPEN = {
     ),
     "within_for": "for n in iter(range(10**9)):\n    while True:\n        if n >= 0: break\n",
     "for_of_iterator": "while True:\n    for n in zip(range(10**12)):\n        pass\n    break\n",
+    "for_of_equal": "while True:\n    for n in bytes(10**8):\n        pass\n    break\n",
+    "called_within_for": "def go():\n    n = 0\n    while n < 3:\n        n += 1\nfor _ in range(10**12):\n    go()\n",
     "within_generator": (
         "def go():\n    n = 0\n    while True:\n        yield n\n        n = 0\nfor _ in go():\n    pass\n"
     ),
@@ -137,6 +139,7 @@ BUSY_BUT_OPEN = {
     "import_within": "def late():\n    import time\n    return time.time() > 2**40\nwhile not late():\n    pass\n",
     "from_within": "def late():\n    from time import time\n    return time() > 2**40\nwhile not late():\n    pass\n",
     "globals": "n = 0\ndef go():\n    globals()['n'] += 1\nwhile not go():\n    pass\n",
+    "globals_of_function": "n = 0\ndef go():\n    go.__globals__['n'] += 1\nwhile not go():\n    pass\n",
     "vars": "import holder\nwhile True:\n    vars(holder)['n'] += 1\n",
     "getattr": "import holder\nwhile True:\n    setattr(holder, 'n', getattr(holder, 'n') + 1)\n",
     "namespace": "import holder\nwhile True:\n    holder.__dict__['n'] += 1\n",
@@ -196,7 +199,7 @@ def environ_of(folder: Path) -> dict[str, str]:
 
 
 def answers_of(folder: Path, program: str) -> list[dict[str, Any]]:
-    """Run a program, and return what it answers when it is asked again and again, once it is up."""
+    """Run a program, and return what it answers, once it is up, until its answers show a state that repeats."""
     (folder / "script.py").write_text(program if UP in program else UP + program)
     (folder / "holder.py").write_text("n = 0\n")
     (folder / "package").mkdir()
@@ -208,14 +211,18 @@ def answers_of(folder: Path, program: str) -> list[dict[str, Any]]:
             file = folder / f"{process.pid}.loop.jsonl"
             assert until((folder / "up").exists)
             assert loop_watch._answers(process.pid)
+            answers: list[dict[str, Any]] = []
             for asked in range(ASKED):
                 kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
                 assert until(partial(has_answered, process, file, asked))
                 if process.poll() is not None:  # the collector may end a loop at any time
                     assert process.returncode == 0, process.stderr.read().decode() if process.stderr else ""
                     break
+                answers = [json.loads(line) for line in read(file)]
+                if most_often(answers) >= loop_watch.SHOWN:
+                    break
                 time.sleep(PAUSE)
-            return [json.loads(line) for line in read(file)]
+            return answers
         finally:
             process.kill()
 
@@ -327,7 +334,7 @@ def test_a_main_thread_that_waits_is_not_asked(running: dict[str, Supervised]) -
 
 def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> None:
     """A process that is amid the import of what the answer needs says so, and answers the next question."""
-    program = f"import sys, time\nsys.modules['zlib'] = None\n{UP}end = time.monotonic() + 0.2\n"
+    program = f"import sys, time\nsys.modules['zlib'] = None\n{UP}end = time.monotonic() + 0.05\n"
     program += "while time.monotonic() < end: pass\ndel sys.modules['zlib']\ndone = False\nwhile not done: pass\n"
     answers = answers_of(tmp_path, program)
     assert answers[0]["hidden"] == "the process could not answer"
