@@ -225,6 +225,19 @@ def test_stall_rows_complete_stacks() -> None:
     assert diagnose(stacks.merge(alone, stack_tools.from_stall(rows))).kind is HangKind.GIL_CYCLE
 
 
+def test_an_import_of_the_compiler_is_no_compilation() -> None:
+    """A slow import of torch's compiler runs Python; a compilation that imports something goes on."""
+    body = python("TracingContext", "ENV/torch/_dynamo/variables/functions.py", 121)
+    of_compiler = python("<module>", "ENV/torch/_dynamo/variables/functions.py", 90)
+    user = python("<module>", "CWD/script.py", 3)
+    libc = native("main", library="python3.11")
+    importing = Thread(tid=1, state="R", frames=(body, of_compiler, user, libc))
+    assert diagnose([of(importing)]).kind is HangKind.SPIN_PYTHON
+    compiling = python("compile_inner", "ENV/torch/_dynamo/convert_frame.py", 7)
+    later = Thread(tid=1, state="R", frames=(body, of_compiler, compiling, user, libc))
+    assert diagnose([of(later)]).kind is HangKind.SLOW_COMPILE
+
+
 def test_slow_compile_in_python_and_in_a_compiler() -> None:
     """Frames of inductor's own code on a core are a compilation; running what it compiled is not."""
     lowering = python("lower", "ENV/torch/_inductor/lowering.py", 9)

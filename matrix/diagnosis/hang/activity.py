@@ -40,6 +40,7 @@ _COMPILES = re.compile(
     r"|torch/fx/experimental/symbolic_shapes|torch/_functorch/_aot_autograd/(?:graph_capture|dispatch_and_compile_graph)"
     r"|triton/compiler/\w+|triton/backends/\w+/compiler)\.py$"
 )
+_TORCH = re.compile(r"(?:^|/)(?:torch|triton)/")
 _RUNS_COMPILED = {"__call__", "run", "_run_from_cache", "wrapper", "inner", "_fn", "call", "current_callable"}
 _RUNNERS = {"compile_fx.py", "codecache.py", "graph.py", "async_compile.py"}
 _COMPILERS = re.compile(
@@ -160,13 +161,19 @@ def _is_interpreter_library(frame: Frame) -> bool:
 
 
 def compiling_frame(thread: Thread) -> Frame | None:
-    """Return the innermost frame of torch's compiler in a thread."""
-    for frame in thread.frames:
-        if frame.is_python and _COMPILES.search((frame.file or "").replace("\\", "/")):
+    """Return the innermost frame of torch's compiler in a thread; importing the compiler is not running it."""
+    frames = [frame for frame in thread.frames if frame.is_python]
+    imports = [number for number, frame in enumerate(frames) if frame.function == "<module>" and _is_of(_TORCH, frame)]
+    for frame in frames[imports[-1] + 1 if imports else 0 :]:
+        if _is_of(_COMPILES, frame):
             runs_compiled = frame.file_name in _RUNNERS and frame.method in _RUNS_COMPILED
             if not runs_compiled:
                 return frame
     return None
+
+
+def _is_of(files: re.Pattern[str], frame: Frame) -> bool:
+    return bool(files.search((frame.file or "").replace("\\", "/")))
 
 
 def awaits_compiler(thread: Thread, compiling: Frame) -> bool:
