@@ -38,6 +38,11 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def load_stretch() -> float:
+    """Return how many times as long a run takes now as on an idle machine: the load of each core, at least 1."""
+    return max(1.0, os.getloadavg()[0] / usable_cores())
+
+
 def default_jobs() -> int:
     """Return how many attempts fit this machine at once: its cores, memory permitting."""
     return max(1, min(usable_cores(), int(_available_mb() / MEMORY_PER_JOB_MB)))

@@ -7,7 +7,6 @@ be one, too. The module is longer than 300 lines because the interface and its o
 from __future__ import annotations
 
 import heapq
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from matrix.environments.configs import cell_environ, recorded
 from matrix.environments.provider import Environments
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
-from matrix.process.executor import usable_cores
+from matrix.process.executor import load_stretch
 from matrix.run.attempt import AttemptOrder, run_attempt
 from matrix.run.native_modules import NativeModule, NativeModules
 from matrix.run.signals import running_lines
@@ -408,17 +407,21 @@ class LocalSite:
         """Return the seconds an attempt gets, and whether that is less than it is due.
 
         It is a brief look where a busy hang `is_known`, because the same place shown again confirms it, and where the
-        test has run out of time before. Another look checks what is not confirmed. A test that is known to take long
-        gets more than the default limit, as the machine's load demands.
+        test has run out of time before. Another look checks what is not confirmed. On a busy machine a search gives
+        more time, because a run that is only slow would mislead it; a test that is known to take long always gets more.
         """
         due = self._due(planned)
         test = planned.scenario, planned.variant, planned.request.hardware_name
-        if not (is_known or (planned.options.provisional and self.records.has_run_out(*test))):
-            longest = self.records.longest_run(*test) * KNOWN_MARGIN * max(1.0, os.getloadavg()[0] / usable_cores())
-            return (min(max(due, longest), (1 + LONGER) * due) if planned.looks_longer else due), False
-        slowest = self.records.slowest_pass(planned.scenario, planned.variant, planned.request.hardware_name)
-        brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
-        return min(due, max(SHORTEST_LIMIT, brief)), True
+        stretch = load_stretch()
+        if is_known or (planned.options.provisional and self.records.has_run_out(*test)):
+            slowest = self.records.slowest_pass(*test)
+            brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
+            needed = min(due, max(SHORTEST_LIMIT, brief) * stretch)
+        else:
+            needed = due * stretch if planned.options.provisional else due
+        most = (1 + LONGER) * due if planned.looks_longer else due
+        limit = min(max(needed, self.records.longest_run(*test) * KNOWN_MARGIN * stretch), most)
+        return limit, limit < due
 
     def _patience(self, planned: PlannedCell) -> tuple[float, float]:
         """Return the seconds that a longer look starts from, and how many times as long it is.

@@ -217,10 +217,24 @@ def test_default_limit_is_raised_for_a_test_that_takes_long(tmp_path: Path) -> N
     run(tmp_path, planning.plan(requests("1.0.0"), suite, options), lambda _: failed)
     ended = run(tmp_path, planning.plan(requests("2.0.0"), suite, options), moving)
     (task,) = ended.executor.tasks
-    assert 100 <= task.timeout <= 240
+    assert task.timeout == 100
     assert ended.outcomes() == {("one", "id-2.0.0-default"): Outcome.SLOW}
     chosen = planning.plan(requests("3.0.0"), suite, planning.RunOptions(timeout=60))
     assert {task.timeout for task in run(tmp_path, chosen).executor.tasks} == {60}
+
+
+def test_a_search_on_a_busy_machine_gives_each_run_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default limit grows with the load, to four times at most; so does a brief look, up to the limit."""
+    suite, search = [scenario(tmp_path, "one")], planning.RunOptions(look_longer=True, provisional=True, fresh=True)
+    for load, timeouts in ((3.0, [180.0, 45.0]), (5.0, [240.0, 60.0])):
+        monkeypatch.setattr("matrix.run.site.load_stretch", lambda load=load: load)
+        home = tmp_path / str(load)
+        home.mkdir()
+        first = run(home, planning.plan(requests("1.0.0"), suite, search), moving)
+        second = run(home, planning.plan(requests("2.0.0"), suite, search), moving)
+        assert [task.timeout for task in (*first.executor.tasks, *second.executor.tasks)] == timeouts
+        chosen = planning.plan(requests("3.0.0"), suite, replace(search, timeout=60, look_longer=False))
+        assert {task.timeout for task in run(home, chosen).executor.tasks} == {timeouts[1]}
 
 
 @pytest.mark.parametrize(("place", "timeouts"), [("repro.py:3", [60]), ("repro.py:4", [60, 180])])
