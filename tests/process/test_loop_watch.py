@@ -35,6 +35,7 @@ ENDLESS = {
     "pass": "while True: pass\n",
     "flag": "done = False\nwhile not done:\n    x = 1\n",
     "same_numbers": "a, b = 0, 1\nwhile a < 10:\n    a, b = a % 3, b\n",
+    "large_values": "n, text = 10**5000, 'é' * 10**6\nwhile n:\n    n = n + 0\n",
     "in_function": "def f(limit):\n    n = 0\n    while n < limit:\n        n = min(n + 1, 3)\nf(5)\n",
     "method": (
         "class Model:\n    def __init__(self):\n        self.done, self.rows = False, [1, 2]\n"
@@ -57,6 +58,7 @@ ENDLESS = {
 }
 BUSY_BUT_OPEN = {
     "counter": "n = 0\nwhile n < 10**12:\n    n += 1\n",
+    "large_number": "n = 10**5000\nwhile n:\n    n += 1\n",
     "attribute": "class A: pass\na = A()\na.n = 0\nwhile a.n < 10**12:\n    a.n += 1\n",
     "of_class": "class A:\n    n = 0\nwhile A.n < 10**12:\n    A.n += 1\n",
     "slots": "class A:\n    __slots__ = ('n',)\na = A()\na.n = 0\nwhile a.n < 10**12:\n    a.n += 1\n",
@@ -339,6 +341,13 @@ def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> No
     answers = answers_of(tmp_path, program)
     assert answers[0]["hidden"] == "the process could not answer"
     assert most_often(answers) >= loop_watch.SHOWN
+
+
+def test_a_state_too_large_is_not_read(tmp_path: Path) -> None:
+    """A program whose loop holds a million equal numbers is not kept busy with answers."""
+    program = f"from collections import deque\nrows = deque([0] * 10**6)\n{UP}while rows:\n    pass\n"
+    last = answers_of(tmp_path, program)[-1]
+    assert (last["hidden"], last["frames"][0]["values"]) == ("its state is too large", {"rows": [None, ""]})
 
 
 def test_a_question_to_an_interpreter_that_ends_does_not_kill_it(tmp_path: Path) -> None:

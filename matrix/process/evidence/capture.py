@@ -240,9 +240,11 @@ class Collection:
             why = dump.finish(status)
             if not why:
                 self._has_frames.add(pid)
+            elif not _is_alive(pid):
+                continue  # a process that has ended may not be read, whoever asks
             elif any(word in why.lower() for word in _REFUSED):
                 self.is_refused = True
-            elif _is_alive(pid):
+            else:
                 last_line = why.splitlines()[-1][:200]
                 self._failures.setdefault(collector.name, f"could not read process {pid}: {last_line}")
 

@@ -17,6 +17,7 @@ import dis
 import json
 import os
 import sys
+import time
 import types
 import zlib
 
@@ -49,6 +50,8 @@ _IMPURE_NAMES = {  # of modules that are pure else: they read files, or are seed
 }  # fmt: skip
 _COUNTED = {"range", "enumerate"}  # iterators whose place shows in the loop's own variable
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), type(NotImplemented))
+_MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+_SIZED = (list, tuple, set, frozenset, collections.deque, *_MAPPINGS)
 _CONSTANT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.CodeType)
 _CONSTANTS = {
     "date", "datetime", "timedelta", "device", "dtype", "layout", "memory_format", "Size", "bool_", "float32",
@@ -109,14 +112,18 @@ class StateDigest:
         waiting = list(values)[::-1]
         while waiting:
             value = waiting.pop()
-            if type(value) in _PLAIN:
-                self.add(type(value).__name__, repr(value))
+            self.objects += 1
+            if self.objects + len(waiting) + (len(value) if type(value) in _SIZED else 0) > OBJECTS:
+                raise HiddenError("its state is too large")
+            if type(value) is str:
+                self.memory(value.encode("utf-8", "surrogatepass"), "str")
+            elif type(value) is bytes:
+                self.memory(value, "bytes")
+            elif type(value) in _PLAIN:
+                self.add(type(value).__name__, hex(value) if type(value) is int else repr(value))
             elif id(value) in self.seen:
                 self.add("again", self.seen[id(value)])
             else:
-                self.objects += 1
-                if self.objects > OBJECTS:
-                    raise HiddenError("its state is too large")
                 self.seen[id(value)] = self.objects
                 self.kept.append(value)  # its id stays its own
                 waiting.extend(list(self.parts(value))[::-1])
@@ -126,15 +133,15 @@ class StateDigest:
         kind = type(value)
         self.add(kind.__name__)
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        if kind in (list, tuple, set, frozenset, collections.deque):
-            self.add(len(value))
-            yield from value
-        elif kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter):
+        if kind in _MAPPINGS:
             self.add(len(value))
             yield value.default_factory if kind is collections.defaultdict else None
             for key, held in list(dict.items(value)):
                 yield key
                 yield held
+        elif kind in _SIZED:
+            self.add(len(value))
+            yield from value
         elif torch and kind in (torch.Tensor, getattr(torch.nn, "Parameter", None)):
             yield from self.tensor(torch, value)
         elif numpy and kind is numpy.ndarray and not value.dtype.hasobject:
@@ -395,8 +402,10 @@ def loop_state(frames: list[Any], position: int, loop: Any, signal: Any) -> int:
 def shown(value: Any) -> str:
     """Return a value as people read it, "" for one that has no short text."""
     torch = sys.modules.get("torch")
-    if type(value) in (bool, int, float, str) or value is None:
-        return repr(value)[:SHOWN]
+    if type(value) is str:
+        return repr(value[:SHOWN])[:SHOWN]
+    if type(value) in (bool, float) or value is None or (type(value) is int and abs(value) < 10**SHOWN):
+        return repr(value)
     if torch and type(value) is torch.Tensor and value.numel() == 1 and value.device.type == "cpu":
         return repr(value.detach().item())[:SHOWN]
     return ""
@@ -434,7 +443,9 @@ def report(frame: Any, path: str, signal: Any) -> None:
         try:
             if guard is not None:
                 guard.__enter__()
-            line = json.dumps(seen(frame, signal))
+            began = time.perf_counter()
+            answer = seen(frame, signal)
+            line = json.dumps(dict(answer, seconds=round(time.perf_counter() - began, 3)))
         finally:
             if guard is not None:
                 guard.__exit__(None, None, None)
