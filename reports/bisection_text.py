@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
 VALUES_NAMED = 8  # of commits between two others; more are counted
 PACKAGES_NAMED = 6  # that changed with torch; more are counted
-UNLIKELY = 0.05  # that passes are luck: below, it is not mentioned
+LUCK_SHOWN = 0.05  # probability of passes by chance, above which they are noted
 NARROWEST = 40  # columns that a line of values takes at least
 PLURALS = {
     AxisName.VERSION: "versions of torch",
@@ -125,13 +125,13 @@ def timeline_lines(search: Bisection) -> Iterator[str]:
 
 
 def _luck(search: Bisection, stretch: Stretch) -> str:
-    """Return how likely the passes of a stretch are luck, where the failure comes and goes and that is not unlikely."""
+    """Return a note on passes that an intermittent failure, still there, could have produced by chance."""
     mixed = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD and probe.k < probe.n]
     if not mixed or stretch.outcome is not Outcome.PASS:
         return ""
     passes = sum(probe.n for probe in search.probes if probe.value in stretch.values)
     luck = (1 - sum(probe.k for probe in mixed) / sum(probe.n for probe in mixed)) ** passes
-    return f" in {passes} runs, which may be luck (probability {luck:.2g})" if luck > UNLIKELY else ""
+    return f" in {passes} runs, which may be luck (probability {luck:.2g})" if luck > LUCK_SHOWN else ""
 
 
 def _does(search: Bisection) -> str:
@@ -172,7 +172,11 @@ def _none(search: Bisection, does: str) -> str:
         bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
         if all(probe.outcome is Outcome.SLOW for probe in bad):
             does = "hangs or is slow (no longer look was taken)"
-        return f"none fixes it: it {does} in all {counts[SearchVerdict.BAD]} {_plural(search)} tried"
+        shown, other = len(bad), counts[SearchVerdict.DIFFERENT]
+        if other:
+            values = f"{shown} of the {shown + other} {_plural(search)} tried, and fails in another way in {other}"
+            return f"none fixes it: it {does} in {values}"
+        return f"none fixes it: it {does} in all {shown} {_plural(search)} tried"
     return "no change explains what was seen"
 
 

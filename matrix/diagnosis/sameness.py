@@ -2,7 +2,7 @@
 
 A signature is the head of a failure (its exception type, its signal, "stuck", ...) and the frames where it happened:
 
-    RuntimeError in merge_devices (fake_tensor.py) < add (repro.py)
+    RuntimeError in merge_devices (fake_tensor.py) < add (repro.py:33)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRITTEN = re.compile(r'(?P<head>[^" ]*(?: (?!in |")[^" ]*)*)(?: "(?P<says>[^"]*
 _LINE = re.compile(r":\d+(?=\)$|$)")  # of a frame
 _LINES = re.compile(r":\d+(?=\)| < |$)")  # of all frames of a signature
 _INTERNAL = re.compile(r"INTERNAL ASSERT|internal error", re.IGNORECASE)
-_CALLED = re.compile(r"(?:(?<=\baten::)|(?<=\baten\.))\w+|\b\w+(?=\(\))")  # the operators that a message names
+_OPERATORS = re.compile(r"(?:(?<=\baten::)|(?<=\baten\.))\w+|\b\w+(?=\(\))")  # of aten, or with "()" behind
 ALIKE = 0.7  # of the words of two messages
 REWORDED = 0.3  # of the words of two messages from the same function of a library
 SAID = 80  # characters of a message that a signature holds
@@ -56,7 +56,7 @@ class Signature(NamedTuple):
     """What makes two failures the same one."""
 
     head: str  # "RuntimeError", "SIGSEGV", "stuck", "stuck: wait for a queue", "exit code 3", "idle", ...
-    frames: tuple[str, ...] = ()  # innermost first; the user's own has its line
+    frames: tuple[str, ...] = ()  # innermost first; each of the user's has its line
     says: str = ""  # the message of an exception, steady from run to run, where no frame of a library tells what failed
 
     @classmethod
@@ -88,9 +88,9 @@ class Signature(NamedTuple):
         return self.frames[0] if is_above and _file(self.frames[0]) != _file(self.frames[-1]) else ""
 
     def is_at_lines_of(self, other: Signature) -> bool:
-        """Return whether the same lines of the user's led to both; a release may hide one of them.
+        """Return whether the user's lines of one signature are all among those of the other: a release may hide some.
 
-        Where one has no lines, as in an older record, the outermost functions decide.
+        If either has no lines (an older record, or an edited script), the outermost functions decide.
         """
         lines = [set(filter(_LINE.search, signature.frames)) for signature in (self, other)]
         if all(lines):
@@ -143,7 +143,8 @@ def is_same_failure(first: str | None, second: str | None, words: str = "", othe
     if is_crash:  # it has no words, and its frames of a library may have moved
         return frames[0].startswith(GENERATED) == frames[1].startswith(GENERATED)
     texts = steady(words) or signature.says, steady(other_words) or other.says
-    if all(called := [set(_CALLED.findall(text)) for text in texts]) and called[0].isdisjoint(called[1]):
+    operators = [set(_OPERATORS.findall(text)) for text in texts]
+    if all(operators) and operators[0].isdisjoint(operators[1]):
         return False
     likeness = _likeness(*texts) if all(map(_is_telling, texts)) else None
     if frames[0] == frames[1] and (frames[0] or not is_renamed):

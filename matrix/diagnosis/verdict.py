@@ -171,8 +171,9 @@ class TracebackFrame(NamedTuple):
 def place_of(frames: Sequence[TracebackFrame]) -> tuple[str, ...]:
     """Return the innermost frame that means something, and the user's own line that led there.
 
-    Where no function of a library tells, it is the user's two innermost lines.
-    Of a recursion without end it is a line that recurs: where the stack was full is chance.
+    Where that frame is the user's own, or generated code, the user's two innermost lines are returned: no function of
+    a library tells two failures apart. Of a recursion without end it is a line that recurs: where the stack was full
+    is chance.
     """
     recurring = [frame for frame, count in Counter(frames).items() if count >= ENDLESS and frame.is_users]
     if recurring:
@@ -186,8 +187,8 @@ def place_of(frames: Sequence[TracebackFrame]) -> tuple[str, ...]:
     telling = [frame for frame in frames if not _HELPERS.fullmatch(frame.function)] or frames
     is_inner = bool(telling) and telling[0] not in users
     names = [frame_name(telling[0].file, telling[0].function)] if is_inner else []
-    is_named = is_inner and not generator_of(telling[0].file, telling[0].function)
-    lines = [(frame, statement_line(frame.file, frame.line)) for frame in users[: 1 if is_named else 2]]
+    is_of_library = is_inner and not generator_of(telling[0].file, telling[0].function)
+    lines = [(frame, statement_line(frame.file, frame.line)) for frame in users[: 1 if is_of_library else 2]]
     return (*names, *(frame_name(frame.file, frame.function, line) for frame, line in lines))
 
 

@@ -38,8 +38,8 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def load_stretch() -> float:
-    """Return how many times as long a run takes now as on an idle machine: the load of each core, at least 1."""
+def load_slowdown() -> float:
+    """Estimate how much longer a run takes than on an idle machine: the one-minute load per core, at least 1."""
     return max(1.0, os.getloadavg()[0] / usable_cores())
 
 

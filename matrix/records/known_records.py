@@ -13,7 +13,8 @@ from matrix.records.scratch import scratch_database
 if TYPE_CHECKING:
     from matrix.model import Scenario
 
-# What shows that a busy test hangs, for a brief look elsewhere to confirm. A repeated state shows it anew in seconds.
+# What decided that a busy test hangs, for a brief look elsewhere to confirm. A state that repeats needs no brief look:
+# it proves itself anew within seconds.
 _SHOWN = frozenset({Decider.LONGER_LOOK, Decider.SAME_PLACE})
 
 # A record steers how its test is run on the same kind of machine where it judges and did not begin forked: a fork has

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
 PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
-LOOK_FIRST = 10.0  # seconds that an attempt has run when it is looked at: deadlocks and most else are over by then
+LOOK_FIRST = 10.0  # seconds that an attempt has run when it is first looked at: by then most have ended
 LOOK = 5.0  # seconds between looks
-LOOK_CHECK = 1.0  # seconds between looks at whether anything has run for as long
+LOOK_CHECK = 1.0  # seconds between checks for an attempt that has run so long
 LOOK_SHARE = 20  # pause after a look, in multiples of how long it took: looks use at most a twentieth of a core
 
 

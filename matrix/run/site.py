@@ -18,7 +18,7 @@ from matrix.environments.configs import cell_environ, recorded
 from matrix.environments.provider import Environments
 from matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
 from matrix.model import Environment, Outcome, Record, Request, Role
-from matrix.process.executor import load_stretch
+from matrix.process.executor import load_slowdown
 from matrix.run.attempt import AttemptOrder, run_attempt
 from matrix.run.native_modules import NativeModule, NativeModules
 from matrix.run.signals import running_lines
@@ -407,20 +407,21 @@ class LocalSite:
         """Return the seconds an attempt gets, and whether that is less than it is due.
 
         It is a brief look where a busy hang `is_known`, because the same place shown again confirms it, and where the
-        test has run out of time before. Another look checks what is not confirmed. On a busy machine a search gives
-        more time, because a run that is only slow would mislead it; a test that is known to take long always gets more.
+        test has run out of time before. Another look checks what is not confirmed. The limit grows with the machine's
+        load where a slow run could be taken for the hang that is searched for, and where the test is known to take
+        long. It never exceeds a timeout that the user chose.
         """
         due = self._due(planned)
         test = planned.scenario, planned.variant, planned.request.hardware_name
-        stretch = load_stretch()
+        slowdown = load_slowdown()
         if is_known or (planned.options.provisional and self.records.has_run_out(*test)):
             slowest = self.records.slowest_pass(*test)
             brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
-            needed = min(due, max(SHORTEST_LIMIT, brief) * stretch)
+            needed = min(due, max(SHORTEST_LIMIT, brief) * slowdown)
         else:
-            needed = due * stretch if planned.options.provisional else due
+            needed = due * slowdown if planned.options.provisional else due
         most = (1 + LONGER) * due if planned.looks_longer else due
-        limit = min(max(needed, self.records.longest_run(*test) * KNOWN_MARGIN * stretch), most)
+        limit = min(max(needed, self.records.longest_run(*test) * KNOWN_MARGIN * slowdown), most)
         return limit, limit < due
 
     def _patience(self, planned: PlannedCell) -> tuple[float, float]:

@@ -273,7 +273,7 @@ def test_a_refuted_provisional_verdict_takes_the_search_back() -> None:
 def test_a_dear_hang_moves_the_probes_to_the_good_side() -> None:
     """With hangs at 30 times a pass midpoints would cost 1.7 times what is spent between the bounds."""
     price = Costs(good=1, bad=30)
-    options = SearchOptions(bound_runs=1, confirm_runs=1, confidence=0)
+    options = SearchOptions(bound_runs=1, confirm_runs=1, pass_runs=1, confidence=0)
     histories = [History.regression(128, culprit) for culprit in range(1, 128, 3)]
     lopsided = [follow(history, options, costs=price) for history in histories]
     bounds = len(histories) * 31

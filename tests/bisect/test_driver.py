@@ -112,7 +112,7 @@ def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
         MatrixRun(planned, site).run()
     bisection = releases.search()
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
-    # Two more of the bad bound, one more of the bad one of the final pair, four of the good one.
+    # Two more runs of the bad bound; of the final pair, one more of the version that fails and four of the other.
     assert bisection.runs == 7
     assert [probe.reused for probe in bisection.probes] == [1] * 8
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from matrix.run.signals import LOOK_FIRST
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.test_schema import generated
 
@@ -155,7 +156,7 @@ def test_an_interrupted_first_run_says_where_it_was(user: User) -> None:
     started = user.start(*command)
     wait_for(lambda: user.runs("repro.py") == 1)
     with pytest.raises(subprocess.TimeoutExpired):
-        started.wait(14)
+        started.wait(LOOK_FIRST + 4)  # until its line has been read
     started.send_signal(signal.SIGHUP)
     assert started.wait(30) == 130
     text = (user.folder / "output" / "cases" / "repro" / "CASE.md").read_text()

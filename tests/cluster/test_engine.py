@@ -159,13 +159,13 @@ def test_killed_workers_schedulers_and_clients_lose_nothing(tmp_path: Path) -> N
     with cluster(tmp_path, workers=3) as (address, scheduler, workers):
         client = new_client(address, tmp_path, count, 0.5)
 
-        def goes_on(enough: int) -> bool:
-            if client.process.poll():  # it came before the workers were back
+        def is_far_enough(enough: int) -> bool:
+            if client.process.poll():  # it gave up before the workers were back
                 client.start()
             return ended() >= enough
 
         for enough, victim in ((2, workers[0]), (5, client), (8, scheduler), (11, workers[1])):
-            assert until(partial(goes_on, enough))
+            assert until(partial(is_far_enough, enough))
             victim.end()
             victim.start()
             if victim is scheduler:

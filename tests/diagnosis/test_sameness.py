@@ -64,7 +64,7 @@ def is_one(first: str, second: str, words: str = "", other_words: str = "") -> b
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # of two records that hold no messages
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
-        # in a function of the user's, whose caller only one release shows
+        # one release hides a frame of the user's: the outer one, then the inner one
         (
             f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
             f"RuntimeError in {WRAPPED} < f (m.py:4)",
@@ -135,7 +135,7 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
         (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in <module> (repro.py:13)', "", ""),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (repro.py:13)", MIXED, MIXED),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (other.py:12)", MIXED, MIXED),
-        # at another line of a function that the same line called
+        # with the same caller, at another line of the function; a crash at the same line, with another caller
         (
             f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
             f'RuntimeError "{says(MIXED)}" in f (m.py:5) < {USERS}',

@@ -217,7 +217,7 @@ def answers_of(folder: Path, program: str) -> list[dict[str, Any]]:
             for asked in range(ASKED):
                 kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
                 assert until(partial(has_answered, process, file, asked))
-                if process.poll() is not None:  # the collector may end a loop at any time
+                if process.poll() is not None:  # garbage collection may end a loop at any time
                     assert process.returncode == 0, process.stderr.read().decode() if process.stderr else ""
                     break
                 answers = [json.loads(line) for line in read(file)]
@@ -329,7 +329,7 @@ def test_a_loop_beside_another_process_is_not_stopped(running: dict[str, Supervi
 
 @pytest.mark.xdist_group("loop_watch")
 def test_a_main_thread_that_waits_is_not_asked(running: dict[str, Supervised]) -> None:
-    """Its answer would be no evidence of a loop, and would disturb the stall that it may be in."""
+    """The answer would be no evidence of a loop, and the signal would wake what may be in a stall."""
     ending = running["waits"].wait()
     assert (ending.stopped_by, ending.evidence["loop"]["answers"]) == ("timeout", []), ending
 
@@ -344,7 +344,7 @@ def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> No
 
 
 def test_a_state_too_large_is_not_read(tmp_path: Path) -> None:
-    """A program whose loop holds a million equal numbers is not kept busy with answers."""
+    """A loop that holds a million numbers is answered for at once, and the answer says why its state is not known."""
     program = f"from collections import deque\nrows = deque([0] * 10**6)\n{UP}while rows:\n    pass\n"
     last = answers_of(tmp_path, program)[-1]
     assert (last["hidden"], last["frames"][0]["values"]) == ("its state is too large", {"rows": [None, ""]})

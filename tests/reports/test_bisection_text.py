@@ -111,6 +111,12 @@ def test_no_fix() -> None:
     ]
 
 
+def test_no_fix_of_what_fails_in_two_ways() -> None:
+    """All versions that fail are counted, also those that show another failure."""
+    lines = list(bisection_lines(bisection("f..f...H", AnswerKind.NONE), 100))
+    assert "none fixes it: it hangs in 1 of the 3 versions of torch tried, and fails in another way in 2" in lines
+
+
 def test_no_fix_of_what_may_be_slow() -> None:
     """Where nothing was looked at for long enough to call it a hang, the answer does not call it one."""
     found = bisection("H..H...H", AnswerKind.NONE)

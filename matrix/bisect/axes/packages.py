@@ -237,7 +237,7 @@ class Isolator:
         goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
         # one run is enough for a step of the search: its end is confirmed
         if not (goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
-            goal = replace(goal, confirm_runs=1, confidence=0.0)
+            goal = replace(goal, confirm_runs=1, pass_runs=1, confidence=0.0)
         bisection = self._compared({self.start.label: first, label: request, self.end.label: last}, goal)
         if self.bench.stopped:
             raise TimeOverError(self.bench.stopped)

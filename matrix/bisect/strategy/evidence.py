@@ -92,7 +92,7 @@ class SearchOptions:
     flaky: bool = False  # use the flaky model from the start
     bound_runs: int = 3  # of a bad bound: a flake shows here first
     confirm_runs: int = 2  # of each of the final pair, at least
-    pass_runs: int = 5  # of the good one, unless the search is for a flake: one of half of all runs shows in 31 of 32
+    pass_runs: int = 5  # of the good one, unless the search is flaky: half of all runs failing is missed once in 32
     samples: int | None = None  # positions tried where the bounds are bad, or for `all`; default ceil(log2 n)
     max_runs: int | None = None  # where that is less than `most_runs`
 

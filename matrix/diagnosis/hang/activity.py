@@ -40,7 +40,7 @@ _COMPILES = re.compile(
     r"|torch/fx/experimental/symbolic_shapes|torch/_functorch/_aot_autograd/(?:graph_capture|dispatch_and_compile_graph)"
     r"|triton/compiler/\w+|triton/backends/\w+/compiler)\.py$"
 )
-_TORCH = re.compile(r"(?:^|/)(?:torch|triton)/")
+_TORCH_OR_TRITON = re.compile(r"(?:^|/)(?:torch|triton)/")
 _RUNS_COMPILED = {"__call__", "run", "_run_from_cache", "wrapper", "inner", "_fn", "call", "current_callable"}
 _RUNNERS = {"compile_fx.py", "codecache.py", "graph.py", "async_compile.py"}
 _COMPILERS = re.compile(
@@ -163,8 +163,10 @@ def _is_interpreter_library(frame: Frame) -> bool:
 def compiling_frame(thread: Thread) -> Frame | None:
     """Return the innermost frame of torch's compiler in a thread; importing the compiler is not running it."""
     frames = [frame for frame in thread.frames if frame.is_python]
-    imports = [number for number, frame in enumerate(frames) if frame.function == "<module>" and _is_of(_TORCH, frame)]
-    for frame in frames[imports[-1] + 1 if imports else 0 :]:
+    # The outermost frame is the script's own, wherever it lies.
+    modules = [number for number, frame in enumerate(frames[:-1]) if frame.function == "<module>"]
+    imports = [number for number in modules if _is_of(_TORCH_OR_TRITON, frames[number])]
+    for frame in frames[imports[-1] + 1 if imports else 0 :]:  # what is within an import is left out
         if _is_of(_COMPILES, frame):
             runs_compiled = frame.file_name in _RUNNERS and frame.method in _RUNS_COMPILED
             if not runs_compiled:

@@ -241,7 +241,7 @@ class Collection:
             if not why:
                 self._has_frames.add(pid)
             elif not _is_alive(pid):
-                continue  # a process that has ended may not be read, whoever asks
+                continue  # it ended meanwhile: that it cannot be read is no lack of permission
             elif any(word in why.lower() for word in _REFUSED):
                 self.is_refused = True
             else:

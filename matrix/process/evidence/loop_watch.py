@@ -21,8 +21,8 @@ LOOP_SIGNAL = 58  # what matrix/environments/inside/startup/sitecustomize.py reg
 FIRST = 3.0  # seconds after the start: most scripts import torch until then
 EVERY = 0.6  # seconds between two questions, at first
 SLOWER = 0.05  # of the time so far: later questions are rarer
-COSTS = 0.05  # of a process's time that its answers may take
-LEAST_BUSY = 0.1 * BUSY * EVERY  # seconds of CPU time since the last look: less is no loop
+ANSWERS_SHARE = 0.05  # of a process's time that its answers may take
+LEAST_BUSY = 0.1 * BUSY * EVERY  # seconds of CPU time since the last look: with less, a process is not asked
 RUNNING = "R"  # state of a main thread that has a core or waits for one
 SHOWN = 3  # times that the same state must be seen at the same place
 SPAN = 1.5  # seconds that these must be apart: a process that stands still answers late, not twice
@@ -78,7 +78,7 @@ class LoopWatch:
         self._read[pid] += len(line)
         self._asked = None
         answer = json.loads(line)
-        self._next = max(self._next, now + answer.get("seconds", 0) / COSTS)
+        self._next = max(self._next, now + answer.get("seconds", 0) / ANSWERS_SHARE)
         self._answers.append({"after": round(asked - self._started, 1), "frames": answer["frames"]})
         self._answers[-1]["hidden"] = answer["hidden"] if is_alone else "other processes run"
         if len(self._answers) > KEPT:

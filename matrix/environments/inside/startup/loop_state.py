@@ -25,8 +25,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-OBJECTS = 20000  # that a state may consist of: some milliseconds
-BYTES = 1 << 25  # of tensors and arrays, likewise
+VISITED = 20000  # values that are read for one digest, repeats included: some milliseconds
+BYTES = 1 << 25  # of tensors, arrays and texts, likewise
 NAMES = 12  # variables of a loop that are shown
 SHOWN = 40  # characters of a value
 LOOP_SIGNAL = 58  # what asks, see `sitecustomize.py`
@@ -99,7 +99,7 @@ class StateDigest:
 
     def __init__(self, *, with_gradients: bool = True) -> None:
         self.with_gradients = with_gradients
-        self.crc, self.objects, self.bytes = 0, 0, 0
+        self.crc, self.visited, self.bytes = 0, 0, 0
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []
 
@@ -112,8 +112,8 @@ class StateDigest:
         waiting = list(values)[::-1]
         while waiting:
             value = waiting.pop()
-            self.objects += 1
-            if self.objects + len(waiting) + (len(value) if type(value) in _SIZED else 0) > OBJECTS:
+            self.visited += 1
+            if self.visited + len(waiting) + (len(value) if type(value) in _SIZED else 0) > VISITED:
                 raise HiddenError("its state is too large")
             if type(value) is str:
                 self.memory(value.encode("utf-8", "surrogatepass"), "str")
@@ -124,7 +124,7 @@ class StateDigest:
             elif id(value) in self.seen:
                 self.add("again", self.seen[id(value)])
             else:
-                self.seen[id(value)] = self.objects
+                self.seen[id(value)] = self.visited
                 self.kept.append(value)  # its id stays its own
                 waiting.extend(list(self.parts(value))[::-1])
 
@@ -292,12 +292,12 @@ def imported(code: types.CodeType) -> Iterator[Any]:
 
 
 def looked_up(code: types.CodeType, scope: Any, modules: Any = ()) -> Iterator[Any]:
-    """Yield what the names of a function mean, also as attributes of modules that it imports or holds."""
+    """Yield what a function's names refer to, also through the modules that it imports and those given."""
     return named(code_names(code), scope, [*imported(code), *modules])
 
 
 def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
-    """Yield what names mean in a scope, and what they mean as attributes of modules that they name."""
+    """Yield what names refer to in a scope: of a module of the user's all that it holds, of others what is named."""
     if not names.isdisjoint({"__dict__", "__getattribute__", "__globals__"}):
         raise HiddenError("it looks up names dynamically")
     builtin = sys.modules["builtins"].__dict__
@@ -312,7 +312,7 @@ def named(names: Any, scope: Any, modules: Any = ()) -> Iterator[Any]:
             expanded.append(value)
             check_origin(value)
             if is_users_file(getattr(value, "__file__", None) or ""):
-                # A function that gets this module as an argument uses names that are not among these.
+                # It may be passed to a function that uses attributes which are not among `names`.
                 reached = {name for name in value.__dict__ if not name.startswith("__")}
             else:
                 reached = names & set(value.__dict__)
