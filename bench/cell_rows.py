@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.row import BenchRow, Figure
-from matrix.process.supervision import Ending, Task, start
-from matrix.suite import selection
+from whichtorch.matrix.process.supervision import Ending, Task, start
+from whichtorch.matrix.suite import selection
 
 RUNS = 20
 HEALTHY_RUNS = 500

@@ -23,17 +23,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.hang_rows import quiet
-from matrix.cluster.allotment import UNIT_SECONDS
-from matrix.cluster.cluster_site import machines_of
-from matrix.cluster.engine import DaskEngine
-from matrix.cluster.host import UnitHost
-from matrix.cluster.membership import Cluster
-from matrix.cluster.packing import pack
-from matrix.cluster.unit import DeliveredCell, Delivery, UnitOfWork
-from matrix.cluster.worker import Dialler, facts_of
-from matrix.environments.provider import Stage
-from matrix.errors import WhichtorchError
-from matrix.model import (
+from tests.fakes import PASSED, FakeExecutor
+from whichtorch.matrix.cluster.allotment import UNIT_SECONDS
+from whichtorch.matrix.cluster.cluster_site import machines_of
+from whichtorch.matrix.cluster.engine import DaskEngine
+from whichtorch.matrix.cluster.host import UnitHost
+from whichtorch.matrix.cluster.membership import Cluster
+from whichtorch.matrix.cluster.packing import pack
+from whichtorch.matrix.cluster.unit import DeliveredCell, Delivery, UnitOfWork
+from whichtorch.matrix.cluster.worker import Dialler, facts_of
+from whichtorch.matrix.environments.provider import Stage
+from whichtorch.matrix.errors import WhichtorchError
+from whichtorch.matrix.model import (
     Attempt,
     Build,
     Config,
@@ -45,22 +46,21 @@ from matrix.model import (
     StoppedBy,
     digest,
 )
-from matrix.plan.planning import PlannedCell, RunOptions, plan
-from matrix.process.executor import LocalExecutor
-from matrix.records.known_records import Records
-from matrix.records.store import read_records
-from matrix.run.pipeline import MatrixRun, opened_run, recorded_run
-from matrix.run.planned_matrix import TYPICAL_CELL
-from matrix.run.site import LocalSite
-from tests.fakes import PASSED, FakeExecutor
+from whichtorch.matrix.plan.planning import PlannedCell, RunOptions, plan
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.store import read_records
+from whichtorch.matrix.run.pipeline import MatrixRun, opened_run, recorded_run
+from whichtorch.matrix.run.planned_matrix import TYPICAL_CELL
+from whichtorch.matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
 
-    from matrix.cluster.engine import Ticket
-    from matrix.model import Cell
-    from matrix.process.executor import Executor
+    from whichtorch.matrix.cluster.engine import Ticket
+    from whichtorch.matrix.model import Cell
+    from whichtorch.matrix.process.executor import Executor
 
 SCRIPT = """
 import os, subprocess, sys, time

@@ -19,10 +19,10 @@ import psutil
 
 from bench.cluster_parties import MOST_ENVIRONMENTS, instant, ledger_lines, planned, run, run_here
 from bench.row import BenchRow, Figure
-from matrix.cluster.engine import TCP_TIMEOUT
-from matrix.model import Record
-from matrix.process.executor import LocalExecutor
-from matrix.records.store import read_lines
+from whichtorch.matrix.cluster.engine import TCP_TIMEOUT
+from whichtorch.matrix.model import Record
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.records.store import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def cluster(folder: Path, workers: int = WORKERS, mode: str = "worker") -> Itera
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     scheduler = Party(
-        "scheduler", [sys.executable, "-m", "matrix", "scheduler", "--plain", "--port", str(port)], folder
+        "scheduler", [sys.executable, "-m", "whichtorch", "scheduler", "--plain", "--port", str(port)], folder
     )
     party = [sys.executable, "-m", "bench.cluster_parties", mode, address]
     joined = [Party(f"worker{number}", [*party, str(folder / f"worker{number}")], folder) for number in range(workers)]
@@ -232,7 +232,7 @@ def _link(folder: Path) -> Figure:
         (folder / home / "tls").symlink_to(tls)
     with _linked(space) as cut:
         options = ["--tls", str(tls), "--host", NEAR, "--port", str(port)]
-        parties = [Party("scheduler", [sys.executable, "-m", "matrix", "scheduler", *options], folder)]
+        parties = [Party("scheduler", [sys.executable, "-m", "whichtorch", "scheduler", *options], folder)]
         log = folder / "scheduler.log"
         _wait(lambda: "listening" in log.read_text())
         parties.append(Party("far", ["ip", "netns", "exec", space, *party, str(folder / "far")], folder))

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
-from matrix.inspect.controls import BareInterpreter
-from matrix.model import Outcome
-from matrix.plan import planning
-from matrix.process.executor import LocalExecutor
-from matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
-from matrix.run.attempt import AttemptOrder, run_attempt
-from matrix.run.pipeline import opened_run
-from matrix.suite import selection
+from whichtorch.matrix.inspect.controls import BareInterpreter
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
+from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
+from whichtorch.matrix.run.pipeline import opened_run
+from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.model import Record, Scenario
+    from whichtorch.matrix.model import Record, Scenario
 
 LIMIT = 60.0  # seconds for a script
 CACHED_LIMITS = {"torch": 0.3, "dynamo": 0.3, "inductor": 3.0}  # seconds of CPU, at the median, by what is imported

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
-from matrix.inspect.controls import BareInterpreter
-from matrix.model import Outcome
-from matrix.plan import planning
-from matrix.records.known_records import Records
-from matrix.run.pipeline import recorded_run
-from matrix.suite import selection
 from tests.process.running import PROGRAMS
 from tests.process.test_capture import KINDS
+from whichtorch.matrix.inspect.controls import BareInterpreter
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.events import Emit
-    from matrix.model import Cell, Scenario
+    from whichtorch.matrix.events import Emit
+    from whichtorch.matrix.model import Cell, Scenario
 
 REPETITIONS = 20
 RIGHT = 19  # of these

@@ -89,13 +89,14 @@ def nodes(module: Module, kind: type[Node]) -> Iterator[Node]:
 
 def measured() -> Iterator[Count]:
     """Yield the lines of the table."""
-    shipped = [f"{package}/*.py" if package == "scenarios" else f"{package}/**/*.py" for package in PACKAGES]
-    product = modules(*shipped, "noxfile.py", ".ci/*.py")
+    product = modules(
+        "whichtorch/*.py", "whichtorch/matrix/**/*.py", "whichtorch/reports/**/*.py", "noxfile.py", ".ci/*.py"
+    )
     bench, tests = modules("bench/**/*.py"), modules("tests/**/*.py")
     yield from names(product, bench)
     yield from called_one("product", product)
     yield from called_one("tests and bench", [*tests, *bench])
-    loose = [module.path for module in product if re.fullmatch(r"matrix/(?!__init__)\w+\.py", module.path)]
+    loose = [module.path for module in product if re.fullmatch(r"whichtorch/matrix/(?!__init__)\w+\.py", module.path)]
     yield counted("loose modules in matrix/", loose)
     for where, code in (("product", product), ("tests", tests)):
         for what, pattern in (("type: ignore[arg-type]", r"ignore\[[^]]*arg-type"), ("type: ignore", "ignore")):

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
-from reports.page.html import FIXED, PER_CELL
 from tests.reports import pages
+from whichtorch.reports.page.html import FIXED, PER_CELL
 
 if TYPE_CHECKING:
     from pathlib import Path

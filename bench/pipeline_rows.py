@@ -9,13 +9,13 @@ import time
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
-from matrix.model import Build, Config, Request, Scenario
-from matrix.plan import planning
-from matrix.records.store import new_run, read_records
-from matrix.run.pipeline import MatrixRun
-from matrix.run.site import LocalSite
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.wheels import build_companion, build_wheel
+from whichtorch.matrix.model import Build, Config, Request, Scenario
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.pipeline import MatrixRun
+from whichtorch.matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def known_cells(folder: Path) -> Figure:
     script.write_text(f"# /// scenario\n# [variants]\n# n = [{numbers}]\n# ///\n")
     file = folder / "matrix.toml"
     file.write_text(f'[axes]\ntorch = ["9.1.0"]\nbuild = ["stand-in"]\n[build.stand-in]\nfind-links = "{wheels}"\n')
-    command = [sys.executable, "-m", "matrix", "matrix", "--matrix", str(file), "--script", str(script)]
+    command = [sys.executable, "-m", "whichtorch", "matrix", "--matrix", str(file), "--script", str(script)]
     environ = dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "UV_NO_INDEX": "1"}
     subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
     begin = time.perf_counter()

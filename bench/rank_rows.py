@@ -30,7 +30,7 @@ def ranks(folder: Path, interpreter: str) -> Figure:
                 pass
             time.sleep(2.0)  # for the last ranks to come to the second collective
             begin = time.monotonic()
-            command = [sys.executable, "-m", "matrix", "stacks", str(job.pid)]
+            command = [sys.executable, "-m", "whichtorch", "stacks", str(job.pid)]
             told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
             seconds = time.monotonic() - begin
         finally:

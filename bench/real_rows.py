@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from bench.row import BenchRow, Figure
-from matrix.records.store import state_folder
+from whichtorch.matrix.records.store import state_folder
 
 LOOP_VERSIONS = ("2.11.0", "2.12.1", "2.15.0")
 LOOP_SCENARIOS = ("fake_tensor/add_meta[level=fake]", "threads/fork_after_openmp[threads=2]")
@@ -22,7 +22,7 @@ def _matrix(home: Path, *options: str) -> tuple[float, float]:
     """Run `whichtorch matrix`; return the seconds it took, and to the first line of a cell."""
     begin = time.monotonic()
     first = 0.0
-    command = [sys.executable, "-m", "matrix", "matrix", *options]
+    command = [sys.executable, "-m", "whichtorch", "matrix", *options]
     with subprocess.Popen(
         command, env=dict(os.environ) | {"WHICHTORCH_HOME": str(home)}, stdout=subprocess.PIPE, text=True
     ) as process:

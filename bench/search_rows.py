@@ -14,9 +14,9 @@ from pathlib import Path
 from random import Random
 
 from bench.row import BenchRow, Figure
-from matrix.bisect.strategy.decision import decide
-from matrix.bisect.strategy.evidence import AnswerKind, Costs, Purpose, Search, SearchOptions
 from tests.bisect.history import History, Trace, follow
+from whichtorch.matrix.bisect.strategy.decision import decide
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Costs, Purpose, Search, SearchOptions
 
 SIZE = 128
 BLOCK = 32

@@ -6,15 +6,15 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from matrix.model import Environment, Outcome, Request
-from matrix.process.supervision import Ending
+from whichtorch.matrix.model import Environment, Outcome, Request
+from whichtorch.matrix.process.supervision import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.environments.provider import Stage
-    from matrix.process.supervision import Supervised, Task
+    from whichtorch.matrix.environments.provider import Stage
+    from whichtorch.matrix.process.supervision import Supervised, Task
 
 PASSED = Ending(stopped_by="exit", exit_code=0, signal=None, seconds=2.0)
 MOVING = Ending(stopped_by="timeout", exit_code=None, signal=None, seconds=60.0, cpu_seconds=60, moving=True)

@@ -19,7 +19,7 @@ def run_of(folder: Path, *scenarios: str) -> dict[str, Any]:
     path = folder / "result.json"
     options = [option for name in scenarios for option in ("--scenario", name)]
     ended = subprocess.run(
-        [sys.executable, "-m", "matrix", "matrix", "--build", "pypi", "--torch", RELEASE, "--json", path, *options],
+        [sys.executable, "-m", "whichtorch", "matrix", "--build", "pypi", "--torch", RELEASE, "--json", path, *options],
         cwd=ROOT,
         env={"WHICHTORCH_HOME": str(ROOT / ".whichtorch")} | os.environ,
         capture_output=True,

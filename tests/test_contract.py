@@ -12,13 +12,17 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from matrix.bisect.axes.git import MARKER
-from matrix.cli.app import app
-from matrix.cli.command import Exit
-from matrix.compare.comparison import ChangeKind, classify
-from matrix.environments.installation import environment_id
-from matrix.explain.explainer import Explanations
-from matrix.model import (
+from tests import contract
+from tests.reports.test_junit import properties, read
+from tests.reports.test_table import NEW, cell, result
+from tests.test_schema import DOCS, MODELS
+from whichtorch.matrix.bisect.axes.git import MARKER
+from whichtorch.matrix.cli.app import app
+from whichtorch.matrix.cli.command import Exit
+from whichtorch.matrix.compare.comparison import ChangeKind, classify
+from whichtorch.matrix.environments.installation import environment_id
+from whichtorch.matrix.explain.explainer import Explanations
+from whichtorch.matrix.model import (
     UNOBSERVED,
     Attempt,
     Build,
@@ -36,12 +40,8 @@ from matrix.model import (
     StoppedBy,
     record_key,
 )
-from matrix.records.store import CellLine
-from reports.markdown import LIMIT
-from tests import contract
-from tests.reports.test_junit import properties, read
-from tests.reports.test_table import NEW, cell, result
-from tests.test_schema import DOCS, MODELS
+from whichtorch.matrix.records.store import CellLine
+from whichtorch.reports.markdown import LIMIT
 
 ROOT = DOCS.parent
 STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, CellLine, Record, Attempt)
@@ -153,7 +153,7 @@ def test_identities() -> None:
     assert promised["record's key"] == list(signature(record_key).parameters)
     made_of: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("matrix.environments.installation.digest", made_of.append)
+        patch.setattr("whichtorch.matrix.environments.installation.digest", made_of.append)
         request = Request(torch="2.11.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
         environment_id(request, "3.11.7", [], [])
     (parts,) = made_of

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from matrix.model import Build, Config, Outcome, Request, Scenario
-from matrix.plan.planning import RunOptions, plan
-from matrix.process.supervision import Ending, Supervised, Task
-from matrix.records.known_records import Records
-from matrix.records.store import new_run
-from matrix.run.pipeline import MatrixRun
-from matrix.run.site import LocalSite
 from tests.fakes import FakeCache
+from whichtorch.matrix.model import Build, Config, Outcome, Request, Scenario
+from whichtorch.matrix.plan.planning import RunOptions, plan
+from whichtorch.matrix.process.supervision import Ending, Supervised, Task
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.store import new_run
+from whichtorch.matrix.run.pipeline import MatrixRun
+from whichtorch.matrix.run.site import LocalSite
 
 ROOT = Path(__file__).parent.parent
 
@@ -55,7 +55,7 @@ class Copy:
 
     def run(self, code: str, *arguments: str) -> str:
         """Run code, or a command where there are arguments, with the copy for the product; return what it prints."""
-        command = ["-m", "matrix", *arguments] if arguments else ["-c", code]
+        command = ["-m", "whichtorch", *arguments] if arguments else ["-c", code]
         environ = dict(os.environ) | {"PYTHONPATH": str(self.folder), "WHICHTORCH_HOME": str(self.folder / "state")}
         ended = subprocess.run(
             [sys.executable, *command], cwd=self.folder, env=environ, capture_output=True, text=True, check=False
@@ -67,8 +67,10 @@ class Copy:
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
     """Return a copy of what is shipped, and of the documents that belong to it."""
-    for name in ("matrix", "reports", "scenarios", "docs"):
+    for name in ("whichtorch", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.png"))
+    for name in ("matrix", "reports", "scenarios"):
+        (tmp_path / name).symlink_to(f"whichtorch/{name}")
     return Copy(tmp_path)
 
 
@@ -78,8 +80,8 @@ def test_an_outcome(copy: Copy) -> None:
     copy.insert("matrix/model.py", "    SKIP = ", row)
     copy.insert("docs/contract.md", "| `skip` | does", "| `flooded` | under water | red |\n")
     printed = copy.run(
-        "from matrix.model import *\n"
-        "from matrix.records.store import StoredRun\n"
+        "from whichtorch.matrix.model import *\n"
+        "from whichtorch.matrix.records.store import StoredRun\n"
         "from pathlib import Path\n"
         "from reports import table, junit\n"
         "where = Environment(id='id', label='here', torch='2.0', python='3.11', build='pypi', config='default')\n"
@@ -101,7 +103,7 @@ def test_a_collector(copy: Copy) -> None:
     copy.add(
         "matrix/diagnosis/collectors/spade.py",
         "spade",
-        "from matrix.diagnosis.stacks import Process, Thread, python\n"
+        "from whichtorch.matrix.diagnosis.stacks import Process, Thread, python\n"
         "def parse(text, pid=0):\n"
         "    return (Process(pid=pid, threads=(Thread(tid=pid, frames=(python(text.strip(), 'x.py', 1),)),)),)\n",
     )
@@ -109,7 +111,7 @@ def test_a_collector(copy: Copy) -> None:
     (copy.folder / "stacks" / "7.spade.txt").write_text("dig\n")
     printed = copy.run(
         "from pathlib import Path\n"
-        "from matrix.diagnosis.hang.stack_folder import read_folder\n"
+        "from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder\n"
         "print(read_folder(Path('stacks'))[0].threads[0].frames[0].function)\n"
     )
     assert printed == "dig\n"

@@ -8,18 +8,18 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from matrix.bisect.bisection import Bisection, Boundary
-from matrix.bisect.request import AxisName
-from matrix.bisect.strategy.evidence import AnswerKind, Find
-from matrix.compare.comparison import Comparison, compare
-from matrix.compare.nights import Histories
-from matrix.explain.explainer import Explanations
-from matrix.fix.commission import FixAnswer
-from matrix.inspect.process_report import ProcessReport
-from matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
-from matrix.triage.case import Case
-from matrix.triage.replay import Replayed
-from reports.stored_run_text import Runs
+from whichtorch.matrix.bisect.bisection import Bisection, Boundary
+from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Find
+from whichtorch.matrix.compare.comparison import Comparison, compare
+from whichtorch.matrix.compare.nights import Histories
+from whichtorch.matrix.explain.explainer import Explanations
+from whichtorch.matrix.fix.commission import FixAnswer
+from whichtorch.matrix.inspect.process_report import ProcessReport
+from whichtorch.matrix.model import Attempt, Cell, Environment, Fingerprint, Model, Outcome, Result, Run, StoppedBy
+from whichtorch.matrix.triage.case import Case
+from whichtorch.matrix.triage.replay import Replayed
+from whichtorch.reports.stored_run_text import Runs
 
 DOCS = Path(__file__).parent.parent / "docs"
 MODELS: dict[str, type[Model]] = {

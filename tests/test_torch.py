@@ -20,7 +20,7 @@ def outcomes(tmp_path: Path, *options: str) -> dict[tuple[str, str, str], str]:
     """Run the matrix in the project's own state; return outcomes by scenario, torch and config."""
     path = tmp_path / "result.json"
     ended = subprocess.run(
-        [sys.executable, "-m", "matrix", "matrix", "--build", "pypi", "--json", str(path), *options],
+        [sys.executable, "-m", "whichtorch", "matrix", "--build", "pypi", "--json", str(path), *options],
         cwd=ROOT,
         env=dict(os.environ) | {"WHICHTORCH_HOME": str(ROOT / ".whichtorch")},
         capture_output=True,

@@ -27,7 +27,7 @@ def bisect(tmp_path: Path, *options: str, cwd: Path = ROOT) -> dict[str, Any]:
     """Search in the project's own state; return the JSON."""
     path = tmp_path / "answer.json"
     ended = subprocess.run(
-        [sys.executable, "-m", "matrix", "bisect", *options, "--build", "pypi", "--json", str(path)],
+        [sys.executable, "-m", "whichtorch", "bisect", *options, "--build", "pypi", "--json", str(path)],
         cwd=cwd,
         env=dict(os.environ) | {"WHICHTORCH_HOME": str(ROOT / ".whichtorch"), "PYTHONPATH": str(ROOT)},
         capture_output=True,

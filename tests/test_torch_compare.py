@@ -33,7 +33,7 @@ pytestmark = pytest.mark.torch
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "matrix", *arguments],
+        [sys.executable, "-m", "whichtorch", *arguments],
         cwd=folder,
         env=dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.inside.startup import FOLDER
-from matrix.process.executor import LocalExecutor
-from matrix.process.forking_executor import ForkingExecutor
-from matrix.process.supervision import Ending, Task
 from tests.real_torch import run_of
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.supervision import Ending, Task
 
 pytestmark = pytest.mark.torch
 

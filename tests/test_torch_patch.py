@@ -37,7 +37,18 @@ def test_the_fix_of_the_next_release_as_a_patch(tmp_path: Path) -> None:
     (tmp_path / "fix.diff").write_text(FIX)
 
     def outcomes(patches: str) -> list[str]:
-        argv = [sys.executable, "-m", "matrix", "matrix", "--torch", "2.11.0", "--build", "pypi", "--scenario", TEST]
+        argv = [
+            sys.executable,
+            "-m",
+            "whichtorch",
+            "matrix",
+            "--torch",
+            "2.11.0",
+            "--build",
+            "pypi",
+            "--scenario",
+            TEST,
+        ]
         ended = subprocess.run(
             [*argv, "--patch", patches, "--json", "result.json"],
             cwd=tmp_path,

@@ -44,7 +44,7 @@ def test_a_planted_pass_is_named(tmp_path: Path) -> None:
     (environment,) = run_of(tmp_path / "run", "meta/nonzero")["environments"]
     interpreter = str(Path(environment["interpreter"]).expanduser())
     (tmp_path / "planted.py").write_text(PLANTED)
-    command = [sys.executable, "-m", "matrix", "triage", "planted.py", "--interpreter", interpreter]
+    command = [sys.executable, "-m", "whichtorch", "triage", "planted.py", "--interpreter", interpreter]
     # what a bisection by hand has left behind steers nothing
     (tmp_path / "cache" / "bisect").mkdir(parents=True)
     (tmp_path / "cache" / "bisect" / "bisect_status.txt").write_text("backend=eager\n")

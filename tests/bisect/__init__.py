@@ -1,1 +1,1 @@
-"""Tests of matrix.bisect, over synthetic histories."""
+"""Tests of whichtorch.matrix.bisect, over synthetic histories."""

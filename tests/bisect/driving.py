@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matrix.bisect.axes.versions import Releases
-from matrix.bisect.bisection import Bisection
-from matrix.bisect.driver import Bisector
-from matrix.bisect.ledger import Ledger
-from matrix.bisect.request import Budget, SearchRequest
-from matrix.bisect.strategy.evidence import SearchOptions
-from matrix.bisect.workbench import Workbench
-from matrix.events import Event, ProbeChosen
-from matrix.model import Build, Config, Request, Scenario
-from matrix.plan import matrix_file
-from matrix.plan.planning import PlannedCell
-from matrix.process.supervision import Ending, Task
-from matrix.records.known_records import Records
-from matrix.records.store import RunStore, new_run, read_records
 from tests.fakes import PASSED, FakeCache, FakeExecutor
+from whichtorch.matrix.bisect.axes.versions import Releases
+from whichtorch.matrix.bisect.bisection import Bisection
+from whichtorch.matrix.bisect.driver import Bisector
+from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.request import Budget, SearchRequest
+from whichtorch.matrix.bisect.strategy.evidence import SearchOptions
+from whichtorch.matrix.bisect.workbench import Workbench
+from whichtorch.matrix.events import Event, ProbeChosen
+from whichtorch.matrix.model import Build, Config, Request, Scenario
+from whichtorch.matrix.plan import matrix_file
+from whichtorch.matrix.plan.planning import PlannedCell
+from whichtorch.matrix.process.supervision import Ending, Task
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.store import RunStore, new_run, read_records
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
 CRASHED = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from matrix.bisect.strategy.decision import decide
-from matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.decision import decide
+from whichtorch.matrix.bisect.strategy.evidence import (
     Costs,
     NextProbe,
     ProbeRun,

@@ -16,11 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.bisect.axes.values import ValueComparison
-from matrix.bisect.ledger import Ledger
-from matrix.bisect.request import Axis, AxisName, SearchRequest
-from matrix.bisect.strategy.decision import decide_parallel, partial
-from matrix.bisect.strategy.evidence import (
+from tests.bisect.driving import CRASHED, NOT_APPLICABLE, STUCK, EndOfRun, FakeReleases, MadeUpBench, Raises, versions
+from tests.fakes import MOVING, PASSED, FakeCache
+from tests.fix.packages import tree_change
+from whichtorch.matrix.bisect.axes.values import ValueComparison
+from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.request import Axis, AxisName, SearchRequest
+from whichtorch.matrix.bisect.strategy.decision import decide_parallel, partial
+from whichtorch.matrix.bisect.strategy.evidence import (
     MOST_RUNS_EACH,
     AnswerKind,
     Find,
@@ -32,25 +35,22 @@ from matrix.bisect.strategy.evidence import (
     SearchVerdict,
     most_runs,
 )
-from matrix.bisect.strategy.posterior import RUN_COUNTS
-from matrix.bisect.strategy.view import View
-from matrix.explain.rules import minimal_set
-from matrix.fix.closure import Closure
-from matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
-from matrix.fix.minimum import POLISH_TRIALS, smallest
-from matrix.fix.trial import Effect, Trial
-from matrix.fix.units import Proposal
-from matrix.model import Build, Config, Request
-from matrix.plan import matrix_file
-from matrix.process.supervision import Ending
-from matrix.records.store import new_run
-from matrix.triage.minimise import schedule
-from matrix.triage.minimise.deletion import any_statement
-from matrix.triage.minimise.rewriting import Edit, Program
-from matrix.triage.minimise.searching import MOST_ROWS, MOST_STEPS, Knowledge, in_halves, step_by_step
-from tests.bisect.driving import CRASHED, NOT_APPLICABLE, STUCK, EndOfRun, FakeReleases, MadeUpBench, Raises, versions
-from tests.fakes import MOVING, PASSED, FakeCache
-from tests.fix.packages import tree_change
+from whichtorch.matrix.bisect.strategy.posterior import RUN_COUNTS
+from whichtorch.matrix.bisect.strategy.view import View
+from whichtorch.matrix.explain.rules import minimal_set
+from whichtorch.matrix.fix.closure import Closure
+from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
+from whichtorch.matrix.fix.minimum import POLISH_TRIALS, smallest
+from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.units import Proposal
+from whichtorch.matrix.model import Build, Config, Request
+from whichtorch.matrix.plan import matrix_file
+from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.records.store import new_run
+from whichtorch.matrix.triage.minimise import schedule
+from whichtorch.matrix.triage.minimise.deletion import any_statement
+from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
+from whichtorch.matrix.triage.minimise.searching import MOST_ROWS, MOST_STEPS, Knowledge, in_halves, step_by_step
 
 LARGEST_BATCH = max(RUN_COUNTS)
 SILENT = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.bisect.strategy.bracket import bad_share, blocks, next_check, next_probe, step_away, widest_gap
-from matrix.bisect.strategy.decision import decide, decide_parallel
-from matrix.bisect.strategy.evidence import ProbeRun, Search, SearchAnswer, SearchVerdict
+from whichtorch.matrix.bisect.strategy.bracket import bad_share, blocks, next_check, next_probe, step_away, widest_gap
+from whichtorch.matrix.bisect.strategy.decision import decide, decide_parallel
+from whichtorch.matrix.bisect.strategy.evidence import ProbeRun, Search, SearchAnswer, SearchVerdict
 
 
 @pytest.mark.parametrize(

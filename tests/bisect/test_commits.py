@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.axes.commits import CommitSearch, search
-from matrix.bisect.axes.git import Checkout, borrowed
-from matrix.bisect.axes.suspects import Suspects
-from matrix.bisect.bisection import Bisection
-from matrix.bisect.request import Budget, SearchRequest, Source
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchOptions
-from matrix.environments.provider import Stage
-from matrix.errors import UsageError
-from matrix.model import Build, Config, Environment, Request, Scenario
-from matrix.plan import matrix_file
-from matrix.process.supervision import Ending
-from matrix.records import store
-from reports.bisection_text import bisection_lines
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.repository import Repository
+from whichtorch.matrix.bisect.axes.commits import CommitSearch, search
+from whichtorch.matrix.bisect.axes.git import Checkout, borrowed
+from whichtorch.matrix.bisect.axes.suspects import Suspects
+from whichtorch.matrix.bisect.bisection import Bisection
+from whichtorch.matrix.bisect.request import Budget, SearchRequest, Source
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchOptions
+from whichtorch.matrix.environments.provider import Stage
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Build, Config, Environment, Request, Scenario
+from whichtorch.matrix.plan import matrix_file
+from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.records import store
+from whichtorch.reports.bisection_text import bisection_lines
 
 
 @dataclass

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.bisect.strategy.decision import decide
-from matrix.bisect.strategy.evidence import (
+from tests.bisect.history import History, Trace, follow
+from whichtorch.matrix.bisect.strategy.decision import decide
+from whichtorch.matrix.bisect.strategy.evidence import (
     AnswerKind,
     Change,
     Costs,
@@ -21,8 +22,7 @@ from matrix.bisect.strategy.evidence import (
     SearchOptions,
     SearchVerdict,
 )
-from matrix.bisect.strategy.view import Transition, View
-from tests.bisect.history import History, Trace, follow
+from whichtorch.matrix.bisect.strategy.view import Transition, View
 
 GOOD, BAD, UNTESTABLE = SearchVerdict.GOOD, SearchVerdict.BAD, SearchVerdict.UNTESTABLE
 

@@ -12,18 +12,6 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect import ledger, workbench
-from matrix.bisect.bisection import Bisection
-from matrix.bisect.request import Budget
-from matrix.bisect.sightings import observations_of
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, ProbeRun, Purpose, SearchOptions, SearchVerdict
-from matrix.events import Asked, AttemptStarted, Event, Interrupted, ProbeChosen
-from matrix.model import Outcome, Record
-from matrix.plan import planning
-from matrix.process.supervision import Ending, Task
-from matrix.records.store import new_run, read_records
-from matrix.run.pipeline import MatrixRun
-from matrix.run.site import LocalSite
 from tests.bisect.driving import (
     CRASHED,
     NOT_APPLICABLE,
@@ -39,6 +27,26 @@ from tests.bisect.driving import (
 )
 from tests.cli.shell import wait_for
 from tests.fakes import MOVING, PASSED
+from whichtorch.matrix.bisect import ledger, workbench
+from whichtorch.matrix.bisect.bisection import Bisection
+from whichtorch.matrix.bisect.request import Budget
+from whichtorch.matrix.bisect.sightings import observations_of
+from whichtorch.matrix.bisect.strategy.evidence import (
+    AnswerKind,
+    Change,
+    Find,
+    ProbeRun,
+    Purpose,
+    SearchOptions,
+    SearchVerdict,
+)
+from whichtorch.matrix.events import Asked, AttemptStarted, Event, Interrupted, ProbeChosen
+from whichtorch.matrix.model import Outcome, Record
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.process.supervision import Ending, Task
+from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.pipeline import MatrixRun
+from whichtorch.matrix.run.site import LocalSite
 
 AS_IT_WAS = Raises("AssertionError: as it was")
 OTHER = Raises("ValueError: something else")

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.bisect.strategy.decision import decide
-from matrix.bisect.strategy.evidence import (
+from tests.bisect.history import History, follow
+from whichtorch.matrix.bisect.strategy.decision import decide
+from whichtorch.matrix.bisect.strategy.evidence import (
     AnswerKind,
     Change,
     Costs,
@@ -19,7 +20,6 @@ from matrix.bisect.strategy.evidence import (
     SearchOptions,
     SearchVerdict,
 )
-from tests.bisect.history import History, follow
 
 SIZE = 32
 PRICE = Costs(install=(30.0,) * SIZE, good=5.0, bad=20.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.bisect.strategy.posterior import (
+from whichtorch.matrix.bisect.strategy.posterior import (
     ALWAYS,
     FAILURE_RATES,
     NO_CHANGE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
-from matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
-from matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
+from whichtorch.matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
+from whichtorch.matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
+from whichtorch.matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
 
 ABSENT = ("AttributeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'")
 RAISED = ("ValueError in <module> (repro.py)", "wrong")

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from matrix.bisect.axes.values import ValueComparison, search
-from matrix.bisect.bisection import Bisection
-from matrix.bisect.ledger import Ledger
-from matrix.bisect.request import Axis, AxisName, Budget, SearchRequest
-from matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
-from matrix.errors import UsageError
-from matrix.events import Emit
-from matrix.model import Build, Config, Request, Scenario
-from matrix.plan import matrix_file
-from matrix.process.supervision import Ending
-from matrix.records import store
-from reports.bisection_text import bisection_lines
 from tests.bisect.driving import CRASHED, FAILED, MadeUpBench
 from tests.fakes import PASSED, FakeCache
 from tests.wheels import build_wheel
+from whichtorch.matrix.bisect.axes.values import ValueComparison, search
+from whichtorch.matrix.bisect.bisection import Bisection
+from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.request import Axis, AxisName, Budget, SearchRequest
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.events import Emit
+from whichtorch.matrix.model import Build, Config, Request, Scenario
+from whichtorch.matrix.plan import matrix_file
+from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.records import store
+from whichtorch.reports.bisection_text import bisection_lines
 
 
 class Installed(FakeCache):

@@ -36,7 +36,7 @@ NOX = f'#!/bin/sh\nexec "{sys.executable}" -m nox --no-venv --no-install --scrip
 COMMANDS = {
     "nox": NOX,
     "python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n',
-    "whichtorch": f'#!/bin/sh\nexec "{sys.executable}" -m matrix "$@"\n',
+    "whichtorch": f'#!/bin/sh\nexec "{sys.executable}" -m whichtorch "$@"\n',
     "gh": f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/ci/gh.py" "$@"\n',
     "sudo": '#!/bin/sh\necho "sudo $*"\n',  # a test changes no machine
 }
@@ -88,16 +88,15 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the project with a matrix and a suite that take seconds."""
     folder = tmp_path_factory.mktemp("sources")
-    for name in ("matrix", "reports", ".ci"):
-        shutil.copytree(ROOT / name, folder / name)
+    for name in ("whichtorch", ".ci"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "scenarios"))
     for name in ("noxfile.py", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
-    (folder / "scenarios" / "night").mkdir(parents=True)
-    for file in (ROOT / "scenarios").glob("*.py"):
-        shutil.copy(file, folder / "scenarios")
+    package = folder / "whichtorch"
+    (package / "scenarios" / "night").mkdir(parents=True)
     for name, text in SCENARIOS.items():
-        (folder / "scenarios" / "night" / f"{name}.py").write_text(text)
-    (folder / "matrix" / "default.toml").write_text(MATRIX)
+        (package / "scenarios" / "night" / f"{name}.py").write_text(text)
+    (package / "matrix" / "default.toml").write_text(MATRIX)
     return folder
 
 
@@ -109,7 +108,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Callabl
         folder = tmp_path_factory.mktemp("machine") / "project"
         folder.mkdir()
         shutil.copy(sources / "noxfile.py", folder)  # the folder it lies in is where state is kept
-        for name in ("matrix", "reports", "scenarios", ".ci", "pyproject.toml"):
+        for name in ("whichtorch", ".ci", "pyproject.toml"):
             (folder / name).symlink_to(sources / name)  # so that they are compiled once
         return folder
 

@@ -181,7 +181,7 @@ def test_a_night_without_any_environment_is_red(
 
 def test_a_plan_that_cannot_be_made_fails(service: Service, sources: Path) -> None:
     """There is no empty matrix: the plan says why, and nothing else runs but the merge, which is red."""
-    file = sources / "matrix" / "default.toml"
+    file = sources / "whichtorch" / "matrix" / "default.toml"
     before = file.read_text()
     file.write_text(before.replace("[axes]", "[axis]"))
     try:

@@ -28,7 +28,7 @@ class User:
     environ: dict[str, str]
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "matrix", *arguments]
+        return [sys.executable, "-m", "whichtorch", *arguments]
 
     def run(self, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Give a command with its options, and wait for its end."""

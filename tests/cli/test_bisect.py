@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from matrix.environments.whole_files import remove_tree
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.wheels import Index, build_companion, build_wheel, serve
+from whichtorch.matrix.environments.whole_files import remove_tree
 
 pytestmark = pytest.mark.shell
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.request import AxisName
-from matrix.cli import command
-from matrix.cli.bisect import check_options
-from matrix.environments.interpreters import DEFAULT_PYTHON
-from matrix.errors import UsageError
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
+from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.cli import command
+from whichtorch.matrix.cli.bisect import check_options
+from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
+from whichtorch.matrix.errors import UsageError
 
 pytestmark = pytest.mark.shell
 
@@ -213,7 +213,7 @@ def test_what_is_on_this_machine_only_is_not_searched_on_others(axis: AxisName, 
 def test_options_choose_the_axis(axis: AxisName, given: list[str], searched: AxisName) -> None:
     """Each axis is named by --axis, or chosen by options of its own; each can be searched."""
     assert check_options(axis, given) is searched
-    assert callable(import_module(f"matrix.bisect.axes.{searched.row.module}").search)
+    assert callable(import_module(f"whichtorch.matrix.bisect.axes.{searched.row.module}").search)
 
 
 def test_interrupted_values_are_told(user: User) -> None:

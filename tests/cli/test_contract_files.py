@@ -11,12 +11,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from matrix.bisect.bisection import Bisection
-from matrix.model import Environment, Model, Record, Run, Scenario
-from matrix.records.store import CellLine
-from matrix.triage.case import Case
 from tests import contract
 from tests.cli.shell import FAILS_IN_OLD, User
+from whichtorch.matrix.bisect.bisection import Bisection
+from whichtorch.matrix.model import Environment, Model, Record, Run, Scenario
+from whichtorch.matrix.records.store import CellLine
+from whichtorch.matrix.triage.case import Case
 
 STUCK = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
 MODELS: dict[str, type[Model]] = {

@@ -37,8 +37,9 @@ class SuiteOwner(User):
 
     def command(self, *arguments: str) -> list[str]:
         """Return a command of the tool that finds its scenarios in the folder `suite`."""
-        code = "from matrix.suite import selection; from pathlib import Path; selection.SUITE_ROOT = Path('suite'); "
-        return [sys.executable, "-c", f"{code}from matrix.cli import main; main()", *arguments]
+        suite = "from whichtorch.matrix.suite import selection; from pathlib import Path"
+        code = f"{suite}; selection.SUITE_ROOT = Path('suite'); from whichtorch.matrix.cli import main; main()"
+        return [sys.executable, "-c", code, *arguments]
 
     def scenario(self, name: str, source: str) -> None:
         """Add a scenario to the suite."""

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from matrix.cli.app import app
 from tests.cli.shell import User
+from whichtorch.matrix.cli.app import app
 
 
 def commands(group: TyperGroup, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:

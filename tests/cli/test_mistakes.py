@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.cli import app
-from matrix.records.scratch import scratch_database
 from tests.cli.shell import User
+from whichtorch.matrix.cli import app
+from whichtorch.matrix.records.scratch import scratch_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable

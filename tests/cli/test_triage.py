@@ -12,9 +12,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from matrix.run.signals import LOOK_FIRST
 from tests.cli.shell import FAILS_IN_OLD, User, alive_in, wait_for
 from tests.test_schema import generated
+from whichtorch.matrix.run.signals import LOOK_FIRST
 
 pytestmark = pytest.mark.shell
 

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from matrix.process.evidence.capture import NOT_PERMITTED
 from tests.cli.shell import PATIENCE, User
 from tests.process.running import PROGRAMS
 from tests.process.test_capture import needs_collectors
+from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 
 WITHOUT = (sys.executable, str(PROGRAMS / "without_ptrace.py"))
 
@@ -40,7 +40,7 @@ def call(user: User, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_hangs_are_judged_and_diagnosed(user: User) -> None:
     """What the processes and the kernel tell by themselves gives verdict, stacks and diagnosis; once it says why."""
     options = [word for name in ("deadlock", "gil_deadlock") for word in ("--scenario", f"control/{name}")]
-    ended = call(user, "-m", "matrix", "matrix", "--torch", "9.2.0", "--json", "result.json", *options)
+    ended = call(user, "-m", "whichtorch", "matrix", "--torch", "9.2.0", "--json", "result.json", *options)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert (ended.stdout + ended.stderr).count(NOT_PERMITTED) == 1
     cells = {cell["scenario"]: cell for cell in json.loads((user.folder / "result.json").read_text())["cells"]}
@@ -61,7 +61,7 @@ def test_hangs_are_judged_and_diagnosed(user: User) -> None:
 def test_a_process_that_may_not_be_read(user: User) -> None:
     """`stacks PID` says so, and what to do."""
     with subprocess.Popen([sys.executable, PROGRAMS / "stuck_pipe.py"]) as program:
-        ended = call(user, "-m", "matrix", "stacks", str(program.pid))
+        ended = call(user, "-m", "whichtorch", "stacks", str(program.pid))
         program.kill()
     assert ended.returncode == 3
     assert f"no permission to read the stacks of process {program.pid}" in ended.stderr
@@ -70,8 +70,8 @@ def test_a_process_that_may_not_be_read(user: User) -> None:
 
 def test_the_doctor_names_the_cause(user: User) -> None:
     """The lack of ptrace is a problem, with what the collector said, what the kernel says, and the remedy."""
-    shown = "from matrix.inspect.checkup import check_up; print(*(c for c in check_up(Path()) if c.name == 'ptrace'))"
-    ended = call(user, "-c", "from pathlib import Path; " + shown)
+    imported = "from pathlib import Path; from whichtorch.matrix.inspect.checkup import check_up"
+    ended = call(user, "-c", f"{imported}; print(*(c for c in check_up(Path()) if c.name == 'ptrace'))")
     assert ended.returncode == 0, ended.stderr
     assert "py-spy cannot read another process: EPERM: Operation not permitted (" in ended.stdout
     assert "a seccomp filter)" in ended.stdout

@@ -1,1 +1,1 @@
-"""Tests of matrix.cluster."""
+"""Tests of whichtorch.matrix.cluster."""

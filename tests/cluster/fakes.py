@@ -6,19 +6,19 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matrix.cluster.engine import Member, UndeliveredError
-from matrix.cluster.host import UnitHost
-from matrix.cluster.unit import Stock, UnitOfWork, WorkerFacts, code_version
-from matrix.environments.machine import Machine
 from tests.fakes import PASSED, FakeCache, FakeExecutor
+from whichtorch.matrix.cluster.engine import Member, UndeliveredError
+from whichtorch.matrix.cluster.host import UnitHost
+from whichtorch.matrix.cluster.unit import Stock, UnitOfWork, WorkerFacts, code_version
+from whichtorch.matrix.environments.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from matrix.cluster.news import News
-    from matrix.model import Request
-    from matrix.process.supervision import Ending, Task
+    from whichtorch.matrix.cluster.news import News
+    from whichtorch.matrix.model import Request
+    from whichtorch.matrix.process.supervision import Ending, Task
 
     Arrived = Callable[[bytes | Exception], None]
 

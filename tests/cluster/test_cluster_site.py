@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.cluster.cluster_site import machines_of
-from matrix.cluster.membership import Cluster
-from matrix.environments.machine import Machine
-from matrix.errors import PreventedError, UsageError
-from matrix.events import AttemptEnded, AttemptStarted, Event
-from matrix.model import Build, Config, Hardware, Outcome, Record, Request
-from matrix.plan import planning
-from matrix.records.store import new_run, read_lines, read_records
-from matrix.run.pipeline import MatrixRun
-from matrix.suite import selection
 from tests.cluster.fakes import FakeEngine, FakeWorker
 from tests.fakes import PASSED
 from tests.run.test_pipeline import requests, scenario
+from whichtorch.matrix.cluster.cluster_site import machines_of
+from whichtorch.matrix.cluster.membership import Cluster
+from whichtorch.matrix.environments.machine import Machine
+from whichtorch.matrix.errors import PreventedError, UsageError
+from whichtorch.matrix.events import AttemptEnded, AttemptStarted, Event
+from whichtorch.matrix.model import Build, Config, Hardware, Outcome, Record, Request
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.records.store import new_run, read_lines, read_records
+from whichtorch.matrix.run.pipeline import MatrixRun
+from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.plan.planning import PlannedCell
-    from matrix.process.supervision import Ending, Task
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.process.supervision import Ending, Task
 
 EACH_ALONE = 0.0  # seconds of cells in a unit: one
 

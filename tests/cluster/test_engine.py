@@ -20,11 +20,11 @@ import pytest
 
 from bench.cluster_parties import ledger_lines
 from bench.cluster_rows import Party, alive, cluster, free_port, new_client
-from matrix.cluster import engine
-from matrix.errors import PreventedError, UsageError
-from matrix.model import Record
-from matrix.records.store import read_lines
 from tests.process.running import until
+from whichtorch.matrix.cluster import engine
+from whichtorch.matrix.errors import PreventedError, UsageError
+from whichtorch.matrix.model import Record
+from whichtorch.matrix.records.store import read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ def encrypted(folder: Path) -> Iterator[tuple[str, Path]]:
     port = free_port()
     tls = folder / "tls"
     options = ["--tls", str(tls), "--host", "127.0.0.1", "--port", str(port)]
-    scheduler = Party("scheduler", [sys.executable, "-m", "matrix", "scheduler", *options], folder)
+    scheduler = Party("scheduler", [sys.executable, "-m", "whichtorch", "scheduler", *options], folder)
     try:
         assert until(lambda: "listening" in (folder / "scheduler.log").read_text())
         yield f"tls://127.0.0.1:{port}", tls
@@ -89,7 +89,7 @@ def test_nobody_reads_a_cluster_without_a_certificate(tmp_path: Path) -> None:
     """The library has pages with workers, logs and calls: none of them is served."""
     with encrypted(tmp_path) as (address, tls):
         options = ["--tls", str(tls), "--home", str(tmp_path / "w"), "--slots", "1"]
-        worker = Party("worker", [sys.executable, "-m", "matrix", "worker", address, *options], tmp_path)
+        worker = Party("worker", [sys.executable, "-m", "whichtorch", "worker", address, *options], tmp_path)
         try:
             assert until(lambda: "joined:" in (tmp_path / "scheduler.log").read_text())
             listening = [
@@ -122,7 +122,7 @@ def matrix(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Give a command in an empty folder."""
     (folder / "a.py").write_text("print(1)")
     environ = os.environ | {"WHICHTORCH_HOME": str(folder / "home")}
-    command = [sys.executable, "-m", "matrix", "matrix", "--script", "a.py", "--torch", "2.0.0", *arguments]
+    command = [sys.executable, "-m", "whichtorch", "matrix", "--script", "a.py", "--torch", "2.0.0", *arguments]
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -219,9 +219,9 @@ def test_an_idle_worker_ends_and_dials_again_before(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "matrix", "worker", f"tcp://127.0.0.1:{port}", "--idle", "20s"]
+    command = [sys.executable, "-m", "whichtorch", "worker", f"tcp://127.0.0.1:{port}", "--idle", "20s"]
     worker = Party("worker", command, tmp_path)
-    serve = [sys.executable, "-m", "matrix", "scheduler", "--plain", "--port", str(port)]
+    serve = [sys.executable, "-m", "whichtorch", "scheduler", "--plain", "--port", str(port)]
     log = tmp_path / "worker.log"
     assert until(lambda: "dialling again" in log.read_text())
     scheduler = Party("scheduler", serve, tmp_path)

@@ -44,7 +44,7 @@ def prepared(folder: Path, text: str, tools: Mapping[str, str], **environ: str) 
 @pytest.mark.shell
 def test_the_jobs_of_an_array_are_workers(tmp_path: Path) -> None:
     """Each joins the scheduler, and ends when it is idle."""
-    tools = {"srun": 'exec "$@"', "whichtorch": f'exec {sys.executable} -m matrix "$@"'}
+    tools = {"srun": 'exec "$@"', "whichtorch": f'exec {sys.executable} -m whichtorch "$@"'}
     with encrypted(tmp_path) as (address, tls):
         text = recipe("bash", "srun whichtorch worker").replace("tls://head:8786", address)
         text = text.replace("--idle 10m", "--idle 3s").replace("$HOME/certificates", str(tls))

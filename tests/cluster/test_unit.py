@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matrix.cluster.unit import ScriptFiles
-from matrix.suite import selection
+from whichtorch.matrix.cluster.unit import ScriptFiles
+from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,1 +1,1 @@
-"""Tests of matrix.compare."""
+"""Tests of whichtorch.matrix.compare."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.compare.comparison import ChangeKind, classify, compare, stream
-from matrix.model import UNOBSERVED, Cell, Environment, Outcome
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, flaky, result
+from whichtorch.matrix.compare.comparison import ChangeKind, classify, compare, stream
+from whichtorch.matrix.model import UNOBSERVED, Cell, Environment, Outcome
 
 HERE = environment()
 OUTCOMES = st.sampled_from(list(Outcome))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.compare import nights
-from matrix.model import Outcome
-from matrix.records import stored_runs
-from reports.stored_run_text import history_lines
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
+from whichtorch.matrix.compare import nights
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.records import stored_runs
+from whichtorch.reports.stored_run_text import history_lines
 
 STABLE = environment("2.15.0")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import stack_tools
-from matrix.diagnosis.dispatch import call_path
-from matrix.diagnosis.dispatch.call_path import Table
-from matrix.diagnosis.stacks import Process, Thread
 from tests.diagnosis import pyspy_text
+from whichtorch.matrix.diagnosis import stacks
+from whichtorch.matrix.diagnosis.collectors import stack_tools
+from whichtorch.matrix.diagnosis.dispatch import call_path
+from whichtorch.matrix.diagnosis.dispatch.call_path import Table
+from whichtorch.matrix.diagnosis.stacks import Process, Thread
 
 SAMPLES = Path(__file__).parent / "samples"
 VERSION = "2.11.0"

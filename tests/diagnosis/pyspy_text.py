@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from matrix.diagnosis.stacks import Frame, Process, Thread, looks_native, native, python
+from whichtorch.matrix.diagnosis.stacks import Frame, Process, Thread, looks_native, native, python
 
 _PROCESS = re.compile(r"^Process (\d+): (.*)$")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+) \((?P<status>[^)]*)\)(?:: "(?P<name>.*)")?$')

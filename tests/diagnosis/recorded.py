@@ -16,12 +16,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.diagnosis.hang import stack_folder
-from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
-from matrix.diagnosis.hang.source_text import owner_class
-from matrix.diagnosis.hang.waits import is_openmp
-from matrix.diagnosis.stacks import Frame, Process
-from matrix.model import AttemptEvidence
+from whichtorch.matrix.diagnosis.hang import stack_folder
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
+from whichtorch.matrix.diagnosis.hang.source_text import owner_class
+from whichtorch.matrix.diagnosis.hang.waits import is_openmp
+from whichtorch.matrix.diagnosis.stacks import Frame, Process
+from whichtorch.matrix.model import AttemptEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def record(names: Sequence[str], interpreter: str) -> None:
     """Run programs with the tool, and keep what their stacks showed."""
     scripts = [word for name in names for word in ("--script", str(PROGRAMS / f"{name}.py"))]
     with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "matrix", "matrix", "--interpreter", interpreter, *scripts]
+        command = [sys.executable, "-m", "whichtorch", "matrix", "--interpreter", interpreter, *scripts]
         environ = os.environ | {"WHICHTORCH_HOME": home}
         subprocess.run(
             [*command, "--timeout", LIMIT], env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.diagnosis.busy_loop import busy_loop
+from whichtorch.matrix.diagnosis.busy_loop import busy_loop
 
 if TYPE_CHECKING:
     from pathlib import Path

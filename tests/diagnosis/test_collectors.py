@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.collectors import stack_tools
-from matrix.diagnosis.stacks import Language, Process
-from matrix.model import ThreadWait
 from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import PARSERS, SAMPLES, Parser, files, parse, picture, thread
+from whichtorch.matrix.diagnosis.collectors import stack_tools
+from whichtorch.matrix.diagnosis.stacks import Language, Process
+from whichtorch.matrix.model import ThreadWait
 
 HEADERS = [
     'Thread 3 (Thread 0x7f6753d146c0 (LWP 26950) "python"):',

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis import conditions
-from matrix.model import Condition, DispatchedCalls, Scenario
+from whichtorch.matrix.diagnosis import conditions
+from whichtorch.matrix.model import Condition, DispatchedCalls, Scenario
 
 META = ["ADInplaceOrView", "AutogradMeta", "Meta"]
 

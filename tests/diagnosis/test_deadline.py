@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis.deadline import Decider, StoppedLook, agreeing, longer_look
-from matrix.diagnosis.hang.causes import HangKind
-from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.diagnosis.verdict import Verdict, judge
-from matrix.model import Attempt, AttemptEvidence, BusyLoop, Outcome, StoppedBy
-from matrix.process.evidence import goal
-from matrix.process.supervision import Ending
 from tests.diagnosis.pictures import files, picture
+from whichtorch.matrix.diagnosis.deadline import Decider, StoppedLook, agreeing, longer_look
+from whichtorch.matrix.diagnosis.hang.causes import HangKind
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.diagnosis.verdict import Verdict, judge
+from whichtorch.matrix.model import Attempt, AttemptEvidence, BusyLoop, Outcome, StoppedBy
+from whichtorch.matrix.process.evidence import goal
+from whichtorch.matrix.process.supervision import Ending
 
 MOVES = {"place": "train.py:9", "words": "busy in `while`", "moves": True}
 STANDS = {"place": "train.py:9", "words": "busy in `while`"}

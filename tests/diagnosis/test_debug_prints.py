@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.dispatch.call_path import KernelKind, Place, Stage, Status
-from matrix.diagnosis.dispatch.written_calls import prints_place
 from tests.diagnosis.pictures import table
+from whichtorch.matrix.diagnosis.dispatch.call_path import KernelKind, Place, Stage, Status
+from whichtorch.matrix.diagnosis.dispatch.written_calls import prints_place
 
 META = "DispatchKeySet(Meta, ADInplaceOrView, AutogradMeta)"
 # A call that ends well, and where it is when the line is the last one.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from matrix.diagnosis.hang.departures import ended_children
-from matrix.diagnosis.stacks import Process
+from whichtorch.matrix.diagnosis.hang.departures import ended_children
+from whichtorch.matrix.diagnosis.stacks import Process
 
 
 def test_children_that_ended_alike_are_counted() -> None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.dispatch import call_path, dispatch_frames
-from matrix.diagnosis.dispatch.call_path import Caller, KernelKind, Place, Stage, Status, Table, expected, path
-from matrix.diagnosis.dispatch.written_calls import trace_place
 from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import SAMPLES, files, parse, picture, table, thread
+from whichtorch.matrix.diagnosis.dispatch import call_path, dispatch_frames
+from whichtorch.matrix.diagnosis.dispatch.call_path import (
+    Caller,
+    KernelKind,
+    Place,
+    Stage,
+    Status,
+    Table,
+    expected,
+    path,
+)
+from whichtorch.matrix.diagnosis.dispatch.written_calls import trace_place
 
 TABLES = {"aten::mm": table()}
 GIL_SAMPLES = [path for path in files("gil_deadlock") if not path.name.endswith("proc.txt")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis.sameness import is_same_failure
-from matrix.diagnosis.verdict import judge, read_exception
-from matrix.process.supervision import Ending
+from whichtorch.matrix.diagnosis.sameness import is_same_failure
+from whichtorch.matrix.diagnosis.verdict import judge, read_exception
+from whichtorch.matrix.process.supervision import Ending
 
 TORCH = "/e/lib/python3.11/site-packages/torch"
 EAGER_2_11 = f"""\

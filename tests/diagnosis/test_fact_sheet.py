@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.collectors.fact_sheet import parse_facts
-from matrix.diagnosis.hang.stack_folder import read_folder
-from matrix.diagnosis.stacks import Descriptor, Process, Thread
-from matrix.privacy.redaction import TOKEN, Redactor
+from whichtorch.matrix.diagnosis.collectors.fact_sheet import parse_facts
+from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
+from whichtorch.matrix.diagnosis.stacks import Descriptor, Process, Thread
+from whichtorch.matrix.privacy.redaction import TOKEN, Redactor
 
 if TYPE_CHECKING:
     from pathlib import Path

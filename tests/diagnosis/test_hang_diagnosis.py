@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors import stack_tools
-from matrix.diagnosis.dispatch.call_path import Stage
-from matrix.diagnosis.hang.causes import HangKind
-from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
-from matrix.diagnosis.hang.stack_folder import diagnosis_lines
-from matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, native, python
-from matrix.model import ThreadWait, Waiting
 from tests.diagnosis.pictures import picture, table
+from whichtorch.matrix.diagnosis import stacks
+from whichtorch.matrix.diagnosis.collectors import stack_tools
+from whichtorch.matrix.diagnosis.dispatch.call_path import Stage
+from whichtorch.matrix.diagnosis.hang.causes import HangKind
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
+from whichtorch.matrix.diagnosis.hang.stack_folder import diagnosis_lines
+from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, native, python
+from whichtorch.matrix.model import ThreadWait, Waiting
 
 TABLES = {"aten::mm": table()}
 SUMMARY = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from matrix.diagnosis.likeness import with_native_frames
-from matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, Value, native, python
+from whichtorch.matrix.diagnosis.likeness import with_native_frames
+from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, Value, native, python
 
 INNER = (native("pthread_cond_wait"), native("c10d::Reducer::finalize_backward"))
 

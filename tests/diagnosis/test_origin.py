@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.diagnosis.hang.source_text import read_site
-from matrix.diagnosis.stacks import Frame, Process, Thread, native, python
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.diagnosis.hang.source_text import read_site
+from whichtorch.matrix.diagnosis.stacks import Frame, Process, Thread, native, python
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from matrix.diagnosis.hang.partners import lock_identity
-from matrix.diagnosis.stacks import Frame, Value, python
+from whichtorch.matrix.diagnosis.hang.partners import lock_identity
+from whichtorch.matrix.diagnosis.stacks import Frame, Value, python
 
 
 def frame(**addresses: int) -> Frame:

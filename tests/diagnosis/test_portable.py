@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.diagnosis.portable import portable, together
-from matrix.diagnosis.stacks import Descriptor, Process, Thread, Value, python
-from matrix.model import HOST_STEP
 from tests.diagnosis import recorded
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.diagnosis.portable import portable, together
+from whichtorch.matrix.diagnosis.stacks import Descriptor, Process, Thread, Value, python
+from whichtorch.matrix.model import HOST_STEP
 
 PROGRAM = "import threading\n\ndef take(guard):\n    with guard:\n        pass\n"
 

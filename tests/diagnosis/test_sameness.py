@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis.hang.causes import HangKind
-from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-from matrix.diagnosis.sameness import Signature, described, is_missing_api, is_same_failure, says
+from whichtorch.matrix.diagnosis.hang.causes import HangKind
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+from whichtorch.matrix.diagnosis.sameness import Signature, described, is_missing_api, is_same_failure, says
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from matrix.diagnosis.dispatch import call_path
-from matrix.diagnosis.hang import stack_folder
-from matrix.diagnosis.hang.hang_diagnosis import signature_frames
-from matrix.diagnosis.stacks import Thread, native, python
-from matrix.environments.inside import probe
-from matrix.model import Environment, Fingerprint
-from matrix.process.evidence.capture import COLLECTORS
 from tests.diagnosis.pictures import SAMPLES
+from whichtorch.matrix.diagnosis.dispatch import call_path
+from whichtorch.matrix.diagnosis.hang import stack_folder
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import signature_frames
+from whichtorch.matrix.diagnosis.stacks import Thread, native, python
+from whichtorch.matrix.environments.inside import probe
+from whichtorch.matrix.model import Environment, Fingerprint
+from whichtorch.matrix.process.evidence.capture import COLLECTORS
 
 TABLE = (SAMPLES / "table.aten_mm.2.11.0.txt").read_text()
 ENVIRONMENT = Environment(

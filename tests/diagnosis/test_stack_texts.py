@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from matrix.diagnosis.hang.causes import HangKind
-from matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-from matrix.diagnosis.hang.stack_texts import rank_line, stack_texts
-from matrix.diagnosis.portable import together
-from matrix.diagnosis.stacks import Process, Thread, python
+from whichtorch.matrix.diagnosis.hang.causes import HangKind
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+from whichtorch.matrix.diagnosis.hang.stack_texts import rank_line, stack_texts
+from whichtorch.matrix.diagnosis.portable import together
+from whichtorch.matrix.diagnosis.stacks import Process, Thread, python
 
 
 def process(pid: int, *places: str) -> Process:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from matrix.diagnosis import stacks
-from matrix.diagnosis.collectors.stack_tools import parse_faulthandler
-from matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
 from tests.diagnosis.pictures import picture, thread
+from whichtorch.matrix.diagnosis import stacks
+from whichtorch.matrix.diagnosis.collectors.stack_tools import parse_faulthandler
+from whichtorch.matrix.diagnosis.stacks import KernelWait, Process, Thread, native, python
 
 
 def test_merge_of_real_collectors() -> None:

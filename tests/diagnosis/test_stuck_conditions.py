@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.diagnosis import conditions
-from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.model import Condition
 from tests.diagnosis import pyspy_text
 from tests.diagnosis.pictures import picture, table
+from whichtorch.matrix.diagnosis import conditions
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.model import Condition
 
 TABLES = {"aten::mm": table()}
 MM = "aten::mm was dispatched under aten::matmul with AutogradMeta, Meta"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.diagnosis import symbols
+from whichtorch.matrix.diagnosis import symbols
 
 NAMES = {
     "at::_ops::mm::redispatch(c10::DispatchKeySet, at::Tensor const&, at::Tensor const&)": "at::_ops::mm::redispatch",

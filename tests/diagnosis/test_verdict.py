@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.diagnosis.deadline import StoppedLook
-from matrix.diagnosis.sameness import is_same_failure
-from matrix.diagnosis.verdict import TracebackFrame, judge, place_of, read_exception
-from matrix.model import Attempt, Outcome, StoppedBy, combine
-from matrix.process.supervision import Ending
+from whichtorch.matrix.diagnosis.deadline import StoppedLook
+from whichtorch.matrix.diagnosis.sameness import is_same_failure
+from whichtorch.matrix.diagnosis.verdict import TracebackFrame, judge, place_of, read_exception
+from whichtorch.matrix.model import Attempt, Outcome, StoppedBy, combine
+from whichtorch.matrix.process.supervision import Ending
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from matrix.environments.cache import EnvironmentCache
-from matrix.environments.index.sources import Sources
-from matrix.environments.provider import Stage, silent
-from matrix.model import Build, Config, Environment, Request
 from tests.wheels import Index, build_companion
+from whichtorch.matrix.environments.cache import EnvironmentCache
+from whichtorch.matrix.environments.index.sources import Sources
+from whichtorch.matrix.environments.provider import Stage, silent
+from whichtorch.matrix.model import Build, Config, Environment, Request
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.inside.build_native import NO_COMPILER
-from matrix.run.native_modules import BUILDER
+from whichtorch.matrix.environments.inside.build_native import NO_COMPILER
+from whichtorch.matrix.run.native_modules import BUILDER
 
 COMPILER = f"""#!{sys.executable}
 import sys

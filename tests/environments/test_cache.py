@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments import canary
-from matrix.environments.configs import cell_environ
-from matrix.environments.index.sources import Sources
-from matrix.environments.installation import installed_packages
-from matrix.model import Build, Config, MetaKernel, Outcome, Request
 from tests.environments.conftest import PYTHON, MakeCache, ask
 from tests.wheels import Index, build_companion, build_wheel, serve
+from whichtorch.matrix.environments import canary
+from whichtorch.matrix.environments.configs import cell_environ
+from whichtorch.matrix.environments.index.sources import Sources
+from whichtorch.matrix.environments.installation import installed_packages
+from whichtorch.matrix.model import Build, Config, MetaKernel, Outcome, Request
 
 
 def folder_of(home: Path, request: Request) -> Path:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.environments.configs import BUILTIN, config_named
-from matrix.environments.inside.startup import FOLDER
-from matrix.errors import UsageError
-from matrix.model import Config
+from whichtorch.matrix.environments.configs import BUILTIN, config_named
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Config
 
 
 def test_the_promised_configs_are_there() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.environments.configs import beside_folder, cell_environ_of, recorded
-from matrix.environments.inside.startup import FOLDER
-from matrix.model import Config
+from whichtorch.matrix.environments.configs import beside_folder, cell_environ_of, recorded
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.model import Config
 
 PYTHON = Path("/envs/one/bin/python")
 

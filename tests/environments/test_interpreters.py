@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments import interpreters
-from matrix.environments.interpreters import DEFAULT_PYTHON, InterpreterNotFoundError, find_interpreter
+from whichtorch.matrix.environments import interpreters
+from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, InterpreterNotFoundError, find_interpreter
 
 
 def fake_python(path: Path, version: str, *, headers: bool = True, implementation: str = "CPython") -> Path:

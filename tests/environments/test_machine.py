@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.environments import machine
-from matrix.environments.machine import Machine, check_hardware, this_machine
-from matrix.errors import PreventedError
-from matrix.model import Build, Config, Hardware, Request
+from whichtorch.matrix.environments import machine
+from whichtorch.matrix.environments.machine import Machine, check_hardware, this_machine
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.model import Build, Config, Hardware, Request
 
 if TYPE_CHECKING:
     from pathlib import Path

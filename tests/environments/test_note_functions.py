@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from matrix.environments.inside.startup import FOLDER
-from matrix.environments.inside.startup.note_functions import FOLDER as NOTED
-from matrix.fix.functions_run import read_functions_run
 from tests.fix.packages import environment_folder
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER as NOTED
+from whichtorch.matrix.fix.functions_run import read_functions_run
 
 TORCH = {
     "torch/__init__.py": "def before(): pass\nbefore()\nfrom torch.m import *\n",

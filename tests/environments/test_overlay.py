@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.overlay import lay, read_source, site_packages
-from matrix.errors import PreventedError
+from whichtorch.matrix.environments.overlay import lay, read_source, site_packages
+from whichtorch.matrix.errors import PreventedError
 
 PACKAGE = {
     "__init__.py": "from tool import kept, old\nvalue = old.value\n",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.commander import InstallError
-from matrix.environments.patches import applied, parts_of, read_patch
-from matrix.errors import UsageError
-from matrix.model import Patch
+from whichtorch.matrix.environments.commander import InstallError
+from whichtorch.matrix.environments.patches import applied, parts_of, read_patch
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Patch
 
 BEFORE = "".join(f"line {number}\n" for number in range(30))
 AFTER = BEFORE.replace("line 4\n", "changed\n").replace("line 25\n", "also changed\n")

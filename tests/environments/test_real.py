@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.cache import EnvironmentCache
-from matrix.environments.configs import BUILTIN
-from matrix.model import MetaKernel
 from tests.environments.conftest import ask
+from whichtorch.matrix.environments.cache import EnvironmentCache
+from whichtorch.matrix.environments.configs import BUILTIN
+from whichtorch.matrix.model import MetaKernel
 
 
 @pytest.mark.torch

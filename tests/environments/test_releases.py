@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.index.releases import IndexUnreachableError, Listing, list_releases, unreadable_index
-from matrix.environments.index.sources import FIRST_INDEX, Sources
-from matrix.environments.index.version_specs import select
-from matrix.model import Build
 from tests.wheels import Index, build_wheel, serve
+from whichtorch.matrix.environments.index.releases import (
+    IndexUnreachableError,
+    Listing,
+    list_releases,
+    unreadable_index,
+)
+from whichtorch.matrix.environments.index.sources import FIRST_INDEX, Sources
+from whichtorch.matrix.environments.index.version_specs import select
+from whichtorch.matrix.model import Build
 
 PYPI = Build(name="pypi")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.commander import condensed, uv_environ
-from matrix.environments.index.sources import Sources
-from matrix.environments.resolution import is_same_version, locked_versions, needs_of, requirements_of
-from matrix.model import Build
 from tests.environments.conftest import ask
+from whichtorch.matrix.environments.commander import condensed, uv_environ
+from whichtorch.matrix.environments.index.sources import Sources
+from whichtorch.matrix.environments.resolution import is_same_version, locked_versions, needs_of, requirements_of
+from whichtorch.matrix.model import Build
 
 
 @pytest.mark.parametrize(

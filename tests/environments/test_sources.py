@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.index.sources import (
+from tests.wheels import build_wheel, serve
+from whichtorch.matrix.environments.index.sources import (
     BEST_MATCH,
     DEFAULT_INDEX,
     FIRST_INDEX,
@@ -22,9 +23,8 @@ from matrix.environments.index.sources import (
     local_folder,
     without_credentials,
 )
-from matrix.errors import UsageError
-from matrix.model import Build
-from tests.wheels import build_wheel, serve
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Build
 
 
 def of(home: Path, **variables: str) -> Sources:
@@ -235,7 +235,7 @@ def test_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert answers(index.url + "/nothing/here")
         index.failing = 1
         assert not answers(index.url)
-        monkeypatch.setattr("matrix.environments.index.sources.ANSWER_TIMEOUT", 0.1)
+        monkeypatch.setattr("whichtorch.matrix.environments.index.sources.ANSWER_TIMEOUT", 0.1)
         index.held = threading.Event()
         assert not answers(index.url)
         index.held.set()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.inside.startup import FOLDER, sitecustomize
+from whichtorch.matrix.environments.inside.startup import FOLDER, sitecustomize
 
 FAKE_TORCH = """
 class Library:

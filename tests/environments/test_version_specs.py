@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.environments.index.releases import Listing, Release
-from matrix.environments.index.version_specs import (
+from whichtorch.matrix.environments.index.releases import Listing, Release
+from whichtorch.matrix.environments.index.version_specs import (
     UnknownVersionError,
     check_spec,
     find,
@@ -17,8 +17,8 @@ from matrix.environments.index.version_specs import (
     split_specs,
     yanked_among,
 )
-from matrix.errors import UsageError
-from matrix.model import Build
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Build
 
 
 def listing_of(*versions: str, yanked: tuple[str, ...] = (), aside: tuple[str, ...] = ()) -> Listing:

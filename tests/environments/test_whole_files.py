@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from matrix.environments.whole_files import write_whole
+from whichtorch.matrix.environments.whole_files import write_whole
 
 
 def test_threads_write_one_file_at_once(tmp_path: Path) -> None:

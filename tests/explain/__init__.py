@@ -1,1 +1,1 @@
-"""Tests of matrix.explain."""
+"""Tests of whichtorch.matrix.explain."""

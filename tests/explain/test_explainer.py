@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.configs import BUILTIN
-from matrix.errors import UsageError
-from matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
-from matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
-from matrix.plan.expansion import environment_named
-from matrix.plan.planning import PlannedCell, RunOptions
-from matrix.records.known_records import Records
-from matrix.records.store import new_run, read_cells, read_environments
 from tests.fakes import FakeCache
+from whichtorch.matrix.environments.configs import BUILTIN
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.explain.explainer import Explainer, Explanations, RecordedEvidence
+from whichtorch.matrix.model import Attempt, Build, Cell, Environment, Outcome, Record, Request, Scenario, StoppedBy
+from whichtorch.matrix.plan.expansion import environment_named
+from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.store import new_run, read_cells, read_environments
 
 PASS, HANG = Outcome.PASS, Outcome.HANG
 CASE = Scenario(name="family/case", path=Path("/s/case.py"), source_hash="hash")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.explain.explanation import Explanation, ExplanationKind, explain, observe
-from matrix.explain.rules import smallest_rule
-from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
-from reports.explanation_text import explanation_lines
+from whichtorch.matrix.explain.explanation import Explanation, ExplanationKind, explain, observe
+from whichtorch.matrix.explain.rules import smallest_rule
+from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
+from whichtorch.reports.explanation_text import explanation_lines
 
 PASS, HANG, FAIL = Outcome.PASS, Outcome.HANG, Outcome.FAIL
 COMMITS = {"2.11.0": "a" * 40, "2.12.1": "b" * 40, "2.15.0": "c" * 40}

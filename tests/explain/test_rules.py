@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.explain.rules import minimal_set
+from whichtorch.matrix.explain.rules import minimal_set
 
 NAMES = ("config", "torch", "python", "build", "numpy", "mkl")
 

@@ -1,1 +1,1 @@
-"""Tests of matrix.fix."""
+"""Tests of whichtorch.matrix.fix."""

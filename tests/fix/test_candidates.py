@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from matrix.fix.candidates import at_import, by_runs, named, on_stack
-from matrix.fix.functions_run import FunctionsRun
-from matrix.fix.trial import FailingFrame
 from tests.fix.packages import tree_change
+from whichtorch.matrix.fix.candidates import at_import, by_runs, named, on_stack
+from whichtorch.matrix.fix.functions_run import FunctionsRun
+from whichtorch.matrix.fix.trial import FailingFrame
 
 BAD = {
     "torch/m.py": "FLAG = 1\nIDLE = 1\ndef f():\n    return 1\ndef g():\n    return 1\ndef never():\n    return 1\n",

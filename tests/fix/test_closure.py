@@ -2,8 +2,8 @@
 
 import pytest
 
-from matrix.fix.closure import Closure
 from tests.fix.packages import tree_change, unit
+from whichtorch.matrix.fix.closure import Closure
 
 EMPTY = {"torch/__init__.py": "", "torch/m.py": "class C:\n    pass\n", "torch/h.py": "X = 1\n"}
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.bisect.sightings import Failure
-from matrix.errors import UsageError
-from matrix.fix.script_runs import CureTest
-from matrix.model import Attempt, Outcome, Role, StoppedBy
-from matrix.process.executor import LocalExecutor
 from tests.fix.workplace import CORE, Workplace
+from whichtorch.matrix.bisect.sightings import Failure
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.fix.script_runs import CureTest
+from whichtorch.matrix.model import Attempt, Outcome, Role, StoppedBy
+from whichtorch.matrix.process.executor import LocalExecutor
 
 if TYPE_CHECKING:
     import threading
 
-    from matrix.process.supervision import Ending, Task
+    from whichtorch.matrix.process.supervision import Ending, Task
 
 BAD = {
     "torch/__init__.py": CORE + "from torch.ops import add\n",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from matrix.fix.functions_run import FunctionsRun
-from matrix.fix.manner import AppliedUnit, manner_of
 from tests.fix.packages import changed_file
+from whichtorch.matrix.fix.functions_run import FunctionsRun
+from whichtorch.matrix.fix.manner import AppliedUnit, manner_of
 
 GUARDED = "def f(a):\n    if a:\n        g(a)\n    return a\n"
 LONG = "T = [" + ", ".join(map(str, range(40))) + "]\n"

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from matrix.fix.names import Called, bound, uses
+from whichtorch.matrix.fix.names import Called, bound, uses
 
 
 @pytest.mark.parametrize(

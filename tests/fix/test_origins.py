@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from matrix.bisect.axes.git import Checkout
-from matrix.errors import UsageError
-from matrix.fix import origins as origins_module
-from matrix.fix.origins import Origins, ReleaseSpan
-from matrix.fix.patch import unified_diff
 from tests.repository import Repository
+from whichtorch.matrix.bisect.axes.git import Checkout
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.fix import origins as origins_module
+from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
+from whichtorch.matrix.fix.patch import unified_diff
 
 OPS = "torch/ops.py"
 TEXT = """\

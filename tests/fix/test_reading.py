@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from matrix.fix.beyond_python import SearchEvidence, reasons
-from matrix.fix.functions_run import FunctionsRun, read_functions_run
-from matrix.fix.hints import asked_for, refused
-from matrix.fix.journal import Journal, content_key
-from matrix.fix.package_trees import differing, package_tree
-from matrix.fix.parts import parts_of
-from matrix.fix.patch import lines_of, unified_diff
-from matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
 from tests.fix.packages import tree_change, unit
+from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
+from whichtorch.matrix.fix.functions_run import FunctionsRun, read_functions_run
+from whichtorch.matrix.fix.hints import asked_for, refused
+from whichtorch.matrix.fix.journal import Journal, content_key
+from whichtorch.matrix.fix.package_trees import differing, package_tree
+from whichtorch.matrix.fix.parts import parts_of
+from whichtorch.matrix.fix.patch import lines_of, unified_diff
+from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
 
 STDERR = """Traceback (most recent call last):
   File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner

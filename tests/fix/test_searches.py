@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.fix.closure import Closure
-from matrix.fix.cure_search import CureSearch
-from matrix.fix.minimum import smallest
-from matrix.fix.trial import Effect, Trial
-from matrix.fix.units import Proposal
 from tests.fix.packages import tree_change
+from whichtorch.matrix.fix.closure import Closure
+from whichtorch.matrix.fix.cure_search import CureSearch
+from whichtorch.matrix.fix.minimum import smallest
+from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.units import Proposal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from matrix.fix.tree_change import TreeChange
+    from whichtorch.matrix.fix.tree_change import TreeChange
 
 Found = TypeVar("Found")
 COUNT = 40

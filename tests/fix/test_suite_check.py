@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments.configs import BUILTIN
-from matrix.events import Event
-from matrix.fix.suite_check import REPEATS, SuiteEffect, check_suite, effect_of
-from matrix.model import Attempt, Build, Cell, Doubt, Environment, Outcome, Patch, Request, StoppedBy
-from matrix.suite import selection
 from tests.fakes import FakeCache
 from tests.fix.packages import environment_folder
+from whichtorch.matrix.environments.configs import BUILTIN
+from whichtorch.matrix.events import Event
+from whichtorch.matrix.fix.suite_check import REPEATS, SuiteEffect, check_suite, effect_of
+from whichtorch.matrix.model import Attempt, Build, Cell, Doubt, Environment, Outcome, Patch, Request, StoppedBy
+from whichtorch.matrix.suite import selection
 
 LINE = "# /// scenario\n# summary = 'it'\n# timeout = 20\n# ///\nimport torch\n"
 SUITE = {

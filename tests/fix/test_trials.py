@@ -16,22 +16,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.errors import PreventedError
-from matrix.fix.candidates import each_once
-from matrix.fix.closure import Closure
-from matrix.fix.cure_search import CureSearch
-from matrix.fix.forecast import Deferred
-from matrix.fix.journal import Journal
-from matrix.fix.lanes import Lanes
-from matrix.fix.minimum import smallest
-from matrix.fix.trial import Effect, Trial
-from matrix.fix.trials import BudgetSpent, Trials
 from tests.fix.packages import tree_change
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.fix.candidates import each_once
+from whichtorch.matrix.fix.closure import Closure
+from whichtorch.matrix.fix.cure_search import CureSearch
+from whichtorch.matrix.fix.forecast import Deferred
+from whichtorch.matrix.fix.journal import Journal
+from whichtorch.matrix.fix.lanes import Lanes
+from whichtorch.matrix.fix.minimum import smallest
+from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import BudgetSpent, Trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from matrix.fix.units import Unit
+    from whichtorch.matrix.fix.units import Unit
 
 NAMES = [f"f{number:02}" for number in range(14)]
 BAD = "".join(f"def {name}():\n    return 0\n" for name in NAMES)

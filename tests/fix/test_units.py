@@ -5,8 +5,8 @@ import ast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.fix.units import Kind
 from tests.fix.packages import changed_file
+from whichtorch.matrix.fix.units import Kind
 
 BAD = '''"""Old."""
 from a import x

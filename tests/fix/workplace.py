@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from matrix.environments.configs import BUILTIN
-from matrix.fix.fixing import Fix, fix
-from matrix.fix.scene import FixRequest
-from matrix.fix.script_runs import ScriptRuns
-from matrix.model import Environment
-from matrix.plan.expansion import existing
-from matrix.plan.planning import PlannedCell, RunOptions
-from matrix.process.executor import LocalExecutor
-from matrix.records.store import new_run
-from matrix.suite import selection
 from tests.fix.packages import environment_folder
+from whichtorch.matrix.environments.configs import BUILTIN
+from whichtorch.matrix.fix.fixing import Fix, fix
+from whichtorch.matrix.fix.scene import FixRequest
+from whichtorch.matrix.fix.script_runs import ScriptRuns
+from whichtorch.matrix.model import Environment
+from whichtorch.matrix.plan.expansion import existing
+from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.records.store import new_run
+from whichtorch.matrix.suite import selection
 
 CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
 SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"

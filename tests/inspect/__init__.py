@@ -1,1 +1,1 @@
-"""Tests of matrix.inspect."""
+"""Tests of whichtorch.matrix.inspect."""

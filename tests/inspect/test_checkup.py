@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.inspect import checkup
+from whichtorch.matrix.inspect import checkup
 
 
 def test_every_problem_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from matrix.errors import UsageError
-from matrix.events import Event
-from matrix.inspect.controls import Control, control_lines, run_controls
-from matrix.model import Attempt, Cell, Diagnosis, Outcome, StoppedBy
-from matrix.process.evidence.capture import NOT_PERMITTED
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.events import Event
+from whichtorch.matrix.inspect.controls import Control, control_lines, run_controls
+from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Outcome, StoppedBy
+from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 
 
 def gil_deadlock(outcome: Outcome, *, kind: str = "", note: str = "") -> Cell:

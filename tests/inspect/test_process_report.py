@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.errors import UsageError
-from matrix.inspect.process_report import merged
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.inspect.process_report import merged
 
 SAMPLES = Path(__file__).parent / "samples"
 HOSTS = [SAMPLES / "host1.json", SAMPLES / "host2.json"]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.errors import PreventedError, UsageError
-from matrix.inspect import processes
 from tests.process.running import PROGRAMS, family, until
 from tests.process.test_capture import fake, needs_collectors
+from whichtorch.matrix.errors import PreventedError, UsageError
+from whichtorch.matrix.inspect import processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -31,7 +31,7 @@ def waiting() -> Iterator[int]:
 
 def whichtorch(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
-    command = [sys.executable, "-m", "matrix", *map(str, arguments)]
+    command = [sys.executable, "-m", "whichtorch", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -105,7 +105,7 @@ def test_a_process_does_not_inspect_itself() -> None:
 
 def test_leader_is_found_below_its_supervisor(waiting: int) -> None:
     """The oldest child is the one that was started first."""
-    from matrix.run.signals import leader_of
+    from whichtorch.matrix.run.signals import leader_of
 
     assert until(lambda: leader_of(waiting) is not None)
     assert {leader_of(waiting)} == family(waiting)

@@ -1,1 +1,1 @@
-"""Tests of matrix.plan."""
+"""Tests of whichtorch.matrix.plan."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from matrix.environments import interpreters
-from matrix.errors import UsageError
-from matrix.model import Request
-from matrix.plan import matrix_file
-from matrix.plan.expansion import expand, request_for
 from tests.plan.test_matrix_file import write
 from tests.wheels import behaviour_patch, build_wheel
+from whichtorch.matrix.environments import interpreters
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Request
+from whichtorch.matrix.plan import matrix_file
+from whichtorch.matrix.plan.expansion import expand, request_for
 
 
 def folder_of_wheels(tmp_path: Path, *versions: str) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.errors import UsageError
-from matrix.plan import matrix_file
 from tests.wheels import behaviour_patch
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan import matrix_file
 
 FIVE_MISTAKES = """\
 [axes]

@@ -1,1 +1,1 @@
-"""Tests of matrix.privacy."""
+"""Tests of whichtorch.matrix.privacy."""

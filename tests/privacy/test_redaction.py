@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from matrix import model
-from matrix.diagnosis import stacks
-from matrix.diagnosis.hang.hang_diagnosis import diagnose
-from matrix.privacy.redaction import COMMON, Redactor, restored
 from tests.diagnosis.pictures import files, parse
 from tests.diagnosis.test_hang_diagnosis import KINDS
+from whichtorch.matrix import model
+from whichtorch.matrix.diagnosis import stacks
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
+from whichtorch.matrix.privacy.redaction import COMMON, Redactor, restored
 
 PLANTED = 'p4ss"w\\ord/ü'
 REDACTOR = Redactor(

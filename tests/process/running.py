@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.process import kernel, supervision
+from whichtorch.matrix.process import kernel, supervision
 
 if TYPE_CHECKING:
     from collections.abc import Callable

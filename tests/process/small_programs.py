@@ -10,15 +10,15 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from matrix.diagnosis.collectors.fact_sheet import parse_facts
-from matrix.process import kernel
-from matrix.process.evidence import facts, snapshots
 from tests.process.running import until
+from whichtorch.matrix.diagnosis.collectors.fact_sheet import parse_facts
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import facts, snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.diagnosis.stacks import Process
+    from whichtorch.matrix.diagnosis.stacks import Process
 
 IMPORTS = "import fcntl, os, signal, socket, sys, threading\n"
 STOP = "print('up', flush=True)\nsignal.pause()\n"

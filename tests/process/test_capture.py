@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from matrix.diagnosis.collectors.fact_sheet import parse_facts
-from matrix.diagnosis.collectors.stack_tools import parse_faulthandler, parse_kernel
-from matrix.diagnosis.hang import stack_folder
-from matrix.environments.inside.startup import FOLDER, sitecustomize
-from matrix.process import kernel
-from matrix.process.evidence import capture, facts, sampler
-from matrix.process.supervision import Ending, Supervised
 from tests.process.running import begin, family, is_alive, until
+from whichtorch.matrix.diagnosis.collectors.fact_sheet import parse_facts
+from whichtorch.matrix.diagnosis.collectors.stack_tools import parse_faulthandler, parse_kernel
+from whichtorch.matrix.diagnosis.hang import stack_folder
+from whichtorch.matrix.environments.inside.startup import FOLDER, sitecustomize
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import capture, facts, sampler
+from whichtorch.matrix.process.supervision import Ending, Supervised
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.environments.inside.startup import FOLDER
-from matrix.process import forking_executor, marks
-from matrix.process.executor import LocalExecutor
-from matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
-from matrix.process.supervision import Ending, Supervised, Task
 from tests.process.running import PROGRAMS, family, is_alive, until
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.process import forking_executor, marks
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
+from whichtorch.matrix.process.supervision import Ending, Supervised, Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

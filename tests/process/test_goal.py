@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.process.evidence import capture, headway
-from matrix.process.evidence.goal import AHEAD, SLACK, seconds_given
-from matrix.process.evidence.headway import TreeClock
 from tests.process.running import begin
+from whichtorch.matrix.process.evidence import capture, headway
+from whichtorch.matrix.process.evidence.goal import AHEAD, SLACK, seconds_given
+from whichtorch.matrix.process.evidence.headway import TreeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

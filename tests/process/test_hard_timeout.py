@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.environments.inside.startup import FOLDER
-from matrix.model import Headway
-from matrix.process.evidence.capture import NOT_PERMITTED
-from matrix.process.supervisor import RESERVE, RESERVE_SHARE, SHORT_GRACE
 from tests.process.running import PROGRAMS, begin
 from tests.process.test_capture import needs_collectors
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.model import Headway
+from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
+from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE, SHORT_GRACE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from matrix.process.supervision import Ending, Supervised
+    from whichtorch.matrix.process.supervision import Ending, Supervised
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.model import Headway
-from matrix.process.evidence import headway
-from matrix.process.evidence.headway import Pauses, Totals
 from tests.process.running import begin
+from whichtorch.matrix.model import Headway
+from whichtorch.matrix.process.evidence import headway
+from whichtorch.matrix.process.evidence.headway import Pauses, Totals
 
 if TYPE_CHECKING:
     from pathlib import Path

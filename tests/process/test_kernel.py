@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.process import kernel
-from matrix.process.evidence import elf, snapshots
 from tests.process.running import until
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import elf, snapshots
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

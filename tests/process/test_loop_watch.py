@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.diagnosis.busy_loop import busy_loop
-from matrix.environments.inside.startup import FOLDER
-from matrix.process import kernel
-from matrix.process.evidence import loop_watch
 from tests.process.running import PATIENCE, begin, until
+from whichtorch.matrix.diagnosis.busy_loop import busy_loop
+from whichtorch.matrix.environments.inside.startup import FOLDER
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import loop_watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.process.supervision import Supervised
+    from whichtorch.matrix.process.supervision import Supervised
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and Linux's signals")
 ASKED = 24  # times that each program is asked where it is, at most

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.process.script_reading import read_script
+from whichtorch.matrix.process.script_reading import read_script
 
 ROOT = Path(__file__).resolve().parents[2]
 FORKED = {

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.process.evidence import stall
-from matrix.process.kernel import KernelProcess
+from whichtorch.matrix.process.evidence import stall
+from whichtorch.matrix.process.kernel import KernelProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

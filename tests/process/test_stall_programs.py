@@ -16,7 +16,7 @@ from tests.process.running import PROGRAMS, begin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matrix.process.supervision import Ending, Supervised
+    from whichtorch.matrix.process.supervision import Ending, Supervised
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),

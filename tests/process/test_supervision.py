@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.process import marks, supervision
 from tests.process.running import PROGRAMS, begin, family, is_alive, run, until
+from whichtorch.matrix.process import marks, supervision
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,1 +1,1 @@
-"""Tests of matrix.records."""
+"""Tests of whichtorch.matrix.records."""

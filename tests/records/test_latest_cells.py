@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from matrix.model import Cell, Outcome
-from matrix.records.latest_cells import LatestCells
+from whichtorch.matrix.model import Cell, Outcome
+from whichtorch.matrix.records.latest_cells import LatestCells
 
 
 def cell(environment: str, outcome: Outcome) -> Cell:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.model import Cell, Limits, Outcome, Record
-from matrix.records.merging import Merged, merge
-from matrix.records.store import RunFolder, StoredRun, new_run, read_records
 from tests.results import FAIL, HANG, PASS, attempt, cell, environment, result, stored
+from whichtorch.matrix.model import Cell, Limits, Outcome, Record
+from whichtorch.matrix.records.merging import Merged, merge
+from whichtorch.matrix.records.store import RunFolder, StoredRun, new_run, read_records
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")
 LIMITS = Limits(timeout=60, memory_mb=1000)

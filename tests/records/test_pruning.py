@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.records import stored_runs
-from matrix.records.store import read_records
-from matrix.records.stored_runs import prune, removable
 from tests.records.test_merging import with_output
 from tests.results import FAIL, PASS, cell, environment, result, stored
+from whichtorch.matrix.records import stored_runs
+from whichtorch.matrix.records.store import read_records
+from whichtorch.matrix.records.stored_runs import prune, removable
 
 OLD = environment("2.11.0")
 

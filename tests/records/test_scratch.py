@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from matrix.errors import PreventedError
-from matrix.records.scratch import scratch_database
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.records.scratch import scratch_database
 
 
 class Owner:

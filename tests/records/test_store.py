@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.errors import PreventedError
-from matrix.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
-from matrix.records import store as record_store
-from matrix.records import stored_runs
-from matrix.records.known_records import Records
-from matrix.records.store import new_run, read_records
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.model import Attempt, Cell, Limits, Outcome, Record, Scenario, StoppedBy, record_key
+from whichtorch.matrix.records import store as record_store
+from whichtorch.matrix.records import stored_runs
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.store import new_run, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

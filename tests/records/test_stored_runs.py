@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.errors import UsageError
-from matrix.model import Run, Scenario
-from matrix.records import stored_runs
 from tests.results import FAIL, HANG, PASS, cell, environment, result, stored
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Run, Scenario
+from whichtorch.matrix.records import stored_runs
 
 OLD, NEW = environment("2.11.0"), environment("2.12.1")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from matrix.bisect.bisection import Bisection, Boundary, Probe
-from matrix.bisect.request import AxisName
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
-from matrix.compare.comparison import Comparison, compare
-from matrix.compare.nights import Night
-from matrix.model import (
+from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe
+from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
+from whichtorch.matrix.compare.comparison import Comparison, compare
+from whichtorch.matrix.compare.nights import Night
+from whichtorch.matrix.model import (
     Attempt,
     Cell,
     Condition,
@@ -25,10 +25,10 @@ from matrix.model import (
     Scenario,
     StoppedBy,
 )
-from matrix.records import stored_runs
-from matrix.records.store import StoredRun
-from reports.formats import RunFacts
-from reports.page.html import page
+from whichtorch.matrix.records import stored_runs
+from whichtorch.matrix.records.store import StoredRun
+from whichtorch.reports.formats import RunFacts
+from whichtorch.reports.page.html import page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from matrix.bisect.bisection import Bisection, Boundary, Probe, timeline_of
-from matrix.bisect.request import AxisName
-from matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchVerdict
-from matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
-from reports.bisection_text import bisection_lines, bisection_markdown, cost
 from tests.reports import reading
 from tests.reports.test_markdown import HOSTILE
+from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, timeline_of
+from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchVerdict
+from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
+from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown, cost
 
 VALUES = tuple(f"2.{minor}.0" for minor in range(8))
 WORDS = {

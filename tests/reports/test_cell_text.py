@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.model import Run
-from reports.cell_text import where_it_ran
+from whichtorch.matrix.model import Run
+from whichtorch.reports.cell_text import where_it_ran
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from matrix.compare.comparison import RunSide
-from matrix.fix.commission import FixAnswer
-from matrix.fix.fixing import Fix
-from matrix.fix.origins import Origin
-from matrix.fix.suite_check import SuiteCell, SuiteCheck, SuiteEffect
-from matrix.model import Outcome
-from reports.fix_text import fix_lines, fix_markdown
+from whichtorch.matrix.compare.comparison import RunSide
+from whichtorch.matrix.fix.commission import FixAnswer
+from whichtorch.matrix.fix.fixing import Fix
+from whichtorch.matrix.fix.origins import Origin
+from whichtorch.matrix.fix.suite_check import SuiteCell, SuiteCheck, SuiteEffect
+from whichtorch.matrix.model import Outcome
+from whichtorch.reports.fix_text import fix_lines, fix_markdown
 
 DIFF = "--- a/torch/m.py\n+++ b/torch/m.py\n@@ -1 +1 @@\n-FLAG = 1\n+FLAG = 2\n"
 CURED = Fix(

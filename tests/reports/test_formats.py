@@ -9,16 +9,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from matrix.model import Outcome
-from reports.formats import FORMATS, ReportFormat, RunFacts
 from tests import results
+from whichtorch.matrix.model import Outcome
+from whichtorch.reports.formats import FORMATS, ReportFormat, RunFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reports.cell_text import Called
+    from whichtorch.reports.cell_text import Called
 
-report = importlib.import_module("matrix.cli.runs")
+report = importlib.import_module("whichtorch.matrix.cli.runs")
 
 
 def names(facts: RunFacts, called: Called) -> list[str]:
@@ -53,4 +53,4 @@ def test_a_row_is_all_that_a_new_format_takes(app: typer.Typer, tmp_path: Path) 
 @pytest.mark.parametrize("row", FORMATS, ids=lambda row: row.name)
 def test_a_format_imports_nothing_until_it_is_made(row: ReportFormat) -> None:
     """Every command reads the rows for its help, so a row names no module of a format."""
-    assert row.content.__module__ == "reports.formats"
+    assert row.content.__module__ == "whichtorch.reports.formats"

@@ -13,11 +13,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from matrix.model import Diagnosis, Outcome, Scenario, StuckThread
-from reports.page.cuts import shares
-from reports.page.html import FIXED, PER_CELL
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
+from whichtorch.matrix.model import Diagnosis, Outcome, Scenario, StuckThread
+from whichtorch.reports.page.cuts import shares
+from whichtorch.reports.page.html import FIXED, PER_CELL
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
 
@@ -357,7 +357,7 @@ def test_pictures_are_well_formed(real: str) -> None:
 
 def test_the_line_of_a_bisection() -> None:
     """Probes are numbered as they were made, and the bracket narrows to the boundary."""
-    from reports.page.pictures import version_line
+    from whichtorch.reports.page.pictures import version_line
 
     line = version_line(pages.bisection())
     assert [(step.number, step.value) for step in line.steps][:3] == [(1, "1.13.0"), (2, "2.15.0"), (3, "2.5.0")]

@@ -9,11 +9,11 @@ from typing import Any
 import junitparser
 import pytest
 
-from matrix.cli.command import exit_code
-from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
-from matrix.records.store import StoredRun
-from reports.junit import element_of, junit_xml
 from tests.reports.test_table import NEW, OLD, cell, environment, result
+from whichtorch.matrix.cli.command import exit_code
+from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, StoppedBy
+from whichtorch.matrix.records.store import StoredRun
+from whichtorch.reports.junit import element_of, junit_xml
 
 COMMAND = "whichtorch matrix"
 HANG = {"kind": "GIL deadlock", "summary": "boxed kernel, waiting for the GIL", "place": "boxed kernel of aten::mm"}

@@ -7,12 +7,23 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.compare.comparison import compare
-from matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
-from matrix.records.store import StoredRun
-from reports.markdown import COLUMNS, LIMIT, NOTE, ROWS, Interest, Piece, Section, fitted, markdown_lines, size_of
 from tests.reports import reading
 from tests.reports.test_table import COMMAND, MIXED, NEW, OLD, cell, environment, result, stored
+from whichtorch.matrix.compare.comparison import compare
+from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Outcome, Result, Run, StoppedBy
+from whichtorch.matrix.records.store import StoredRun
+from whichtorch.reports.markdown import (
+    COLUMNS,
+    LIMIT,
+    NOTE,
+    ROWS,
+    Interest,
+    Piece,
+    Section,
+    fitted,
+    markdown_lines,
+    size_of,
+)
 
 ISSUE = 65_000  # bytes: GitHub refuses an issue or a comment of more than 65,536 characters
 

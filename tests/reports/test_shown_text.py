@@ -9,8 +9,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reports.shown_text import LINE, cleaned, cleaned_line, code_span, escaped, fenced, markdown_table, one_line, plain
 from tests.reports import reading
+from whichtorch.reports.shown_text import (
+    LINE,
+    cleaned,
+    cleaned_line,
+    code_span,
+    escaped,
+    fenced,
+    markdown_table,
+    one_line,
+    plain,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
-from matrix.records.store import StoredRun
-from reports.markdown import markdown_lines
-from reports.table import code, heads_of, legend_lines, matrix_lines, red_lines, summary_lines
+from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
+from whichtorch.matrix.records.store import StoredRun
+from whichtorch.reports.markdown import markdown_lines
+from whichtorch.reports.table import code, heads_of, legend_lines, matrix_lines, red_lines, summary_lines
 
 COMMAND = "whichtorch matrix"
 

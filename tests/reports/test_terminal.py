@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from matrix.events import Asked, AttemptStarted, CellDone, EnvironmentStage, Interrupted, Looked, ProbeDropped
-from matrix.model import Outcome
-from reports.terminal import Progress
 from tests.reports.test_table import NEW, cell
+from whichtorch.matrix.events import (
+    Asked,
+    AttemptStarted,
+    CellDone,
+    EnvironmentStage,
+    Interrupted,
+    Looked,
+    ProbeDropped,
+)
+from whichtorch.matrix.model import Outcome
+from whichtorch.reports.terminal import Progress
 
 if TYPE_CHECKING:
-    from matrix.model import Cell
+    from whichtorch.matrix.model import Cell
 
 
 def shown(*cells: Cell) -> list[str]:

@@ -1,1 +1,1 @@
-"""Tests of matrix.run."""
+"""Tests of whichtorch.matrix.run."""

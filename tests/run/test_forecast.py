@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from matrix.environments.cache import EnvironmentCache
-from matrix.model import Build, Config, Expectation, Outcome, Request, Scenario
-from matrix.plan.planning import RunOptions, plan
-from matrix.records.known_records import Records
-from matrix.run.planned_matrix import PlannedMatrix
+from whichtorch.matrix.environments.cache import EnvironmentCache
+from whichtorch.matrix.model import Build, Config, Expectation, Outcome, Request, Scenario
+from whichtorch.matrix.plan.planning import RunOptions, plan
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.planned_matrix import PlannedMatrix
 
 CPU, PYPI = Build(name="cpu"), Build(name="pypi")
 

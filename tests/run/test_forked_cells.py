@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from matrix.model import Outcome, Record
-from matrix.plan import planning
-from matrix.records.store import new_run, read_records
-from matrix.run.pipeline import MatrixRun
-from matrix.run.site import LocalSite
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from tests.run.test_pipeline import requests, scenario
+from whichtorch.matrix.model import Outcome, Record
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.pipeline import MatrixRun
+from whichtorch.matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from matrix.model import Cell
-    from matrix.process.supervision import Ending
+    from whichtorch.matrix.model import Cell
+    from whichtorch.matrix.process.supervision import Ending
 
 FAILED = replace(PASSED, exit_code=1)
 FORKED = replace(PASSED, start="fork torch")

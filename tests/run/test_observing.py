@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.cli import Exit, exit_code
-from matrix.explain.explainer import RecordedEvidence
-from matrix.explain.explanation import explain
-from matrix.model import Condition, Outcome, Result, Role, Run
-from matrix.plan import planning
-from matrix.process.supervision import Ending
-from matrix.records.store import StoredRun, read_records
-from reports.explanation_text import explanation_lines
-from reports.table import code, red_lines
 from tests.diagnosis.test_stack_folder import filled
 from tests.fakes import PASSED
 from tests.run.test_pipeline import requests, run, scenario
+from whichtorch.matrix.cli import Exit, exit_code
+from whichtorch.matrix.explain.explainer import RecordedEvidence
+from whichtorch.matrix.explain.explanation import explain
+from whichtorch.matrix.model import Condition, Outcome, Result, Role, Run
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.records.store import StoredRun, read_records
+from whichtorch.reports.explanation_text import explanation_lines
+from whichtorch.reports.table import code, red_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from matrix.process.supervision import Task
+    from whichtorch.matrix.process.supervision import Task
 
     Behave = Callable[[Task], Ending | None]
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.events import CellDone, EnvironmentReady, Event
-from matrix.model import Build, Config, Outcome, Request, Scenario
-from matrix.plan import planning
-from matrix.process.supervision import Ending
-from matrix.records.store import new_run, read_records
-from matrix.run.pipeline import MatrixRun
-from matrix.run.site import LocalSite
 from tests.fakes import PASSED, FakeCache, FakeExecutor, moving
+from whichtorch.matrix.events import CellDone, EnvironmentReady, Event
+from whichtorch.matrix.model import Build, Config, Outcome, Request, Scenario
+from whichtorch.matrix.plan import planning
+from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.pipeline import MatrixRun
+from whichtorch.matrix.run.site import LocalSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from matrix.process.supervision import Task
+    from whichtorch.matrix.process.supervision import Task
 
 
 def scenario(tmp_path: Path, name: str, **fields: object) -> Scenario:
@@ -227,7 +227,7 @@ def test_a_search_on_a_busy_machine_gives_each_run_more_time(tmp_path: Path, mon
     """The default limit grows with the load, up to four times; a brief look and a chosen timeout stay within it."""
     suite, search = [scenario(tmp_path, "one")], planning.RunOptions(look_longer=True, provisional=True, fresh=True)
     for load, timeouts in ((3.0, [180.0, 45.0]), (5.0, [240.0, 60.0])):
-        monkeypatch.setattr("matrix.run.site.load_slowdown", lambda load=load: load)
+        monkeypatch.setattr("whichtorch.matrix.run.site.load_slowdown", lambda load=load: load)
         home = tmp_path / str(load)
         home.mkdir()
         first = run(home, planning.plan(requests("1.0.0"), suite, search), moving)

@@ -16,12 +16,12 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
-from matrix.events import Asked, EnvironmentStage, Event, Looked
-from matrix.process.evidence.capture import find_tool
-from matrix.process.supervision import Task, start
-from matrix.run import signals
-from matrix.run.signals import SIGNALS, answering
-from reports.terminal import Progress
+from whichtorch.matrix.events import Asked, EnvironmentStage, Event, Looked
+from whichtorch.matrix.process.evidence.capture import find_tool
+from whichtorch.matrix.process.supervision import Task, start
+from whichtorch.matrix.run import signals
+from whichtorch.matrix.run.signals import SIGNALS, answering
+from whichtorch.reports.terminal import Progress
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -1,1 +1,1 @@
-"""Tests of matrix.suite."""
+"""Tests of whichtorch.matrix.suite."""

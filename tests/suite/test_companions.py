@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.suite import companions
-from matrix.suite.companions import lay_beside
+from whichtorch.matrix.suite import companions
+from whichtorch.matrix.suite.companions import lay_beside
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.errors import UsageError
-from matrix.model import Condition, Expectation, Outcome, Scenario
-from matrix.suite import selection
-from matrix.suite.headers import ScenarioError, read_scenario
-from matrix.suite.selection import agrees, expected, select, variant_environ, variants_of
 from tests import contract
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
+from whichtorch.matrix.suite import selection
+from whichtorch.matrix.suite.headers import ScenarioError, read_scenario
+from whichtorch.matrix.suite.selection import agrees, expected, select, variant_environ, variants_of
 
 SUITE = selection.suite()
 WHERE = {"python": "3.11.7", "build": "pypi", "config": "default"}

@@ -1,1 +1,1 @@
-"""Tests of matrix.triage."""
+"""Tests of whichtorch.matrix.triage."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.errors import UsageError
-from matrix.privacy.redaction import Redactor
-from matrix.triage.archive import ARCHIVE, pack, unpack
-from matrix.triage.case import FILE, Case
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.privacy.redaction import Redactor
+from whichtorch.matrix.triage.archive import ARCHIVE, pack, unpack
+from whichtorch.matrix.triage.case import FILE, Case
 
 
 def write_case(folder: Path) -> Case:

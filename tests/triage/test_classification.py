@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from matrix.diagnosis.traceback_chain import CodeFrame, LinkedException
-from matrix.model import Outcome
-from matrix.triage.case import Case
-from matrix.triage.categories import CATEGORIES, logs_of
-from matrix.triage.classification import UNCLASSIFIED, checks_backend, classify, signs_of
-from matrix.triage.signs import CompileCall, Rung, Signs
+from whichtorch.matrix.diagnosis.traceback_chain import CodeFrame, LinkedException
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.triage.case import Case
+from whichtorch.matrix.triage.categories import CATEGORIES, logs_of
+from whichtorch.matrix.triage.classification import UNCLASSIFIED, checks_backend, classify, signs_of
+from whichtorch.matrix.triage.signs import CompileCall, Rung, Signs
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = {

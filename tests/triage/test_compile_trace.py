@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.triage import compile_trace
-from matrix.triage.compile_trace import keep_trace
+from whichtorch.matrix.triage import compile_trace
+from whichtorch.matrix.triage.compile_trace import keep_trace
 
 PYTHON = sys.executable
 TOOL = """#!{python}

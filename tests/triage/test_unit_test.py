@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from matrix.model import Outcome
-from matrix.triage.unit_test import unit_test
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.triage.unit_test import unit_test
 
 FAILING = "import math\n\n\ndef half(x):\n    return x / 2\n\n\nassert math.isclose(half(1), {})\n"
 

@@ -1,1 +1,1 @@
-"""Tests of matrix.triage.minimise."""
+"""Tests of whichtorch.matrix.triage.minimise."""

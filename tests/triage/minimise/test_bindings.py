@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from matrix.triage.minimise.bindings import compiles, missing
+from whichtorch.matrix.triage.minimise.bindings import compiles, missing
 
 
 @pytest.mark.parametrize(

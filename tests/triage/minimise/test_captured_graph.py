@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from matrix.triage.minimise.captured_graph import CapturedGraph
-from matrix.triage.signs import CompileCall
 from tests.triage.minimise.told import tensor
+from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
+from whichtorch.matrix.triage.signs import CompileCall
 
 INDUCTOR = CompileCall(call="compile", backend="inductor")
 CODE = """

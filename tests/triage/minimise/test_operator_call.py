@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from matrix.triage.minimise.operator_call import has_large_values, scripts_of, under_way
 from tests.triage.minimise.told import tensor
+from whichtorch.matrix.triage.minimise.operator_call import has_large_values, scripts_of, under_way
 
 
 def call(name: str, *args: Any, modes: tuple[str, ...] = (), **kwargs: Any) -> dict[str, Any]:

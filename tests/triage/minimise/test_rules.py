@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from matrix.triage.minimise.dissolving import bases_merged, classes_dissolved
-from matrix.triage.minimise.expressions import smaller_numbers
-from matrix.triage.minimise.first_items import first_items, lambdas_called, lists_of_one, sole_objects
-from matrix.triage.minimise.inlining import functions_inlined, lambdas, parameters_unused, returns_merged
-from matrix.triage.minimise.members import entries, fields_unread, methods_inlined, registered, scattered, spread
-from matrix.triage.minimise.rewriting import Program
-from matrix.triage.minimise.searching import Knowledge
-from matrix.triage.minimise.settings import constants, fields, options
-from matrix.triage.minimise.slices import unneeded
-from matrix.triage.minimise.unwrapping import in_step, unwrapped
-from matrix.triage.minimise.variables import aliases, modules_merged, read_once
+from whichtorch.matrix.triage.minimise.dissolving import bases_merged, classes_dissolved
+from whichtorch.matrix.triage.minimise.expressions import smaller_numbers
+from whichtorch.matrix.triage.minimise.first_items import first_items, lambdas_called, lists_of_one, sole_objects
+from whichtorch.matrix.triage.minimise.inlining import functions_inlined, lambdas, parameters_unused, returns_merged
+from whichtorch.matrix.triage.minimise.members import (
+    entries,
+    fields_unread,
+    methods_inlined,
+    registered,
+    scattered,
+    spread,
+)
+from whichtorch.matrix.triage.minimise.rewriting import Program
+from whichtorch.matrix.triage.minimise.searching import Knowledge
+from whichtorch.matrix.triage.minimise.settings import constants, fields, options
+from whichtorch.matrix.triage.minimise.slices import unneeded
+from whichtorch.matrix.triage.minimise.unwrapping import in_step, unwrapped
+from whichtorch.matrix.triage.minimise.variables import aliases, modules_merged, read_once
 
 if TYPE_CHECKING:
-    from matrix.triage.minimise.searching import Rule
+    from whichtorch.matrix.triage.minimise.searching import Rule
 
 
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:

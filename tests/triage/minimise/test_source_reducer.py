@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.triage.minimise.rewriting import Program, lines_of
-from matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
 from tests.triage.minimise.failures import failure, same_failure, traced
+from whichtorch.matrix.triage.minimise.rewriting import Program, lines_of
+from whichtorch.matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ODD = tuple(path.read_text(encoding="utf-8") for path in sorted((SCRIPTS / "odd").glob("*.py")))

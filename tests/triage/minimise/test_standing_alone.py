@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from matrix.triage.minimise.script_places import ScriptPlaces
-from matrix.triage.minimise.standing_alone import scripts_of_places
-from matrix.triage.signs import CompileCall
 from tests.triage.minimise.told import tensor
+from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
+from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
+from whichtorch.matrix.triage.signs import CompileCall
 
 if TYPE_CHECKING:
     from pathlib import Path

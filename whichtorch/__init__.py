@@ -1,0 +1,1 @@
+"""whichtorch: which torch hangs, and which torch fixed it."""

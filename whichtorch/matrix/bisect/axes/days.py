@@ -1,0 +1,123 @@
+"""Days as an axis: the same requirements, resolved as of each day; then the package whose release mattered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from whichtorch.matrix.bisect.axes.locks import pins_in
+from whichtorch.matrix.bisect.axes.packages import Isolator, Lock, base_request, locked_request
+from whichtorch.matrix.bisect.axes.versions import common
+from whichtorch.matrix.bisect.driver import search_between
+from whichtorch.matrix.bisect.request import Axis, AxisName, SearchRequest, day_named
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
+from whichtorch.matrix.bisect.workbench import workbench
+from whichtorch.matrix.environments.commander import InstallError
+from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version
+from whichtorch.matrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Request
+
+# installed with torch: it uses both if they are there, and not every release declares them
+COMPANIONS = ("numpy", "setuptools")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Days(Axis):
+    """Days in a row; what a day means is resolved when it is first needed."""
+
+    requirements: tuple[str, ...]  # as a user would give them to pip
+    base: Request  # its Python, build and config
+    cache: EnvironmentCache
+    _resolved: dict[int, Request] = field(default_factory=dict)
+
+    def request(self, position: int) -> Request:
+        """Return the request for what the index had at the end of a day (UTC).
+
+        Two days with the same lock mean the same environment, which is installed and run once.
+        """
+        if position not in self._resolved:
+            build, python = self.base.build, self.base.python
+            before = f"{date.fromisoformat(self.values[position]) + timedelta(days=1)}T00:00:00Z"
+            try:
+                lock = self.cache.locked(self.requirements, build, python, before=before)
+            except InstallError as error:
+                return locked_request((), self.base, problem=f"as of {self.values[position]}, {error.reason}")
+            self._resolved[position] = locked_request(lock, self.base)
+        return self._resolved[position]
+
+    def known_request(self, position: int) -> Request | None:
+        """Return the request for a day that was resolved before."""
+        return self._resolved.get(position)
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a day; of the first or last one for a day outside."""
+        days = (day_named(value) - date.fromisoformat(self.values[0])).days
+        return min(max(days, 0), len(self.values) - 1)
+
+
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
+    """Find the day whose releases changed the outcome, then the package among them."""
+    assert request.days is not None
+    since, until = request.days
+    if until > datetime.now(UTC).date():
+        raise UsageError(f"{until} is yet to come")
+    if since >= until:
+        raise UsageError(f"--since {since} is not before --until {until}")
+    base = base_request(request)
+    requirements = _requirements(request)
+    values = tuple((since + timedelta(days=after)).isoformat() for after in range((until - since).days + 1))
+    axis = Days(name=AxisName.DATE, values=values, requirements=requirements, base=base, cache=cache)
+    with workbench(request, cache, show) as bench:
+        days = search_between(request, axis, bench)
+        days = days.model_copy(update={"common": common(base) | {"requirements": " ".join(requirements)}})
+        boundary = days.boundaries[-1] if days.boundaries else None
+        if days.answer is not AnswerKind.BOUNDARY or boundary is None or not boundary.is_exact or bench.stopped:
+            return days
+        before, after = (
+            Lock(label=day, pins=pins_in(axis.request(axis.nearest(day)).lock)) for day in (boundary.from_, boundary.to)
+        )
+        isolator = Isolator(request=request, bench=bench, cache=cache, start=before, end=after, base=base)
+        try:
+            packages = isolator.run()
+        except KeyboardInterrupt as interrupt:  # the day is known
+            reasons = (bench.stop(interrupt), *days.reasons)
+            return days.model_copy(update={"interrupted": bench.is_interrupted, "reasons": reasons})
+    is_answered = packages.answer is AnswerKind.BOUNDARY
+    return days.model_copy(
+        update={
+            "changes": packages.changes if is_answered else (),
+            "along": packages.along if is_answered else (),
+            "differing": packages.differing,
+            "interrupted": packages.interrupted,
+            "reasons": (*days.reasons, *packages.reasons),
+            "installs": packages.installs,
+            "runs": days.runs + packages.runs,
+            "seconds": packages.seconds,
+        }
+    )
+
+
+def _requirements(request: SearchRequest) -> tuple[str, ...]:
+    """Return what a user would give pip: torch within its specifier, the file's and their own requirements."""
+    specs = request.file.axes.torch
+    (spec,) = specs if len(specs) == 1 else ("",)
+    if spec == EVERY_RELEASE:
+        torch = "torch"
+    elif is_exact_version(spec):
+        torch = f"torch=={spec}"
+    elif spec[:1] in set("<>=!~"):
+        torch = f"torch{spec}"
+    else:
+        raise UsageError(f"--torch {' '.join(specs)} is no requirement", hint="write a version, or '>=2.9,<2.13'")
+    requirements = (torch, *request.file.requirements, *request.requirements)
+    names = {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
+    return (*requirements, *(name for name in COMPANIONS if name not in names))

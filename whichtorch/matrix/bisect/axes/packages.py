@@ -1,0 +1,246 @@
+"""The packages of two environments as an axis: which of their differences matter, by delta debugging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
+from whichtorch.matrix.bisect.axes.versions import common
+from whichtorch.matrix.bisect.driver import Bisector
+from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.request import Axis, AxisName
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions, SearchVerdict
+from whichtorch.matrix.bisect.workbench import Workbench, workbench
+from whichtorch.matrix.environments.commander import CancelledError, InstallError
+from whichtorch.matrix.environments.configs import config_named
+from whichtorch.matrix.environments.resolution import locked_versions
+from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
+from whichtorch.matrix.explain.rules import minimal_set
+from whichtorch.matrix.model import Request
+from whichtorch.matrix.plan.expansion import existing, expand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from packaging.requirements import Requirement
+
+    from whichtorch.matrix.bisect.bisection import Bisection, Probe
+    from whichtorch.matrix.bisect.request import PackageSet, SearchRequest
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.environments.provider import Environments
+    from whichtorch.matrix.events import Show
+
+
+def search(request: SearchRequest, cache: EnvironmentCache, show: Show) -> Bisection:
+    """Find the smallest set of package changes that turns the outcome at one lock into that at the other.
+
+    Raises UsageError with all that is wrong with both files.
+    """
+    assert request.sides is not None
+    base = base_request(request)
+    pythons: list[str] = []
+    locks: list[Lock] = []
+    mistakes: list[str] = []
+    for side in request.sides:
+        try:
+            locks.append(Lock(label=str(side.path), pins=_pins_of_side(side, request, cache, pythons)))
+        except UsageError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise UsageError("\n".join(mistakes))
+    start, end = locks
+    base = base.model_copy(update={"python": pythons[0]}) if pythons else base
+    with workbench(request, cache, show) as bench:
+        isolator = Isolator(request=request, bench=bench, cache=cache, start=start, end=end, base=base)
+        bisection = isolator.run()
+    note = f"the two have Python {' and '.join(pythons)}; their packages were compared under {base.python}"
+    notes = (note,) if len(set(pythons)) > 1 else ()
+    return bisection.model_copy(update={"common": common(base), "reasons": (*notes, *bisection.reasons)})
+
+
+def base_request(request: SearchRequest) -> Request:
+    """Return a request for the build, Python and config that a search names, whatever its torch."""
+    file = request.file.with_axes(torch=("latest",), keep_rows=True)
+    base = expand(file, cache=request.home / "cache").requests[0]
+    if base.problem is not None:
+        raise PreventedError(base.problem)
+    return base
+
+
+def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None = None) -> Request:
+    """Return the request for exactly what a lock pins, with the Python, build, config and patch of another request.
+
+    A lock without torch gives a request with a problem.
+    """
+    torch = locked_versions("\n".join(lock)).get("torch", "")
+    if not torch and problem is None:
+        problem = "torch is not among the packages"
+    return Request(
+        torch=torch,
+        python=base.python,
+        build=base.build,
+        config=base.config,
+        patch=base.patch,
+        lock=lock,
+        problem=problem,
+    )
+
+
+def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments, pythons: list[str]) -> Pins:
+    """Return what a side pins; add the Python of an environment to `pythons`."""
+    if side.is_lock:
+        return read_lock(side.path)
+    environment = cache.acquire(existing(side.path, config_named("default", request.file.configs)))
+    if not environment.packages:
+        raise UsageError(f"{side.path}: {environment.reason}")
+    pythons.append(environment.axes["python"])
+    return pins_of(environment.packages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """One side of a comparison."""
+
+    label: str
+    pins: Pins
+
+
+@dataclass(slots=True, kw_only=True)
+class Isolator:
+    """Finds the fewest package changes that turn the outcome at one lock into that at another. Call `run` once.
+
+    Of n changes it tries at most n² + 3 n sets, none of them twice, whatever they show.
+    """
+
+    request: SearchRequest
+    bench: Workbench
+    cache: EnvironmentCache
+    start: Lock
+    end: Lock
+    base: Request  # its Python, build and config
+    _turns: dict[frozenset[str], bool] = field(default_factory=dict)  # whether a set of changes turns the outcome
+    _probes: dict[str, Probe] = field(default_factory=dict)
+    _runs: int = 0
+    _notes: list[str] = field(default_factory=list)
+    _ends: Bisection | None = None  # the comparison of the two locks
+    _is_fix: bool | None = None  # whether the start is the side that fails; None until both were tried
+
+    def run(self) -> Bisection:
+        """Check both locks, find the changes that matter, confirm them; or say how far it came.
+
+        KeyboardInterrupt passes through where the two locks were not compared by then.
+        """
+        try:
+            return self._isolated()
+        except KeyboardInterrupt as interrupt:
+            if self._ends is None:
+                raise
+            self._notes.insert(0, self.bench.stop(interrupt))
+            update = {"answer": AnswerKind.INCONCLUSIVE, "interrupted": self.bench.is_interrupted}
+            return self._completed(self._ends.model_copy(update=update), self._ends.differing, (), ())
+
+    def _isolated(self) -> Bisection:
+        changes = differences(self.start.pins, self.end.pins)
+        first, last = self._locked(()), self._locked(changes)
+        goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
+        ends = self._compared({self.start.label: first, self.end.label: last}, goal)
+        self._ends = ends.model_copy(update={"differing": len(changes)})
+        if ends.answer is not AnswerKind.BOUNDARY:
+            if not changes:
+                self._notes.append("the two locks pin the same: the difference is not in the packages")
+            return self._completed(ends, len(changes), (), ())
+        self._is_fix = ends.probes[0].verdict is SearchVerdict.BAD
+        needs = self._needs(changes, first, last, ends.probes[0].environment.python)
+
+        def turns(names: frozenset[str]) -> bool:
+            needed = frozenset[str]().union(*(needs[name] for name in names))
+            if needed not in self._turns:
+                chosen = [change for change in changes if change.name in needed]
+                self._turns[needed] = self._turned_by(chosen, first, last)
+            return self._turns[needed]
+
+        self._turns[frozenset(needs)] = True
+        names = minimal_set([change.name for change in changes], turns)
+        needed = frozenset[str]().union(*(needs[name] for name in names))
+        # a change that needs all the others stands for them: torch, if there are several such
+        leaders = sorted((name for name in needed if needs[name] == needed), key=lambda name: (name != "torch", name))
+        names = frozenset(leaders[:1]) or names
+        chosen = [change for change in changes if change.name in needed]
+        leading = [change for change in chosen if change.name in names]
+        label = f"{self.start.label} with {', '.join(map(str, leading))}"
+        final = self._compared({self.start.label: first, label: self._locked(chosen)}, goal)
+        along = [change for change in chosen if change not in leading]
+        return self._completed(final, len(changes), leading, along)
+
+    def _completed(
+        self, final: Bisection, differing: int, leading: Sequence[PackageChange], along: Sequence[PackageChange]
+    ) -> Bisection:
+        """Return the last comparison as the answer to the whole question."""
+        return final.model_copy(
+            update={
+                "values": tuple(self._probes),
+                "order": tuple(self._probes),
+                "probes": tuple(self._probes.values()),
+                "changes": tuple(map(str, leading)),
+                "along": tuple(map(str, along)),
+                "differing": differing,
+                "reasons": (*self._notes, *final.reasons),
+                "runs": self._runs,
+            }
+        )
+
+    def _compared(self, requests: dict[str, Request], goal: SearchOptions) -> Bisection:
+        """Search a row of environments, by their labels, like any other axis."""
+        axis = Axis(name=AxisName.LOCK, values=tuple(requests), requests=tuple(requests.values()))
+        bad = None if self._is_fix is None else 0 if self._is_fix else len(requests) - 1
+        ledger = Ledger(request=self.request, bench=self.bench, axis=axis, goal=goal, named_bad=bad)
+        bisection = Bisector(ledger=ledger).run()
+        self._runs += bisection.runs
+        for probe in bisection.probes:
+            before = self._probes.get(probe.value)
+            self._probes[probe.value] = probe.model_copy(update={"reused": before.reused}) if before else probe
+        return bisection
+
+    def _locked(self, changed: Sequence[PackageChange]) -> Request:
+        """Return the request for the first lock with some changes; it has a problem if they are incompatible."""
+        lock = combined(self.start.pins, changed)
+        fixed = {*self.start.pins, *(change.name for change in changed)}
+        others = {name: pin for name, pin in self.end.pins.items() if name not in fixed}
+        limits = tuple(f"{name}{pin}" for name, pin in others.items() if pin.startswith("=="))
+        problem = None
+        try:
+            lock = self.cache.locked(lock, self.base.build, self.base.python, constraints=limits)
+        except (InstallError, CancelledError) as error:
+            problem = str(error)
+        return locked_request(lock, self.base, problem=problem)
+
+    def _needs(
+        self, changes: Sequence[PackageChange], first: Request, last: Request, version: str
+    ) -> dict[str, frozenset[str]]:
+        """Return the changes that each change needs, by what the packages of both sides require."""
+        markers = {"python_full_version": version, "python_version": self.base.python, "extra": ""}
+
+        def is_active(requirement: Requirement) -> bool:
+            return requirement.marker is None or requirement.marker.evaluate(markers)
+
+        required = self.cache.requirements_of
+        return together(changes, required(first), required(last), is_active)
+
+    def _turned_by(self, changed: Sequence[PackageChange], first: Request, last: Request) -> bool:
+        """Return whether some changes alone turn the outcome; False if that is not known."""
+        label = f"{self.start.label} with {', '.join(map(str, changed))}"
+        request = self._locked(changed)
+        if request.problem is not None:
+            self._notes.append(f"{label}: {request.problem}")
+            return False
+        goal = replace(self.request.goal, find=Find.ANY, low=0, high=None)
+        # one run is enough for a step of the search: its end is confirmed
+        if not (goal.flaky or any(0 < probe.k < probe.n for probe in self._probes.values())):
+            goal = replace(goal, confirm_runs=1, pass_runs=1, confidence=0.0)
+        bisection = self._compared({self.start.label: first, label: request, self.end.label: last}, goal)
+        if self.bench.stopped:
+            raise TimeOverError(self.bench.stopped)
+        if bisection.answer is AnswerKind.INCONCLUSIVE:
+            self._notes += [note for note in bisection.reasons if note not in self._notes]
+        return any(boundary.to == label for boundary in bisection.boundaries)

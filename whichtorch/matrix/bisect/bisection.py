@@ -1,0 +1,157 @@
+"""The answer of a search: what `bisect --json` writes, and what reports are made from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from whichtorch.matrix.bisect.request import AxisName  # noqa: TC001  pydantic reads these
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
+from whichtorch.matrix.compare.factors import Versions  # noqa: TC001
+from whichtorch.matrix.diagnosis.sameness import described, is_same_failure
+from whichtorch.matrix.model import Cell, Environment, Model, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SCHEMA = 1
+
+
+class Probe(Model):
+    """A value that was tried, and its result."""
+
+    value: str
+    title: str = ""  # what else it is called: a commit's subject
+    outcome: Outcome
+    signature: str | None = None
+    k: int  # runs that ended so
+    n: int  # all runs
+    reused: int  # those of them that an earlier run made
+    verdict: SearchVerdict  # what it says about the failure that is searched
+    purpose: Purpose | None = None  # why it was tried; None for what was known before, and where all values are tried
+    message: str = ""  # first line of the exception, or why there is no environment
+    seconds: float = 0  # of the run that gave the outcome
+    environment: Environment
+    cell: Cell
+
+    @property
+    def in_words(self) -> str:
+        """What it showed, k of n, for a reason."""
+        what = self.signature or self.message
+        return f"{self.value}: {self.outcome}, {self.k} of {self.n} runs" + (f": {what}" if what else "")
+
+
+class Stretch(Model):
+    """Neighbours among the values that were tried which showed the same."""
+
+    values: tuple[str, ...]  # in their order; untried ones may lie between them
+    outcome: Outcome  # of the newest of them, as the rest
+    signature: str | None = None
+    message: str = ""
+    verdict: SearchVerdict
+
+    @classmethod
+    def of(cls, probes: Sequence[Probe]) -> Stretch:
+        """Return the stretch of some probes."""
+        last = probes[-1]
+        return cls(
+            values=tuple(probe.value for probe in probes),
+            outcome=last.outcome,
+            signature=last.signature,
+            message=last.message,
+            verdict=last.verdict,
+        )
+
+    @property
+    def ends(self) -> str:
+        """Its first and last value: `2.1.0 to 2.11.0`."""
+        first, last = self.values[0], self.values[-1]
+        return first if first == last else f"{first} to {last}"
+
+    @property
+    def what(self) -> str:
+        """Signature and message of a failure, or why a value is no evidence."""
+        return described(self.signature, self.message)
+
+
+def timeline_of(probes: Iterable[Probe]) -> tuple[Stretch, ...]:
+    """Return what was seen along the values, neighbours that showed the same together."""
+    groups: list[list[Probe]] = []
+    for probe in probes:
+        if groups and _shows_the_same(groups[-1][-1], probe):
+            groups[-1].append(probe)
+        else:
+            groups.append([probe])
+    return tuple(map(Stretch.of, groups))
+
+
+def _shows_the_same(probe: Probe, other: Probe) -> bool:
+    if probe.verdict is not other.verdict:
+        return False
+    if probe.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}:
+        return True
+    is_same = is_same_failure(probe.signature, other.signature, probe.message, other.message)
+    return probe.outcome is other.outcome and is_same
+
+
+class Boundary(Model):
+    """Two values between which the outcome changes."""
+
+    from_: str = Field(alias="from")
+    to: str
+    change: Change
+    confidence: float
+    untestable_between: tuple[str, ...] = ()
+    different_between: tuple[str, ...] = ()
+    untried_between: tuple[str, ...] = ()
+    commits: str | None = None  # link to the commits between the two
+    same_commit: bool = False  # both were built from the same commit
+    packages: Versions = Field(default_factory=dict)  # other than torch whose versions differ: before and after
+
+    @property
+    def bad(self) -> str:
+        """The one of the two that fails."""
+        return self.from_ if self.change is Change.FIX else self.to
+
+    @property
+    def good(self) -> str:
+        """The one of the two that passes."""
+        return self.to if self.change is Change.FIX else self.from_
+
+    @property
+    def is_exact(self) -> bool:
+        """True where no value lies between the two."""
+        return not (self.untestable_between or self.different_between or self.untried_between)
+
+
+class Bisection(Model):
+    """All that is known at the end of a search."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    scenario: str
+    question: Find
+    axis: AxisName
+    values: tuple[str, ...]  # all there were, in order
+    common: dict[str, str] = Field(default_factory=dict)  # what all environments share: build, Python, config, torch
+    reference: tuple[Outcome, str | None] | None = None  # outcome and signature of the failure searched for
+    boundaries: tuple[Boundary, ...] = ()  # of an inconclusive answer: brackets, blaming nobody
+    probes: tuple[Probe, ...] = ()  # in the order of the values
+    timeline: tuple[Stretch, ...] = ()  # what these showed, neighbours that are alike together; of an ordered axis
+    order: tuple[str, ...] = ()  # values in the order in which they were tried
+    changes: tuple[str, ...] = ()  # of packages, that it takes: "numpy 2.2.6 -> 2.3.0"
+    along: tuple[str, ...] = ()  # further ones that those cannot be had without
+    differing: int = 0  # packages in which the two locks differ
+    installs: int = 0
+    run: str = ""  # id of the run that holds them
+    runs: int = 0  # attempts made now
+    seconds: float = 0
+    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of values without an order, by verdict
+    answer: AnswerKind
+    interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
+    reasons: tuple[str, ...] = ()
+    command: str = ""  # that repeats it
+
+    def probe_at(self, value: str) -> Probe | None:
+        """Return what is known of a value."""
+        return next((probe for probe in self.probes if probe.value == value), None)

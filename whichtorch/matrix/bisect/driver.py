@@ -1,0 +1,213 @@
+"""Search an ordered axis for the change: ask the strategy, run what it wants, until it has the answer.
+
+All that a decision rests on is in the records, so an interrupted search goes on from there, and what a matrix has run
+already counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+
+from whichtorch.matrix.bisect.ledger import Ledger
+from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.strategy.decision import decide_parallel, partial
+from whichtorch.matrix.bisect.strategy.evidence import (
+    AnswerKind,
+    Find,
+    NextProbe,
+    ProbeRun,
+    Search,
+    SearchAnswer,
+    SearchOptions,
+    SearchVerdict,
+)
+from whichtorch.matrix.bisect.strategy.view import View
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.request import Axis, SearchRequest
+    from whichtorch.matrix.bisect.workbench import Probed, Workbench
+
+
+def search_between(request: SearchRequest, axis: Axis, bench: Workbench) -> Bisection:
+    """Search an ordered axis between the bounds that a request names, or its ends."""
+    bounds = ((SearchVerdict.GOOD, request.good), (SearchVerdict.BAD, request.bad))
+    given = {verdict: value for verdict, value in bounds if value is not None}
+    named = {verdict: axis.nearest(value) for verdict, value in given.items()}
+    nearest = {verdict: axis.values[position] for verdict, position in named.items()}
+    if len(named) == 2 and len(set(nearest.values())) == 1:
+        same = nearest[SearchVerdict.GOOD]
+        raise UsageError(f"--good and --bad both mean {same}", hint="name two different values")
+    notes = [
+        f"there is no {given[verdict]}: {value} is taken for it"
+        for verdict, value in nearest.items()
+        if not _means(given[verdict], value)
+    ]
+    goal = _with_bounds(request.goal, named, axis)
+    ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal, named_bad=named.get(SearchVerdict.BAD))
+    return Bisector(ledger=ledger, jobs=request.jobs, named=named, notes=tuple(notes)).run()
+
+
+def _means(value: str, other: str) -> bool:
+    """Return whether a value means another: 2.9 means 2.9.0, and 2.9.0 means 2.9.0+cpu."""
+    try:
+        return Version(value) in {Version(other), Version(Version(other).public)}
+    except InvalidVersion:
+        return value == other
+
+
+def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axis) -> SearchOptions:
+    """Return a goal with the bounds as positions.
+
+    A single bound gets its neighbour as the other bound; the search looks further out from there. The order of two
+    bounds says which change is meant.
+    """
+    if not named:
+        return goal
+    low, high = min(named.values()), max(named.values())
+    if len(named) == 1:
+        low = min(low, len(axis.values) - 2)
+        return replace(goal, low=low, high=low + 1)
+    find = Find.REGRESSION if named[SearchVerdict.GOOD] == low else Find.FIX
+    return replace(goal, low=low, high=high, find=find if goal.find is Find.ANY else goal.find)
+
+
+@dataclass(slots=True, kw_only=True)
+class Bisector:
+    """One search of one test along one ordered axis. Call `run` once."""
+
+    ledger: Ledger
+    jobs: int = 1
+    named: Mapping[SearchVerdict, int] = field(default_factory=dict)  # the bounds that the user names
+    notes: tuple[str, ...] = ()  # about these
+
+    def run(self) -> Bisection:
+        """Search to the end of the question or of the budget, or until it is interrupted.
+
+        A second KeyboardInterrupt passes through; the same search goes on from the records.
+        """
+        self.ledger.recall_known()
+        try:
+            answer = self._answer()
+        except KeyboardInterrupt as interrupt:
+            answer = self._cut_short(interrupt)
+        finally:
+            self.ledger.bench.close()
+        reasons = [*answer.reasons, *self.notes, *self._refuted()]
+        reasons += [
+            f"{self.ledger.axis.values[position]} was run again and showed nothing more; it rests on fewer runs"
+            for position in sorted(self.ledger.exhausted)
+        ]
+        is_named = SearchVerdict.BAD in self.named or self.ledger.axis.name is AxisName.LOCK
+        if answer.kind is AnswerKind.NONE and self.ledger.reference is None and not is_named:
+            name = self.ledger.axis.name
+            reasons.append(f"if you know a {name} where it fails, name it: --bad {name.upper()}")
+        if answer.kind is not AnswerKind.BOUNDARY:  # the bounds are the reason
+            reasons += self.ledger.shown(*self.ledger.search().bounds)
+        return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
+
+    def _answer(self) -> SearchAnswer:
+        bench, axis = self.ledger.bench, self.ledger.axis
+        before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
+        ended: frozenset[int] = frozenset()  # their positions, without cancelled ones
+        while True:
+            search = self.ledger.priced_search()
+            step = decide_parallel(search, self.jobs)
+            if isinstance(step, SearchAnswer):
+                return step
+            if (again := step[0].position) in ended and search.observations == before:
+                if again in self.ledger.exhausted:
+                    return _cut_short(partial(search), f"{axis.values[again]} was run again and again in vain")
+                self.ledger.exhausted.add(again)
+                continue
+            before, ended = search.observations, frozenset()
+            running = bench.positions
+            wants_install = not running and not any(map(self._is_affordable, step))
+            if over := self.ledger.over(wants_install=wants_install):
+                return self._cut_short(over)
+            unknown = [probe.position for probe in step if axis.known_request(probe.position) is None]
+            if any(map(self.ledger.recall, unknown)):
+                continue  # what is known now may make the other probes needless
+            for position in running - {probe.position for probe in step}:
+                bench.cancel(position)
+            for probe in step:
+                if probe.position not in running and self._is_affordable(probe):
+                    self._start(probe, search)
+            probes = bench.wait(self.ledger.seconds_left)
+            problems = [self._take_in(probed) for probed in probes]
+            ended = frozenset(probed.position for probed in probes if probed.cell is not None)
+            if problem := next(filter(None, problems), None):
+                return _cut_short(partial(self.ledger.priced_search()), problem)
+
+    def _cut_short(self, why: str | KeyboardInterrupt) -> SearchAnswer:
+        """Stop what runs, and return what is known by then."""
+        reason = self.ledger.stop(why)
+        return _cut_short(partial(self.ledger.priced_search()), reason)
+
+    def _is_affordable(self, probe: NextProbe) -> bool:
+        """Return whether the budget allows the install of a probe, after the installs that are being made."""
+        limit = self.ledger.request.budget.installs
+        if limit is None or not self.ledger.needs_install(probe.position):
+            return True
+        being_made = sum(map(self.ledger.needs_install, self.ledger.bench.positions))
+        return self.ledger.bench.installs + being_made < limit
+
+    def _take_in(self, probed: Probed) -> str | None:
+        """Take in what came of a probe, or return why it says nothing about its value."""
+        environment = probed.environment
+        if environment is not None and probed.cell is not None and environment.outcome is Outcome.UNBUILDABLE:
+            request = self.ledger.axis.request(probed.position)
+            if problem := self.ledger.bench.cache.in_the_way(request):
+                return problem
+        self.ledger.take_in(probed)
+        return None
+
+    def _start(self, probe: NextProbe, search: Search) -> None:
+        """Begin a probe that the strategy wants."""
+        reference = self.ledger.reference
+        # a slow run may be taken for a hang, but for no other failure: that would have come by then
+        may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
+        planned = self.ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
+        sighting = self.ledger.sightings.get(probe.position)
+        done = planned.decided(sighting.records) if sighting else 0
+        planned = replace(planned, options=replace(planned.options, repeat=done + probe.runs))
+        labelled = View.of(search).labelled
+        before = max((position for position in labelled if position < probe.position), default=None)
+        after = min((position for position in labelled if position > probe.position), default=None)
+        self.ledger.start(
+            probe.position,
+            planned,
+            probe.purpose,
+            runs=probe.runs,
+            between=(self._with_outcome(before), self._with_outcome(after)),
+            left=(after - before - 1) if before is not None and after is not None else search.size,
+        )
+
+    def _with_outcome(self, position: int | None) -> str | None:
+        if position is None:
+            return None
+        return f"{self.ledger.axis.values[position]} ({self.ledger.sightings[position].cell.outcome})"
+
+    def _refuted(self) -> list[str]:
+        """Return a note for each bound that is not what the user calls it, with what it showed."""
+        view = self.ledger.view
+        return [
+            f"not {verdict}: {words}"
+            for verdict, position in self.named.items()
+            if view.label(position) is not verdict
+            for words in self.ledger.shown(position)
+        ]
+
+
+def _cut_short(answer: SearchAnswer, why: str) -> SearchAnswer:
+    """Return a partial answer that says what ended the search."""
+    if answer.kind is not AnswerKind.INCONCLUSIVE:
+        return answer
+    return replace(answer, reasons=(why, *answer.reasons))

@@ -1,0 +1,158 @@
+"""What is searched: the axes there are, the one type that all of them are, and the options of a user, parsed once.
+
+A new axis is a module in `matrix/bisect/axes` with a function `search`, and a row here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, Self
+
+from whichtorch.matrix.bisect.strategy.evidence import SearchOptions
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.planning import RunOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Request, Scenario
+    from whichtorch.matrix.plan.matrix_file import MatrixFile
+    from whichtorch.matrix.run.site import OtherMachines
+
+BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRow:
+    """How an axis is chosen and searched."""
+
+    module: str  # in whichtorch.matrix.bisect.axes; its function `search` takes what `request.search` takes
+    is_ordered: bool = True  # False: no value lies between two others, so every value is tried
+    options: tuple[str, ...] = ()  # any of these chooses the axis; () for one that `--axis` names
+    may_travel: bool = True  # False: it needs what is on this machine only
+
+
+class AxisName(StrEnum):
+    """What was searched."""
+
+    VERSION = "version", AxisRow("versions")
+    DATE = "date", AxisRow("days", may_travel=False)
+    COMMIT = "commit", AxisRow("commits", options=("--git",), may_travel=False)
+    LOCK = (
+        "lock",
+        AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"), may_travel=False),
+    )
+    CONFIG = "config", AxisRow("values", is_ordered=False)
+    PYTHON = "python", AxisRow("values", is_ordered=False)
+    BUILD = "build", AxisRow("values", is_ordered=False)
+
+    row: AxisRow
+
+    def __new__(cls, name: str, row: AxisRow) -> Self:
+        """Make the name a string, as any StrEnum's, and keep its row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.row = row
+        return member
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """Environments in a row, oldest first where they have an order."""
+
+    name: AxisName
+    values: tuple[str, ...]  # what people call the positions
+    requests: tuple[Request, ...] = ()
+    subjects: tuple[str, ...] = ()  # what else they are called: the first line of a commit's message
+    first: tuple[int, ...] = ()  # positions worth trying first where everything passes
+
+    def request(self, position: int) -> Request:
+        """Return the request for a position; it may ask an index, and has a problem where that refuses."""
+        return self.requests[position]
+
+    def known_request(self, position: int) -> Request | None:
+        """Return the same, None where an index would have to be asked first."""
+        return self.requests[position]
+
+    def nearest(self, value: str) -> int:
+        """Return the position of a value, or of the nearest one that exists; raises UsageError for no value."""
+        raise NotImplementedError
+
+    def subject(self, position: int) -> str:
+        """Return what else a position is called, "" for nothing."""
+        return self.subjects[position] if self.subjects else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a search may use; None for no limit."""
+
+    seconds: float | None = None
+    installs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageSet:
+    """One of two sets of packages: a lock file, or the environment of a Python."""
+
+    path: Path  # of the file, or of the Python
+    is_lock: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A git history, and how a commit of it becomes something to run."""
+
+    checkout: Path
+    command: str  # for the shell, in the checkout's top folder
+    interpreter: Path | None = None  # the Python that sees the build; None: the checkout's own .venv
+    timeout: float = BUILD_TIMEOUT  # seconds, of one build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What is searched, for what, and what it may cost."""
+
+    home: Path
+    file: MatrixFile  # its axes name one build, Python and config, and the versions to search
+    scenario: Scenario
+    variant: dict[str, str]
+    axis: AxisName = AxisName.VERSION
+    good: str | None = None  # bounds: values of the axis
+    bad: str | None = None
+    goal: SearchOptions = field(default_factory=SearchOptions)
+    failure: str = ""  # words of the failure that is meant; "" for the one at the newest change
+    any_failure: bool = False
+    run_options: RunOptions = field(default_factory=RunOptions)  # of each attempt
+    budget: Budget = field(default_factory=Budget)
+    jobs: int = 1
+    fresh: bool = False
+    elsewhere: OtherMachines | None = None  # None: on this machine
+    # of one axis each
+    values: tuple[str, ...] = ()  # an axis without order; () for the usual values
+    days: tuple[date, date] | None = None
+    requirements: tuple[str, ...] = ()  # days: resolved with torch
+    sides: tuple[PackageSet, PackageSet] | None = None  # packages: good and bad
+    source: Source | None = None  # commits
+
+
+def day_named(text: str) -> date:
+    """Return the day that "2026-11-01" means; raises UsageError."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
+
+
+def search(request: SearchRequest, environments: EnvironmentCache, show: Show) -> Bisection:
+    """Search the axis that is asked for; its module is imported here, because other commands start without it."""
+    bisection: Bisection = import_module(f"whichtorch.matrix.bisect.axes.{request.axis.row.module}").search(
+        request, environments, show
+    )
+    return bisection

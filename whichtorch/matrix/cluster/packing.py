@@ -1,0 +1,68 @@
+"""Attempt folders on their way: packed on the worker, unpacked into the client's run."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.records.attempt_files import folder_of, with_folder, without_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from whichtorch.matrix.model import Record
+    from whichtorch.matrix.records.store import RunStore
+
+DELIVERY = "delivery.json"
+
+
+def pack(delivery: str, records: Iterable[Record], home: Path) -> bytes:
+    """Return a delivery and the folders of its records' attempts as one gzipped tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        text = delivery.encode()
+        header = tarfile.TarInfo(DELIVERY)
+        header.size = len(text)
+        archive.addfile(header, io.BytesIO(text))
+        for folder in dict.fromkeys(folder_of(record.attempt) for record in records):
+            if folder and (home / folder).is_dir():
+                archive.add(home / folder, arcname=folder, filter=_plain)
+    return buffer.getvalue()
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Leave out all that is neither a file nor a folder, and who owned it."""
+    if not (member.isfile() or member.isdir()):
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+class Parcel:
+    """A packed delivery that has arrived."""
+
+    def __init__(self, data: bytes) -> None:
+        self._archive = tarfile.open(fileobj=io.BytesIO(data), mode="r:gz")  # noqa: SIM115  closed with the parcel
+        file = self._archive.extractfile(DELIVERY)
+        assert file is not None
+        self.delivery = file.read()
+
+    def close(self) -> None:
+        """Forget the data."""
+        self._archive.close()
+
+    def moved(self, record: Record, store: RunStore) -> Record:
+        """Return a record with the files of its attempt in a run; without them where they did not come."""
+        attempt, old = record.attempt, folder_of(record.attempt)
+        members = [member for member in self._archive.getmembers() if member.name.startswith(f"{old}/")] if old else []
+        if not members:
+            return record.model_copy(update={"attempt": without_files(attempt)})
+        folder = store.attempt_folder()
+        for member in members:
+            inside = member.replace(name=member.name.removeprefix(f"{old}/"), deep=False)
+            self._archive.extract(inside, folder, filter="data")
+        store.redactor.tree(folder)
+        return record.model_copy(update={"attempt": with_folder(attempt, store.path_of(folder))})

@@ -1,0 +1,132 @@
+"""What goes over the wire, as JSON: a unit of work to a worker, and its delivery back."""
+
+import base64
+import hashlib
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Self
+
+from whichtorch.matrix.cluster.news import News
+from whichtorch.matrix.environments.machine import Machine
+from whichtorch.matrix.environments.whole_files import write_whole
+from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request, Scenario, digest
+from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.suite.companions import companions
+
+MOST_BYTES = 5_000_000  # of what comes with a script: it travels with each unit
+
+
+class ScriptFiles(Model):
+    """A scenario with the contents of its files, by their names.
+
+    These are the script and its native sources; of a user's script the modules beside it that it imports, too, and
+    files that it names.
+    """
+
+    scenario: Scenario
+    files: dict[str, str]  # base64
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """Read the files of a scenario."""
+        paths = {name: scenario.path.parent / name for name in (scenario.path.name, *scenario.native)}
+        if not scenario.in_suite:
+            paths |= companions(scenario.path, Path.cwd(), MOST_BYTES)
+        files = {name: base64.b64encode(path.read_bytes()).decode() for name, path in paths.items()}
+        return cls(scenario=scenario, files=files)
+
+    def laid(self, folder: Path) -> Scenario:
+        """Write the files below a folder, and return the scenario with its script there."""
+        own = folder / digest(self.files, 20)  # the same script may come with another module
+        for name, text in self.files.items():
+            path = own / name
+            if not path.exists():
+                write_whole(path, base64.b64decode(text))
+        path, native = own / self.scenario.path.name, self.scenario.native
+        data = tuple(name for name in self.files if not (name.endswith(".py") or name in native))
+        # no user is here whose folder it could run in
+        return self.scenario.model_copy(update={"path": path, "in_suite": True, "data": data})
+
+
+class SharedLock(Model):
+    """What an environment was resolved to on the first worker that made it; the others install the same."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+class UnitCell(Model):
+    """A cell of a unit."""
+
+    position: int  # in the plan of the client's step
+    source_hash: str  # of its script
+    variant: dict[str, str]
+
+
+class UnitOfWork(Model):
+    """An environment with some of its cells; without cells it is only to be made ready."""
+
+    dispatch: str  # unique: a unit that is sent again has another one
+    run: str  # of the client
+    request: Request
+    options: RunOptions
+    cells: tuple[UnitCell, ...] = ()
+    scripts: tuple[ScriptFiles, ...] = ()
+    known: tuple[Record, ...] = ()  # of the client's, that bear on these cells
+    lock: SharedLock | None = None
+
+
+class DeliveredCell(Model):
+    """A cell of which nothing is left to run."""
+
+    position: int
+    records: tuple[Record, ...]
+    reused: int = 0
+    problem: str = ""
+
+
+class Delivery(Model):
+    """What came of a unit."""
+
+    environment: Environment | None  # None where the worker was asked to stop before it was there
+    lock: SharedLock | None = None  # that the environment was made from
+    cells: tuple[DeliveredCell, ...] = ()
+    news: tuple[News, ...] = ()  # what happened last
+    is_cut: bool = False  # the worker was asked to stop; the cells that are missing were not done
+
+
+class Stock(Model):
+    """What a worker need not fetch, as install keys."""
+
+    installed: tuple[str, ...] = ()
+    fetched: tuple[str, ...] = ()  # evicted since, but their wheels are in uv's cache
+
+
+class WorkerFacts(Model):
+    """What a worker says of itself when it joins."""
+
+    code: str  # `code_version`
+    machine: Machine
+    home: str  # its state folder
+    slots: int
+    ptrace: str = ""  # why the stacks of processes cannot be read there, "" where they can
+
+    @property
+    def host(self) -> str:
+        """What two workers share that work on one state folder."""
+        return f"{self.machine.host}:{self.home}"
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Return what client and worker must have in common: the release, the schema, and the code itself."""
+    try:
+        release = version("whichtorch")
+    except PackageNotFoundError:
+        release = "0"
+    folder = Path(__file__).parents[1]
+    contents = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        contents.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return f"{release}, schema {SCHEMA}, code {contents.hexdigest()[:8]}"

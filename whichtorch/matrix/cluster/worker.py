@@ -1,0 +1,174 @@
+"""A worker: it dials a scheduler, runs the units that it is sent, and dials again when the scheduler has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from whichtorch.matrix.cluster.engine import (
+    CONNECT_TIMEOUT,
+    FACTS,
+    HTTP_ADDRESS,
+    check_address,
+    first_line,
+    import_distributed,
+    security,
+    topic_of,
+)
+from whichtorch.matrix.cluster.unit import UnitOfWork, WorkerFacts, code_version
+from whichtorch.matrix.environments.machine import this_machine
+from whichtorch.matrix.process.marks import sweep_left_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from whichtorch.matrix.cluster.host import UnitHost
+    from whichtorch.matrix.cluster.news import News
+
+DIAL_AGAIN = 1.0  # seconds after a scheduler that does not answer; doubled up to
+DIAL_SELDOM = 15.0
+IDLE_CHECK = 0.5  # seconds
+END_PATIENCE = 10.0  # seconds for a worker's threads to end, once their trees have gone
+
+
+class _HostPlugin:
+    """What links a host to Dask's worker: it hears when a unit is no longer wanted, and when the worker ends."""
+
+    name = FACTS
+
+    def __init__(self, host: UnitHost) -> None:
+        self.host = host
+
+    def transition(self, key: str, start: str, finish: str, **_: Any) -> None:
+        """Stop a unit that nobody waits for: a thread goes on unless it is asked.
+
+        What a unit goes through once it has ended is no news: its id would be kept for ever.
+        """
+        if start in {"executing", "long-running"} and finish not in {"memory", "error"}:
+            self.host.cancel(key)
+
+    async def teardown(self, _worker: Any) -> None:
+        """Stop all units: the scheduler has gone, or the worker is to end."""
+        await asyncio.to_thread(self.host.close)
+
+
+def facts_of(host: UnitHost, slots: int, ptrace: str = "") -> WorkerFacts:
+    """Return what a worker of this machine says of itself."""
+    home = str(host.home)
+    return WorkerFacts(code=code_version(), machine=this_machine(), home=home, slots=slots, ptrace=ptrace)
+
+
+def run_unit(data: bytes) -> bytes:
+    """Run a unit on the worker that calls this, and return its packed delivery."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    unit = UnitOfWork.model_validate_json(data)
+    topic = topic_of(unit.run)
+
+    def send(news: list[News]) -> None:
+        with contextlib.suppress(Exception):  # news only; the delivery holds all
+            worker.log_event(topic, {"host": _name(worker), "news": news})
+
+    return _host_of(worker).run(unit, send)
+
+
+def lines_of_worker(dask_worker: Any) -> list[str]:
+    """Return what runs now on a worker; called there by the engine."""
+    host = _name(dask_worker)
+    return [f"{line}  on {host}" for line in _host_of(dask_worker).running_lines()]
+
+
+def _host_of(worker: Any) -> UnitHost:
+    host: UnitHost = worker.plugins[FACTS].host
+    return host
+
+
+def _name(worker: Any) -> str:
+    return str(worker.name)
+
+
+class Dialler:
+    """Keeps a worker at a scheduler until it is told to stop, or has had nothing to do for long enough."""
+
+    def __init__(
+        self, address: str, tls: Path, host: UnitHost, facts: WorkerFacts, tell: Callable[[str], None]
+    ) -> None:
+        check_address(address)
+        self._address, self._host, self._facts, self._tell = address, host, facts, tell
+        self._distributed = import_distributed()
+        self._security = security(address, tls)
+        self._stop = asyncio.Event()
+        self._busy_at = time.monotonic()
+        self._number = itertools.count(1)
+
+    async def run(self, idle: float | None) -> None:
+        """Dial, work, and dial again; return after `idle` seconds without a unit, or when a signal says so."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stop.set)
+        patience = DIAL_AGAIN
+        sweep_left_behind(self._host.home)
+        said = ""
+        while not self._is_over(idle):
+            self._host.is_closing = False
+            try:
+                await self._work(idle)
+                patience = DIAL_AGAIN
+                said = ""
+            except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+                reason = first_line(error)
+                if reason != said:
+                    self._tell(f"cannot join {self._address}: {reason}; dialling again")
+                said = reason
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), patience)
+                patience = min(DIAL_SELDOM, 2 * patience)
+        self._host.finish()
+
+    async def _work(self, idle: float | None) -> None:
+        """Be a worker until the scheduler goes, or until it is time to end."""
+        worker = self._distributed.Worker(
+            self._address,
+            nthreads=self._facts.slots,
+            name=f"{this_machine().host}-{os.getpid()}-{next(self._number)}",  # no two workers may have one name
+            security=self._security,
+            local_directory=str(self._host.home / "cluster" / "engine"),
+            memory_limit=0,
+            dashboard=False,
+            dashboard_address=HTTP_ADDRESS,
+            plugins=[_plugin(self._distributed, self._host)],
+            startup_information={FACTS: lambda _worker: self._facts.model_dump_json()},
+            metrics={FACTS: lambda _worker: self._host.stock.model_dump_json()},
+            death_timeout=CONNECT_TIMEOUT,  # then it says that nobody answers, and dials again
+        )
+        await worker
+        self._tell(f"joined {self._address}")
+        stop = asyncio.ensure_future(self._stop.wait())
+        finished = asyncio.ensure_future(worker.finished())
+        while not (finished.done() or self._is_over(idle)):
+            if worker.status.name in {"closing", "closed", "failed"}:
+                self._host.close()
+            await asyncio.wait({stop, finished}, timeout=IDLE_CHECK, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if finished.done():
+            self._tell(f"the scheduler at {self._address} has gone; dialling again")
+            return
+        await asyncio.to_thread(self._host.close)
+        await worker.close(timeout=END_PATIENCE, reason="it is time to end")
+
+    def _is_over(self, idle: float | None) -> bool:
+        if self._host.is_busy:
+            self._busy_at = time.monotonic()
+        return self._stop.is_set() or (idle is not None and time.monotonic() - self._busy_at > idle)
+
+
+def _plugin(distributed: Any, host: UnitHost) -> Any:
+    """Return the link as a plugin of the library, which wants its own base class."""
+    return type("HostPlugin", (_HostPlugin, distributed.WorkerPlugin), {})(host)

@@ -1,0 +1,239 @@
+"""Two runs, cell by cell: what is worse, what is better, and what is inconclusive."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import StrEnum
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from packaging.version import InvalidVersion, Version
+from pydantic import Field
+
+from whichtorch.matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
+from whichtorch.matrix.diagnosis.sameness import is_alike
+from whichtorch.matrix.diagnosis.verdict import passes_needed
+from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+LUCK = 0.05  # passes prove that a flaky failure is gone where the chance that they are luck is below this
+
+
+class ChangeKind(StrEnum):
+    """What became of a cell, the most important first."""
+
+    REGRESSION = "regression"  # passed before, does not pass now
+    NEW_FAILURE = "new failure"  # fails now, and had no verdict before
+    DIFFERENT = "different failure"  # failed before in another way
+    FIXED = "fixed"  # failed before, passes now
+    INCONCLUSIVE = "inconclusive"  # no verdict before or now
+    STILL_FAILING = "still failing"
+    DISAPPEARED = "disappeared"
+    APPEARED = "appeared"
+    STILL_PASSING = "still passing"
+
+
+class RunSide(Model):
+    """A cell in one of the two runs."""
+
+    environment: str  # label
+    outcome: Outcome
+    signature: str | None
+    flaky: str | None  # "k of n" where attempts disagree
+    expected: bool
+
+
+class CellChange(Model):
+    """What became of one cell: its state in each run that has it."""
+
+    name: str  # scenario and variant
+    change: ChangeKind
+    old: RunSide | None
+    new: RunSide | None
+    script_changed: bool = False  # then the script may be the cause
+    why: str = ""  # it is inconclusive or doubtful
+
+
+class EnvironmentChange(Model):
+    """An environment that changed between the runs: other packages, another machine, or the next nightly."""
+
+    old: str  # labels
+    new: str
+    packages: Versions  # before and after
+    facts: Versions = Field(default_factory=dict)  # other recorded differences, such as the processor
+    commits: str | None = None  # link to the commits of torch between the two
+
+
+class Comparison(Model):
+    """What `compare --json` writes."""
+
+    schema_: int = Field(default=1, alias="schema")
+    old: Run
+    new: Run
+    cells: tuple[CellChange, ...]  # the most important first, else in the order of the new run
+    environments: tuple[EnvironmentChange, ...] = ()
+    incomplete: tuple[str, ...] = ()  # ids of the runs that did not finish
+
+    @property
+    def is_worse(self) -> bool:
+        """True where some cell passed before and fails now."""
+        return bool(self.of(ChangeKind.REGRESSION))
+
+    @property
+    def is_prevented(self) -> bool:
+        """True where some cell had an outcome about torch before and could not be run now."""
+        return any(
+            cell.old and cell.new and cell.new.outcome.is_prevented and not cell.old.outcome.is_prevented
+            for cell in self.cells
+        )
+
+    def of(self, change: ChangeKind) -> tuple[CellChange, ...]:
+        """Return the cells of one kind."""
+        return tuple(cell for cell in self.cells if cell.change is change)
+
+
+def compare(old: Result, new: Result) -> Comparison:
+    """Return what became of each cell from one run to the other.
+
+    Cells are matched by test and environment. Environments are matched by id, else by label. Of the remaining
+    nightlies, two are matched where each run has exactly one of the same stream.
+    """
+    pairs = list(_pairs(old.environments, new.environments))
+    old_cells, new_cells = _by_environment(old), _by_environment(new)
+    changes = []
+    for before, after in pairs:
+        old_by_name = old_cells[before.id] if before else {}
+        new_by_name = new_cells[after.id] if after else {}
+        for name in dict.fromkeys([*new_by_name, *old_by_name]):
+            cells = old_by_name.get(name), new_by_name.get(name)
+            kind, why = classify(*cells)
+            hashes = {cell.source_hash for cell in cells if cell and cell.source_hash}
+            sides = _side(before, cells[0]), _side(after, cells[1])
+            change = CellChange(
+                name=name, change=kind, old=sides[0], new=sides[1], script_changed=len(hashes) > 1, why=why
+            )
+            changes.append(change)
+    order = list(ChangeKind)
+    return Comparison(
+        old=old.run,
+        new=new.run,
+        cells=tuple(sorted(changes, key=lambda change: order.index(change.change))),
+        environments=tuple(_environment_changes(pairs)),
+        incomplete=tuple(result.run.id for result in (old, new) if not result.is_complete),
+    )
+
+
+def _by_environment(result: Result) -> defaultdict[str, dict[str, Cell]]:
+    """Return the cells of a run by environment and name."""
+    cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
+    for cell in result.cells:
+        cells[cell.environment][cell.name] = cell
+    return cells
+
+
+def _side(environment: Environment | None, cell: Cell | None) -> RunSide | None:
+    return None if environment is None or cell is None else run_side(environment, cell)
+
+
+def run_side(environment: Environment, cell: Cell) -> RunSide:
+    """Return a cell as one side of a comparison."""
+    return RunSide(
+        environment=environment.label,
+        outcome=cell.outcome,
+        signature=cell.what,
+        flaky=cell.flaky,
+        expected=cell.expected,
+    )
+
+
+def _pairs(
+    old: Sequence[Environment], new: Sequence[Environment]
+) -> Iterator[tuple[Environment | None, Environment | None]]:
+    """Yield each environment of the new run with its counterpart, then the old ones that are gone."""
+    unmatched = list(old)
+    matches: dict[str, Environment] = {}
+
+    def match(environment: Environment, counterpart: Environment) -> None:
+        matches[environment.id] = counterpart
+        unmatched.remove(counterpart)
+
+    for key in (attrgetter("id"), attrgetter("label")):
+        for environment in new:
+            same = [other for other in unmatched if key(other) == key(environment)]
+            if same and environment.id not in matches:
+                match(environment, same[0])
+    old_nightlies = _by_stream(unmatched)
+    for name, nightlies in _by_stream(environment for environment in new if environment.id not in matches).items():
+        if len(nightlies) == len(old_nightlies[name]) == 1:
+            match(nightlies[0], old_nightlies[name][0])
+    yield from ((matches.get(environment.id), environment) for environment in new)
+    yield from ((environment, None) for environment in unmatched)
+
+
+def _by_stream(environments: Iterable[Environment]) -> defaultdict[str, list[Environment]]:
+    """Return the nightlies among environments by stream."""
+    streams: defaultdict[str, list[Environment]] = defaultdict(list)
+    for environment in environments:
+        if stream(environment) != environment.label:
+            streams[stream(environment)].append(environment)
+    return streams
+
+
+def stream(environment: Environment) -> str:
+    """Return the name of an environment that stays the same every night: a nightly's version becomes `nightly`."""
+    try:
+        is_nightly = Version(environment.torch).is_devrelease
+    except InvalidVersion:  # the environment could not be made
+        return environment.label
+    return environment.label.replace(environment.torch, "nightly") if is_nightly else environment.label
+
+
+def _environment_changes(pairs: Iterable[tuple[Environment | None, Environment | None]]) -> Iterator[EnvironmentChange]:
+    for before, after in pairs:
+        if before and after and before.is_usable and after.is_usable:
+            packages, facts = changed_packages(before, after), changed_facts(before, after)
+            if packages or facts or before.id != after.id:
+                commits = compare_link(commit_of(before), commit_of(after))
+                yield EnvironmentChange(
+                    old=before.label, new=after.label, packages=packages, facts=facts, commits=commits
+                )
+
+
+def classify(old: Cell | None, new: Cell | None) -> tuple[ChangeKind, str]:
+    """Return what became of a cell, and why that is inconclusive or doubtful, or "".
+
+    At least one of the two is there. One failed attempt is enough for a failure; that a failure is gone needs proof.
+    """
+    if new is None:
+        return ChangeKind.DISAPPEARED, ""
+    if old is None:
+        return (ChangeKind.NEW_FAILURE if new.outcome.is_red else ChangeKind.APPEARED), ""
+    if new.outcome.is_red and old.outcome.is_red:
+        return (ChangeKind.STILL_FAILING if is_alike(old, new) else ChangeKind.DIFFERENT), ""
+    if new.outcome.is_red:
+        return (ChangeKind.REGRESSION, _luck(new, old)) if _passes(old) else (ChangeKind.NEW_FAILURE, "")
+    if _passes(new) and _passes(old):
+        return ChangeKind.STILL_PASSING, ""
+    if _passes(new) and old.outcome.is_red:
+        doubt = _luck(old, new)
+        return (ChangeKind.INCONCLUSIVE, doubt) if doubt else (ChangeKind.FIXED, "")
+    return ChangeKind.INCONCLUSIVE, ""
+
+
+def _passes(cell: Cell) -> bool:
+    return cell.outcome is Outcome.PASS and not cell.is_doubted
+
+
+def _luck(red: Cell, green: Cell) -> str:
+    """Return why the passes of one cell may be luck where the failure of the other is flaky, or ""."""
+    failures, attempts = red.agreement
+    if failures in {0, attempts}:  # 0: the attempts of a merged run may be gone, and the failed one with them
+        return ""
+    passes = sum(attempt.outcome is Outcome.PASS for attempt in green.attempts)
+    needed = passes_needed(failures, attempts, LUCK)
+    if passes >= needed:
+        return ""
+    times = "one pass" if passes == 1 else f"{passes} passes"
+    return f"it fails in {failures} of {attempts} runs, so {times} may be luck: --repeat {needed} tells"

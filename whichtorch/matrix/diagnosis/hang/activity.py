@@ -1,0 +1,191 @@
+"""What a thread does: it runs Python code, native code or a compiler, or it waits."""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from whichtorch.matrix.diagnosis.hang.native_place import source_line
+from whichtorch.matrix.diagnosis.hang.user_call import user_call
+from whichtorch.matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
+from whichtorch.matrix.diagnosis.stacks import base_name
+from whichtorch.matrix.model import WaitEdge, Waiting, number_on_host
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.diagnosis.stacks import Descriptor, Frame, Process, Thread
+
+# The interpreter's own functions. What it calls (builtin_any, long_pow) is native code that does the script's work.
+_INTERPRETER = re.compile(
+    r"^(?:_?Py[A-Z_]\w*|_Py\w*|(?:long|float|unicode|bool|list|dict|tuple|set|object|type|func|method|slot|subtype"
+    r"|gc|binary|range\w*|code|frame|gen|cell)_(?:dealloc|alloc|new|richcompare|hash|add|sub\w*|mul\w*|dict_\w+|call"
+    r"|vectorcall\w*|getattro?|iter\w*|next\w*|traverse|collect\w*|op\d?|subscript|length|item)|take_gil|drop_gil"
+    r"|eval_frame\w*|visit_\w+|subtract_refs|update_refs|deduce_unreachable|x_add|x_sub"
+    # Small helpers, which a Python with debug information names although they are inlined.
+    r"|get_small_int|maybe_small_long|is_medium_int|medium_\w+|long_normalize|fast_mod|fast_floor_div|l_mod|l_divmod"
+    r"|pymalloc_\w+|address_in_range|arena_map_\w+|maybe_freelist_\w+|\w+_freelist\w*|tuplerichcompare|do_richcompare"
+    r"|binary_op1?|ternary_op|lookdict\w*|\w*keys_lookup\w*|dictkeys_\w+|insertdict|insertion_resize|find_empty_slot"
+    r"|new_keys_object|free_keys_object|list_resize|app1|(?:list|tuple|range|dict|set)iter_\w+|gen_\w+|vectorcall_\w+"
+    r"|initialize_locals|clear_thread_frame|frame_\w+|specialize_\w+|unpack_iterable|do_call_core|slot_tp_\w+)$"
+)
+_GLUE = re.compile(r"^(?:cfunction_\w+|builtin_exec\w*|_call_function_pointer|_?ctypes_callproc|ffi_call|closure_fcn)$")
+_INTERPRETER_LIBRARY = re.compile(r"^(?:libpython|python)[\d.]")
+
+# Files of torch's compiler. Running compiled code goes through some of the same files, by the functions below.
+_COMPILES = re.compile(
+    r"(?:^|/)(?:torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|bytecode_\w+|guards|variables/\w+)"
+    r"|torch/_inductor/(?:graph|scheduler|lowering|ir|sizevars|pattern_matcher|select_algorithm|cpp_builder|cpu_vec_isa"
+    r"|async_compile|autotune_process|loop_body|dependencies|virtualized|compile_fx|codecache|codegen/[\w/]+|fx_passes/[\w/]+)"
+    r"|torch/fx/experimental/symbolic_shapes|torch/_functorch/_aot_autograd/(?:graph_capture|dispatch_and_compile_graph)"
+    r"|triton/compiler/\w+|triton/backends/\w+/compiler)\.py$"
+)
+_TORCH_OR_TRITON = re.compile(r"(?:^|/)(?:torch|triton)/")
+_RUNS_COMPILED = {"__call__", "run", "_run_from_cache", "wrapper", "inner", "_fn", "call", "current_callable"}
+_RUNNERS = {"compile_fx.py", "codecache.py", "graph.py", "async_compile.py"}
+_COMPILERS = re.compile(
+    r"^(?:cc1plus|cc1|g\+\+|gcc|c\+\+|clang|clang\+\+|nvcc|cicc|ptxas|ninja|lld?|collect2|as)(?:-[\d.]+)?$"
+)
+
+
+class Activity(NamedTuple):
+    """Where a running thread is."""
+
+    is_python: bool | None  # None: only Python frames are known, and it may run native code beyond them
+    frame: Frame
+
+
+class ThreadState:
+    """One thread, with what it waits for or does."""
+
+    def __init__(self, process: Process, thread: Thread) -> None:
+        self.process, self.thread = process, thread
+        self.pid, self.tid = process.pid, thread.tid
+        self.wait = classify(thread)
+        self.waiting = self.wait.waiting if self.wait else None
+        self.partner = self._partner()
+        self.is_idle = is_idle_worker(thread)
+        self.activity = _activity(thread)
+        starts_program = bool(thread.frames) and thread.frames[-1].function == "<module>"
+        self.is_main = thread.tid == process.pid or starts_program
+        self.user = user_call(thread.frames)
+        self.awaits = self._awaits()  # in the user's terms: a queue, where `waiting` is only the lock inside it
+
+    def _partner(self) -> int | None:
+        """Return whom the kernel says it waits for; a child's number is that of its machine."""
+        partner = self.wait.partner if self.wait else None
+        return partner + self.pid - number_on_host(self.pid) if partner and self.waiting is Waiting.CHILD else partner
+
+    def _awaits(self) -> Waiting | None:
+        if self.waiting is None and self.user.native and self.thread.state == "S":
+            return self.user.native.waiting
+        if self.waiting in {None, Waiting.GIL, Waiting.STOPPED, Waiting.OPENMP, Waiting.DEVICE}:
+            return self.waiting
+        known = self.user.call or self.user.native
+        if self.waiting is Waiting.PIPE and self.user.call and self.user.call.file == "subprocess.py":
+            return Waiting.PIPE  # a library reads what a child sends before it waits for the child's end
+        if known is None and self.waiting is Waiting.IO and (row := descriptor_of(self)):
+            kinds = {"pipe": Waiting.PIPE, "socket": Waiting.SOCKET}
+            return kinds.get(row.link.partition(":")[0], self.waiting)
+        return known.waiting if known else self.waiting
+
+    @property
+    def place(self) -> str:
+        """The user's own line, "train.py:88", "pool.cpp:7" below no Python; "" where none of the user's code runs."""
+        native = self.user.native_place
+        if self.user.place is None and native:
+            return source_line(native) if native.line else ""
+        return self.user.place.where if self.user.place else ""
+
+    def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:
+        """Return its wait for `partner`; it must be known to wait."""
+        assert self.wait is not None
+        return WaitEdge(
+            pid=self.pid,
+            tid=self.tid,
+            function=self._waiting_function(self.wait),
+            place=self.place,
+            waiting=self.wait.waiting,
+            partner=partner,
+            holds=holds,
+            evidence=evidence,
+        )
+
+    def _waiting_function(self, wait: Wait) -> str:
+        """Return where it waits, as people name it: `PythonKernelHolder`, `std::thread::join`, `take (a.py:17)`."""
+        if wait.waiting is Waiting.THREAD and wait.frame and not wait.frame.is_python:
+            return wait.frame.function.replace("__pthread_clockjoin_ex", "pthread_join")
+        frame = asking_frame(self.thread, wait.frame)
+        if frame is None:
+            return ""
+        return frame.words if frame.is_python else short(frame.function)
+
+
+def descriptor_of(state: ThreadState) -> Descriptor | None:
+    """Return the open file that a thread's system call works on, or the only one that its process waits on."""
+    rows = state.process.descriptors
+    if state.thread.descriptor is not None:
+        return next((row for row in rows if row.number == state.thread.descriptor), None)
+    return rows[0] if len(rows) == 1 else None
+
+
+def short(function: str) -> str:
+    """Return a class for its call operator: `torch::impl::dispatch::PythonKernelHolder::operator()`."""
+    holder = function.removesuffix("::operator()").rpartition("::")[2]
+    return holder if function.endswith("::operator()") and holder[:1].isupper() else function
+
+
+def _activity(thread: Thread) -> Activity | None:
+    """Return what a thread that is known to use a core does; None for any other thread."""
+    if not thread.is_running or not thread.frames:
+        return None
+    for frame in thread.frames:
+        if frame.is_python:
+            return Activity(True if any(not other.is_python for other in thread.frames) else None, frame)
+        if not (_is_interpreter_function(frame) if frame.is_named else _is_interpreter_library(frame)):
+            return Activity(False, frame)
+    return Activity(False, thread.frames[0])
+
+
+def is_interpreter(frame: Frame) -> bool:
+    """Return whether a frame is the interpreter's own work: how Python code runs, not what it calls."""
+    return not frame.is_python and (_is_interpreter_function(frame) or bool(_GLUE.match(frame.function)))
+
+
+def _is_interpreter_function(frame: Frame) -> bool:
+    return bool(_INTERPRETER.match(frame.function)) and (frame.library is None or _is_interpreter_library(frame))
+
+
+def _is_interpreter_library(frame: Frame) -> bool:
+    return bool(_INTERPRETER_LIBRARY.match(base_name(frame.library or "")))
+
+
+def compiling_frame(thread: Thread) -> Frame | None:
+    """Return the innermost frame of torch's compiler in a thread; importing the compiler is not running it."""
+    frames = [frame for frame in thread.frames if frame.is_python]
+    # The outermost frame is the script's own, wherever it lies.
+    modules = [number for number, frame in enumerate(frames[:-1]) if frame.function == "<module>"]
+    imports = [number for number in modules if _is_of(_TORCH_OR_TRITON, frames[number])]
+    for frame in frames[imports[-1] + 1 if imports else 0 :]:  # what is within an import is left out
+        if _is_of(_COMPILES, frame):
+            runs_compiled = frame.file_name in _RUNNERS and frame.method in _RUNS_COMPILED
+            if not runs_compiled:
+                return frame
+    return None
+
+
+def _is_of(files: re.Pattern[str], frame: Frame) -> bool:
+    return bool(files.search((frame.file or "").replace("\\", "/")))
+
+
+def awaits_compiler(thread: Thread, compiling: Frame) -> bool:
+    """Return whether torch's compiler, at work in the frame `compiling`, has started a program and waits for it."""
+    inner = takewhile(lambda frame: frame != compiling, thread.frames)
+    return "run_compile_cmd" in compiling.function or any(frame.file_name == "subprocess.py" for frame in inner)
+
+
+def is_compiler(process: Process) -> bool:
+    """Return whether a process is a compiler or a part of one, and has not been stopped."""
+    words = process.command.split()
+    is_stopped = any(thread.state in {"T", "Z"} for thread in process.threads)
+    return bool(words) and bool(_COMPILERS.match(PurePath(words[0]).name)) and not is_stopped

@@ -1,0 +1,179 @@
+"""Compare the ranks of a distributed job: what each waits for, who is elsewhere, and the sentence about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.diagnosis.hang import job
+from whichtorch.matrix.diagnosis.hang.blocked_chain import MOST, edge_of
+from whichtorch.matrix.diagnosis.hang.causes import HangCause, HangKind
+from whichtorch.matrix.diagnosis.hang.job import JOINT
+from whichtorch.matrix.diagnosis.hang.user_call import is_own
+from whichtorch.matrix.model import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from whichtorch.matrix.diagnosis.hang.account import Account
+    from whichtorch.matrix.diagnosis.hang.activity import ThreadState
+    from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
+    from whichtorch.matrix.diagnosis.stacks import Process
+
+_PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
+
+
+def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+    """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
+    if not graph.members:
+        return None
+    ordered = sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))
+    members = {pid: _representative(graph, pid) for pid in ordered}
+    states = [state for state in members.values() if state is not None]
+    groups = _by_place(states, account)
+    clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]
+    edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
+    elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
+    clauses += _beyond(elsewhere, graph, account)
+    clauses += _conclusion(groups, elsewhere, processes, graph)
+    clauses += account.departed
+    odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
+    kinds = {state.awaits for state in states}
+    kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE
+    edges.sort(key=lambda edge: (edge.pid, edge.tid) != (odd.pid, odd.tid))
+    return HangCause(kind=kind, stuck=odd, cycle=tuple(edges[:MOST]), words="; ".join(clauses))
+
+
+def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:
+    """Return the thread of a rank that matters: one that waits for other ranks, else the one that tells most."""
+    own = graph.mains(pid)
+    joint = [state for state in own if state.awaits in JOINT]
+    with_place = [state for state in joint if state.user.place]
+    return next(iter([*with_place, *([] if own and own[0].user.place else joint), *own]), None)
+
+
+def _group_clause(predicate: str, group: Sequence[ThreadState], graph: WaitGraph, account: Account) -> str:
+    if len(group) == 1:
+        found = graph.links(group[0]) if group[0].awaits not in JOINT else []
+        return account.clause(group[0], found[0]) if found else f"{account.label(group[0])} {predicate}"
+    verb, _, rest = predicate.partition(" ")
+    return f"{_named_together(group, graph)} {_PLURALS.get(verb, verb)} {rest}"
+
+
+def _by_place(states: Sequence[ThreadState], account: Account) -> dict[str, list[ThreadState]]:
+    """Group the threads of ranks by what they do; those that came there on other ways by their callers, too."""
+    groups: dict[str, list[ThreadState]] = {}
+    for state in states:
+        groups.setdefault(account.predicate(state), []).append(state)
+    found: dict[str, list[ThreadState]] = {}
+    for predicate, group in groups.items():
+        ways = {state.pid: [frame.where for frame in state.user.frames if is_own(frame)] for state in group}
+        depth = min(map(len, ways.values()))
+        other = next((at for at in range(1, depth) if len({way[at] for way in ways.values()}) > 1), None)
+        for state in group:
+            called = f", called from {ways[state.pid][other]}" if other else ""
+            found.setdefault(predicate + called, []).append(state)
+    return found
+
+
+def _named_together(group: Sequence[ThreadState], graph: WaitGraph) -> str:
+    """Return how several threads are called at once: "ranks 0-2", "processes 17 and 18"."""
+    if all(state.pid in graph.ranks for state in group):
+        return _ranks([graph.ranks[state.pid] for state in group])
+    pids = [str(state.pid) for state in group]
+    return f"processes {', '.join(pids[:-1])} and {pids[-1]}" if len(pids) > 1 else f"process {pids[0]}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return numbers as people write them: "0-2, 4 and 6"."""
+    rows = list[list[int]]()
+    for number in sorted(numbers):
+        if rows and number == rows[-1][1] + 1:
+            rows[-1][1] = number
+        else:
+            rows.append([number, number])
+    words = [str(first) if first == last else f"{first}-{last}" for first, last in rows]
+    words = [
+        word
+        for row, text in zip(rows, words, strict=True)
+        for word in ([str(row[0]), str(row[1])] if row[1] == row[0] + 1 else [text])
+    ]
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
+
+
+def _beyond(elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph, account: Account) -> list[str]:
+    """Return what ranks that are elsewhere wait for in turn: their workers, their threads."""
+    clauses = []
+    for group in elsewhere:
+        chain = graph.chain(group[0])
+        clauses += [
+            account.clause(state) for state in chain.states[1:] if state.user.place and state.awaits not in JOINT
+        ][:2]
+    return clauses
+
+
+def _conclusion(
+    groups: dict[str, list[ThreadState]],
+    elsewhere: Sequence[Sequence[ThreadState]],
+    processes: Sequence[Process],
+    graph: WaitGraph,
+) -> list[str]:
+    states = [state for group in groups.values() for state in group]
+    size = job.world_size(processes, graph.states, {state.pid: 0 for state in states})
+    if size is not None and size > len(states):
+        present = set(graph.ranks.values())
+        gone = [number for number in range(size) if number not in present] if len(present) == len(states) else []
+        here = f"{len(states)} of {size} ranks {_is(states)} here"
+        if job.is_spread(processes, graph.ranks):
+            others = _ranks(gone) if gone else "the other ranks"
+            told = f"{here}; of {others}, on other machines, `whichtorch stacks --merge` tells"
+            return [told, *_elsewhere(groups, elsewhere, graph)]
+        return [f"{here}, and {_ranks(gone) if gone else 'the other ranks'} {_has(gone)} not come or {_has(gone)} gone"]
+    if elsewhere:
+        return _elsewhere(groups, elsewhere, graph)
+    waiting = [state for state in states if state.awaits in JOINT]
+    if all(state.user.native and state.user.native.ender for state in waiting):
+        return ["none of them sets what another waits for, as all of them wait"] if len(waiting) > 1 else []
+    calls = set(map(_operation, waiting))
+    if len(groups) == 1:
+        if calls <= {"recv", "irecv", "recv_object_list"}:
+            return ["each waits for a message of another rank, and none of them sends one"]
+        if calls <= {"send", "isend", "send_object_list"}:
+            return ["each waits for another rank to receive, and none of them does"]
+        if calls <= {"batch_isend_irecv"}:
+            return ["each waits for another rank, and what they send is not what the others receive"]
+        return ["all ranks are in the same call"] if len(states) > 1 else []
+    if len({state.place for state in waiting}) == 1:
+        return ["the ranks came to the same line from different places, and may be in different groups or turns"]
+    where = "not in the same call" if len(calls) > 1 else "in calls at different places"
+    return [f"the ranks are {where}", "each waits for the others"]
+
+
+def _operation(state: ThreadState) -> str:
+    """Return the name of the operation of torch.distributed that a thread waits for; of a work, what began it."""
+    site, frame = state.user.site, state.user.frame
+    if site.origin and site.call.rpartition(".")[2] == "wait":
+        return site.origin.rpartition(".")[2]
+    return frame.method if frame else ""
+
+
+def _elsewhere(
+    groups: dict[str, list[ThreadState]], elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph
+) -> list[str]:
+    """Say which ranks the others wait for."""
+    is_awaited = any(group[0].awaits in JOINT for group in groups.values())
+    odd = [state for group in elsewhere for state in group]
+    them = "it" if len(odd) == 1 else "them"
+    who = _named_together(odd, graph)
+    return [f"{who} {_is(odd)} not there, and the others wait for {them}"] if is_awaited and odd else []
+
+
+def _is(things: Sequence[object]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def _has(things: Sequence[object]) -> str:
+    return "has" if len(things) == 1 else "have"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {spans(numbers)}"

@@ -1,0 +1,135 @@
+"""Read a folder of raw stacks: one picture of the processes -> its diagnosis -> what a record and people get."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.diagnosis import likeness, stacks
+from whichtorch.matrix.diagnosis.collectors.stack_tools import from_stall
+from whichtorch.matrix.diagnosis.dispatch import call_path
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
+from whichtorch.matrix.diagnosis.hang.stack_texts import rank_line, stack_texts
+from whichtorch.matrix.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge, cycle_sentences
+from whichtorch.matrix.process.evidence.capture import COLLECTORS, KERNEL, Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from whichtorch.matrix.diagnosis.dispatch.call_path import Place, Table
+    from whichtorch.matrix.diagnosis.stacks import Process
+
+READABLE = "diagnosis.txt"  # beside the raw stacks, for people
+STACKS_KEPT = 16  # stacks that a record holds; `READABLE` has all
+_LARGEST = 2**24  # bytes of one file that are read
+
+
+def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process, ...]:
+    """Return one picture of what a folder of raw stacks and the evidence of a stall show, the leader first."""
+    pictures = []
+    for collector in sorted(COLLECTORS, key=lambda collector: collector.rank):
+        for path in sorted(folder.glob(collector.file.format(pid="*"))):
+            pid = path.name.partition(".")[0]
+            if pid.isdigit() or not collector.is_per_process:
+                pictures.append(parser(collector)(_text(path), int(pid) if pid.isdigit() else 0))
+        if collector is KERNEL:  # the supervisor's picture is the next best
+            pictures.append(from_stall(stall))
+    return likeness.with_native_frames(stacks.merge(*pictures))
+
+
+def parser(collector: Collector) -> Callable[[str, int], tuple[Process, ...]]:
+    """Return the function that reads what a collector writes."""
+    module, _, function = collector.parser.partition(":")
+    parse: Callable[[str, int], tuple[Process, ...]]
+    parse = getattr(import_module(f"whichtorch.matrix.diagnosis.collectors.{module}"), function)
+    return parse
+
+
+def tables_of(environment: Environment) -> dict[str, Table]:
+    """Return the dispatch tables that an environment's fingerprint holds, by operator."""
+    texts = environment.fingerprint.dispatch
+    rows = texts.items() if isinstance(texts, dict) else ()
+    return {operator: call_path.parse_table(str(text), operator) for operator, text in rows}
+
+
+def diagnose_folder(
+    folder: Path, tables: Mapping[str, Table] | None = None, stderr: str = "", stall: Sequence[ThreadWait] = ()
+) -> tuple[HangDiagnosis, tuple[Process, ...]] | None:
+    """Return what the stacks in a folder show, and write it there for people; None where it holds none.
+
+    `stall` is the supervisor's evidence, if any: it shows a wait for the GIL where no collector may look.
+    """
+    processes = read_folder(folder, stall)
+    if not any(thread.frames for process in processes for thread in process.threads):
+        return None
+    diagnosis = diagnose(processes, tables=tables, stderr=stderr)
+    write_readable(folder, diagnosis, processes)
+    return diagnosis, processes
+
+
+def write_readable(folder: Path, diagnosis: HangDiagnosis, processes: Sequence[Process]) -> None:
+    """Write a diagnosis into the folder of its stacks, for people."""
+    text = "\n".join([*diagnosis_lines(diagnosis, processes), ""])
+    (folder / READABLE).write_text(text, encoding="utf-8", errors="replace")
+
+
+def stored(diagnosis: HangDiagnosis, processes: Sequence[Process], seconds: float) -> Diagnosis:
+    """Return what a record keeps of a diagnosis; `seconds` is how long taking the stacks took."""
+    place = diagnosis.place
+    texts, left_out = stack_texts(diagnosis, processes, STACKS_KEPT)
+    return Diagnosis(
+        kind=diagnosis.kind,
+        summary=diagnosis.summary,
+        stage=place.stage if place else None,
+        place=place.words if place else None,
+        operator=diagnosis.operator,
+        key=diagnosis.key,
+        cycle=tuple(WaitEdge.model_validate(edge.model_dump(exclude_defaults=True)) for edge in diagnosis.cycle),
+        closed=diagnosis.closed,
+        stuck=StuckThread(pid=diagnosis.stuck_pid, tid=diagnosis.stuck_thread) if diagnosis.stuck_pid else None,
+        frames=diagnosis.signature_frames,
+        seconds=round(seconds, 2),
+        path="\n".join(place_lines(place)) if place else "",
+        stacks=texts,
+        left_out=left_out,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def diagnosis_lines(diagnosis: HangDiagnosis, processes: Sequence[Process] = ()) -> Iterator[str]:
+    """Yield the kind, who waits for whom, the path in the dispatcher, and the stacks, the stuck thread's first."""
+    yield f"{diagnosis.kind}: {diagnosis.summary}"
+    if diagnosis.cycle:
+        yield from ("", "who waits for whom" + (" (nothing in it can ever go on)" if diagnosis.closed else ""))
+        for edge, sentence in zip(diagnosis.cycle, cycle_sentences(diagnosis.cycle), strict=True):
+            yield f"  {sentence}" + (f"  [{edge.evidence}]" if edge.evidence else "")
+    if diagnosis.place:
+        yield from ("", *place_lines(diagnosis.place))
+    stacks, left_out = stack_texts(diagnosis, processes)
+    for text in filter(None, (*stacks, left_out, rank_line(processes, diagnosis.ranks))):
+        yield from ("", *text.split("\n"))
+
+
+def place_lines(place: Place) -> Iterator[str]:
+    """Yield the path of a call, one stage a line: status, stage, what was seen, what the table expects."""
+    keys = f", key set {', '.join(place.keys)}" if place.keys else ""
+    under = f", under {' > '.join(place.enclosing)}" if place.enclosing else ""
+    yield f"path of {place.operator or 'the call'}, by {place.evidence}{keys}{under}"
+    status = max(len(step.status) for step in place.steps)
+    stage = max(len(step.stage) for step in place.steps)
+    for step in place.steps:
+        line = f"  {step.status:<{status}}  {step.stage:<{stage}}  {step.seen}".rstrip()
+        yield line + (f"  (expected: {step.expected})" if step.expected else "")
+    if place.note:
+        yield f"  {place.note}"
+    if place.missing:
+        yield "  expected prints that did not come:"
+        yield from (f"    {name}" for name in place.missing)

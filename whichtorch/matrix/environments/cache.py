@@ -1,0 +1,303 @@
+"""Environments on demand: made once, reused, evicted and made again with the same identity."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import Counter
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.environments.canary import probed_installation, probed_interpreter
+from whichtorch.matrix.environments.commander import (
+    INSTALL_TIMEOUT,
+    CancelledError,
+    Commander,
+    InstallError,
+    InstallSettings,
+)
+from whichtorch.matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
+from whichtorch.matrix.environments.index.releases import unreadable_index
+from whichtorch.matrix.environments.index.sources import Sources, configured_sources
+from whichtorch.matrix.environments.installation import (
+    Installation,
+    InstallFolder,
+    config_key,
+    install,
+    is_unchanged,
+    local_wheels,
+    unbuildable,
+)
+from whichtorch.matrix.environments.interpreters import find_interpreter
+from whichtorch.matrix.environments.overlay import lay, site_packages
+from whichtorch.matrix.environments.patches import applied
+from whichtorch.matrix.environments.provider import Stage, silent
+from whichtorch.matrix.environments.resolution import compile_lock, keep, resolve
+from whichtorch.matrix.environments.whole_files import remove_tree, write_whole
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.model import Build, Environment, Patch, Request, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 MB, and what comes with it
+UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
+
+
+class EnvironmentCache:
+    """The environments of one state folder. Safe between threads, and between processes."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        disk_budget_mb: float | None = None,
+        install_timeout: float = INSTALL_TIMEOUT,
+        sources: Sources | None = None,
+        unknown_size_mb: float = UNKNOWN_SIZE_MB,
+    ) -> None:
+        self.home = home.absolute()
+        self._timeout, self._sources = install_timeout, sources
+        self._interpreter = lru_cache(partial(find_interpreter, home=self.home))
+        self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()  # of all below
+        self._held: Counter[tuple[str, str]] = Counter()
+        self._pins: dict[str, tuple[str, tuple[str, ...]]] = {}  # by install key: given locks, with notes
+        self._failed: dict[tuple[str, ...], Environment] = {}
+
+    @cached_property
+    def _settings(self) -> InstallSettings:
+        """How installs are run; the user's settings are read where there is something to install."""
+        sources = self._sources or configured_sources()
+        return InstallSettings(home=self.home, timeout=self._timeout, sources=sources)
+
+    def known(self, request: Request) -> Environment | None:
+        """Return what an earlier install made, without network or process; None where files have changed since."""
+        return self._folder(request).known(request) if request.problem is None else None
+
+    def is_installed(self, request: Request) -> bool:
+        """Return whether using it needs no install; a patched one needs none where what it is made of is there."""
+        if request.interpreter is not None or self._folder(request).complete.exists():
+            return True
+        return request.patch is not None and self._folder(request.unpatched).complete.exists()
+
+    def typical_install(self) -> float:
+        """Return the median of the seconds that installs took here; a guess where there was none."""
+        seconds = [installation.seconds for _, installation in self._disk.installations()]
+        return statistics.median([second for second in seconds if second is not None] or [UNMEASURED_INSTALL])
+
+    def expected_size(self, requests: Sequence[Request]) -> int:
+        """Return about how many bytes installing these takes, by earlier installs of the same or of its build."""
+        sizes: dict[str, int] = {}
+        largest: dict[str, int] = {}  # by build
+        for folder, installation in self._disk.installations():
+            size = sizes[folder.path.name] = sum(package.size for package in installation.packages)
+            largest[installation.build] = max(size, largest.get(installation.build, 0))
+        total = 0
+        for request in {request.install_key: request for request in (each.unpatched for each in requests)}.values():
+            guess = CPU_SIZE_MB if request.build.name.endswith("cpu") else UNKNOWN_SIZE_MB
+            total += sizes.get(request.install_key, largest.get(request.build.name, int(guess * MEGABYTE)))
+        return total
+
+    def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
+        """Return by package what its metadata requires, for an installation that was made, evicted or not."""
+        installation = self._folder(request).installation()
+        return installation.requires if installation else {}
+
+    def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
+        """Return the pins that a request was resolved to, and notes on them; None where that is not known."""
+        folder = self._folder(request.unpatched)
+        installation = folder.installation()
+        if installation is None or not folder.lock.exists():
+            return None
+        return folder.lock.read_text(encoding="utf-8"), installation.notes
+
+    def pin(self, request: Request, text: str, notes: tuple[str, ...]) -> None:
+        """Have a request, where it is not resolved yet, made from pins."""
+        with self._guard:
+            self._pins[request.unpatched.install_key] = text, notes
+
+    def stock(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys of what is installed, and of what was and may be fetched from a cache."""
+        keys = [file.parent.name for file in self._disk.folder.glob("*/installation.json")]
+        installed = tuple(key for key in keys if InstallFolder(self._disk.folder / key).complete.exists())
+        return installed, tuple(key for key in keys if key not in installed)
+
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
+        """Return the environment, installed and probed, once there is disk and nobody else is making the same one."""
+        failure = (request.install_key, config_key(request.config), request.hardware_name)
+        logs = self._folder(request).logs
+        commander = Commander(settings=self._settings, logs=logs, cancelled=cancelled, stage=stage or silent)
+        try:
+            if request.problem is not None:
+                raise InstallError(request.problem)  # noqa: TRY301
+            self.home.mkdir(parents=True, exist_ok=True)
+            with self._locks.setdefault(request.install_key, threading.Lock()):
+                environment = self._failed.get(failure) or self._acquire(request, commander)
+        except CancelledError as error:
+            return unbuildable(request, str(error))
+        except InstallError as error:
+            environment = unbuildable(request, error.reason, error.log)
+        except PreventedError as error:
+            environment = unbuildable(request, error.message)
+        except OSError as error:
+            environment = unbuildable(request, f"{error.strerror}: {error.filename}")
+        if not environment.is_usable:
+            self._failed[failure] = environment  # the next cell need not try again, the next run may
+        commander.stage(str(environment.outcome or "ready"))
+        return environment
+
+    def in_the_way(self, request: Request) -> str | None:
+        """Return the unreachable index this request needs, if any."""
+        return unreadable_index(request.build, self._settings.sources)
+
+    def release(self, request: Request) -> None:
+        """Let an environment be evicted again; does nothing for one that was not usable."""
+        holds = _holds(request)
+        with self._guard:
+            if not self._held[holds[0]]:
+                return
+            self._held.subtract(holds)
+        for key, _ in holds:
+            with suppress(OSError):
+                InstallFolder(self._disk.folder / key).used.touch()
+            self._unmark_if_idle(key)
+
+    def locked(
+        self,
+        requirements: Sequence[str],
+        build: Build,
+        python: str,
+        *,
+        constraints: Sequence[str] = (),
+        before: str | None = None,
+        cancelled: threading.Event | None = None,
+    ) -> tuple[str, ...]:
+        """Return the pins of `compile_lock`. An answer is kept and given again, unless `before` is yet to come."""
+        key = digest([list(requirements), list(constraints), build.model_dump(mode="json"), python, before], 16)
+        folder = self.home / "cache" / "locks" / key
+        kept = folder / "lock.txt"
+        is_settled = before is None or before <= datetime.now(UTC).isoformat()
+        if not (is_settled and kept.exists()):
+            commander = Commander(settings=self._settings, logs=folder, cancelled=cancelled)
+            interpreter = self._interpreter(python)
+            text = compile_lock(requirements, build, interpreter, commander, constraints=constraints, before=before)
+            write_whole(kept, text)
+        lines = kept.read_text(encoding="utf-8").splitlines()
+        return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))
+
+    # below: with the lock of the installation held
+
+    def _acquire(self, request: Request, commander: Commander) -> Environment:
+        key = request.install_key
+        with self._disk.locked(key, commander.cancelled):
+            if request.interpreter is not None:
+                return probed_interpreter(request, self._folder(request), self._disk, commander)
+            self._install(request, commander)
+            try:
+                environment = probed_installation(request, self._folder(request), self._disk, commander)
+                if environment.is_usable:
+                    self._folder(request).used.touch()
+                    holds = _holds(request)
+                    with self._guard:
+                        self._held.update(holds)
+                    for held, _ in holds:
+                        self._disk.mark(held)
+            finally:
+                self._unmark_if_idle(key)
+            return environment
+
+    def _unmark_if_idle(self, key: str) -> None:
+        with self._guard:
+            if not any(count for (held, _), count in self._held.items() if held == key):
+                self._disk.unmark(key)
+
+    def _install(self, request: Request, commander: Commander) -> None:
+        """Make what is not whole yet, and mark the installation as in use."""
+        key, folder = request.install_key, self._folder(request)
+        installation = folder.installation()
+        if installation is not None and not is_unchanged(installation.watched):
+            self._disk.discard(key)
+            folder.lock.unlink(missing_ok=True)
+            installation = None
+        with self._disk.locked(cancelled=commander.cancelled):
+            if installation is not None and folder.complete.exists() and folder.python.exists():
+                self._disk.mark(key)
+                return
+            folder.complete.unlink(missing_ok=True)
+        remove_tree(folder.venv)  # half-made: the tool was killed, or it was evicted half-way
+        if request.patch is None:
+            self._install_lock(request, installation, commander)
+        else:
+            self._lay_patched(request, request.patch, commander)
+
+    def _install_lock(self, request: Request, installation: Installation | None, commander: Commander) -> None:
+        """Install what the lock of an earlier installation pins, or what is resolved now."""
+        key, folder = request.install_key, self._folder(request)
+        interpreter = self._interpreter(request.python)
+        notes = installation.notes if installation else ()
+        if installation is None or not folder.lock.exists():
+            with self._guard:
+                pinned = self._pins.get(key)
+            if pinned is None:
+                commander.stage("resolving")
+            lock, notes = pinned or resolve(request, interpreter, commander)
+            write_whole(folder.lock, lock)
+        locked = folder.lock.read_text(encoding="utf-8")
+        write_whole(folder.installed, keep(locked, request.build, request.python, commander))
+        wheels = local_wheels(request)
+        size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
+        need = self._disk.estimate(locked, request.build.name, size)
+        self._disk.reserve(key, need, commander.cancelled, commander.stage)
+        try:
+            commander.stage("installing")
+            install(request, folder, interpreter, notes, wheels, commander)
+            folder.complete.touch()
+            self._disk.mark(key)  # what was reserved is now counted as used
+        except BaseException:
+            remove_tree(folder.venv)
+            self._disk.unmark(key)
+            with self._disk.locked():
+                self._disk.discard_left_over()
+            raise
+
+    def _lay_patched(self, request: Request, patch: Patch, commander: Commander) -> None:
+        """Install what the patch is for, and lay a patched overlay of it."""
+        key, base = request.install_key, request.unpatched
+        folder, original = self._folder(request), self._folder(base)
+        thread_lock = self._locks.setdefault(base.install_key, threading.Lock())
+        with thread_lock, self._disk.locked(base.install_key, commander.cancelled):
+            try:
+                self._install(base, commander)
+                commander.stage("patching")
+                patched = applied(patch, site_packages(original.venv))
+                installation = original.installation()
+                assert installation is not None
+                self._disk.mark(key)  # not before: an install would wait for its own overlay to make room
+                lay(original.venv, folder.venv, patched.files)
+                told = {"label": request.label, "notes": (*installation.notes, patched.note), "seconds": None}
+                write_whole(folder.record, installation.model_copy(update=told).to_json())
+                folder.complete.touch()
+            except BaseException:
+                self._disk.unmark(key)
+                raise
+            finally:
+                self._unmark_if_idle(base.install_key)
+
+    def _folder(self, request: Request) -> InstallFolder:
+        return InstallFolder(self._disk.folder / request.install_key)
+
+
+def _holds(request: Request) -> list[tuple[str, str]]:
+    """Return which installations a request keeps from being evicted, its own first, each with who keeps it.
+
+    A patched one keeps what it was made of: evicting that would free nothing, and the next patch would need it again.
+    """
+    keys = dict.fromkeys((request.install_key, request.unpatched.install_key))
+    return [(key, f"{request.install_key} {config_key(request.config)}") for key in keys]

@@ -1,0 +1,294 @@
+"""Who uses which environment, how much disk they take together, and making usage.
+
+Environments share files with uv's cache and with each other through hard links, so what they take is
+the sum over different files, and evicting one frees only what nobody else links to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from whichtorch.matrix.environments.commander import CancelledError, InstallError
+from whichtorch.matrix.environments.installation import Installation, InstallFolder
+from whichtorch.matrix.environments.resolution import locked_versions
+from whichtorch.matrix.environments.whole_files import UnpackedWheel, forget, unpacked, write_whole
+from whichtorch.matrix.process.marks import mark_for, owner_is_dead
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+    from pathlib import Path
+
+    from whichtorch.matrix.environments.provider import Stage
+
+MEGABYTE = 10**6
+SHARE_OF_FREE = 0.8  # of what is free or ours: the rest of the machine needs disk too
+BYTECODE_SHARE = 1.03  # 135 MB of .pyc in a torch 2.11.0 environment of 4.5 GB, written as it is used
+UNPACKED_RATIO = 3  # a torch wheel of 184 MB unpacks to 600 MB
+UNKNOWN_SIZE_MB = 5000.0  # torch 2.11.0 with its CUDA libraries takes 4.5 GB
+CUDA_LIBRARIES = 15  # that torch 2.11.0 brings: an unknown one is taken for such a part of the whole
+ORPHAN_AGE = 3600  # seconds until what only uv's cache holds counts as left over from a killed install
+RELEASE_CHECK = 0.5  # seconds between looks at what other processes have released
+LOCK_CHECK = 0.05  # seconds between tries of a lock, and between looks at whether the user has interrupted
+
+
+class NoRoomError(InstallError):
+    """Nothing is in use that could make room, and it still does not fit."""
+
+
+class DiskUsage(NamedTuple):
+    """Bytes taken and left."""
+
+    used: int  # by the environments that are there, and the wheels that are kept
+    wheels: int  # of these bytes, by the kept wheels: only a user removes them
+    reserved: int  # by installs in progress
+    budget: int
+    free: int  # on the disk
+
+
+class Disk:
+    """Marks, usage and eviction of the environments below `home`/envs, safe between threads and processes."""
+
+    def __init__(self, home: Path, budget_mb: float | None = None, unknown_size_mb: float = UNKNOWN_SIZE_MB) -> None:
+        self._home = home
+        self.folder = home / "envs"
+        self._marks = self.folder / ".marks"
+        self._uv_cache = home / "cache" / "uv"
+        self._trash = self.folder / ".trash"  # out of use, freed in the background: gigabytes take many seconds
+        self._budget_mb = budget_mb
+        self._unknown_size = int(unknown_size_mb * MEGABYTE)
+
+    @contextmanager
+    def locked(self, name: str = "all", cancelled: threading.Event | None = None) -> Iterator[None]:
+        """Hold a lock between threads and processes, at most until this process dies. Raises CancelledError."""
+        file = self.folder / ".locks" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        check = cancelled.is_set if cancelled else None
+        try:
+            held = FileLock(file, thread_local=False).acquire(poll_interval=LOCK_CHECK, cancel_check=check)
+        except Timeout:
+            raise CancelledError from None
+        with held:
+            yield
+
+    def mark(self, key: str, reserved: int = 0) -> None:
+        """Note that this process uses an environment, or installs it with so many bytes set aside."""
+        mark = {"owner": mark_for(self._home, key), "reserved": reserved}
+        write_whole(self._marks / f"{key}.{os.getpid()}", json.dumps(mark))
+
+    def unmark(self, key: str) -> None:
+        """Note that this process uses an environment no more."""
+        (self._marks / f"{key}.{os.getpid()}").unlink(missing_ok=True)
+
+    def marks(self) -> dict[str, int]:
+        """Return the environments in use by living processes, with the bytes reserved for each."""
+        reserved: Counter[str] = Counter()
+        for file in self._marks.glob("[!.]*.[0-9]*"):
+            with suppress(OSError, ValueError, KeyError):
+                mark = json.loads(file.read_text(encoding="utf-8"))
+                if owner_is_dead(mark["owner"]):
+                    file.unlink(missing_ok=True)
+                else:
+                    reserved[file.name.rpartition(".")[0]] += int(mark["reserved"])
+        return reserved
+
+    def installations(self) -> Iterator[tuple[InstallFolder, Installation]]:
+        """Yield what is known of each environment that was ever finished, evicted ones included."""
+        for file in self.folder.glob("*/installation.json"):
+            folder = InstallFolder(file.parent)
+            if (installation := folder.installation()) is not None:
+                yield folder, installation
+
+    def kept_wheels(self) -> list[Path]:
+        """Return the wheels that are kept because an index may drop them."""
+        return sorted((self._home / "wheels").glob("*/*.whl"))
+
+    def usage(self) -> DiskUsage:
+        """Return what is taken and left."""
+        sizes: dict[object, int] = {}  # of each different package, however many environments share it
+        for folder, installation in self.installations():
+            if folder.complete.exists():
+                for package in installation.packages:
+                    sizes[package.inode or (folder.path, package.name)] = int(package.size * BYTECODE_SHARE)
+        wheels = sum(map(_size_of, self.kept_wheels()))
+        used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over()) + wheels
+        free = shutil.disk_usage(self.folder).free
+        budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
+        return DiskUsage(used=used, wheels=wheels, reserved=sum(self.marks().values()), budget=int(budget), free=free)
+
+    def estimate(self, lock: str, build: str, wheel: int | None) -> int:
+        """Return the bytes that installing a lock will take; `wheel` is the size of torch's own, if known.
+
+        Installed packages are shared and take nothing. The size of another package is that of an earlier install
+        of this version, or else of this name; for torch, of the same build.
+        """
+        by_pin: dict[tuple[str, str], int] = {}
+        by_name: Counter[str] = Counter()
+        present: set[tuple[str, str]] = set()
+        for folder, installation in self.installations():
+            is_complete = folder.complete.exists()
+            for package in installation.packages:
+                pin = (package.name, package.version)
+                by_pin[pin] = package.size
+                if package.name != "torch" or installation.build == build:
+                    by_name[package.name] = max(package.size, by_name[package.name])
+                if is_complete:
+                    present.add(pin)
+        need = 0
+        for name, version in locked_versions(lock).items() - present:
+            if (name, version) in by_pin:
+                need += by_pin[name, version]
+            elif name == "torch" and wheel is not None:
+                need += wheel * UNPACKED_RATIO
+            elif name in by_name:
+                need += by_name[name]
+            elif name == "torch":
+                return max(need, self._unknown_size)  # which is meant to hold all that comes with it
+            elif name.startswith("nvidia-"):
+                need += self._unknown_size // CUDA_LIBRARIES
+        return int(need * BYTECODE_SHARE)
+
+    def reserve(self, key: str, need: int, cancelled: threading.Event | None, stage: Stage) -> None:
+        """Set disk aside for an environment and mark it in use, evicting and waiting as needed.
+
+        First come, first served. Raises NoRoomError with the figures, CancelledError on an interrupt.
+        """
+        is_announced = False
+        freed: set[Path] = set()
+        with self.locked("room", cancelled):
+            while True:
+                with self.locked():
+                    usage = self.usage()
+                    is_within_budget = usage.used + usage.reserved + need <= usage.budget
+                    if is_within_budget and usage.reserved + need <= usage.free:
+                        self.mark(key, reserved=need)
+                        return
+                    in_use = self.marks().keys() - {key}
+                    if self.discard_left_over():
+                        continue
+                    # a share of what is free is only known when all is freed
+                    unfreed = set(self._trash.glob("*")) - freed
+                    is_freeing = unfreed and (self._budget_mb is None or is_within_budget)
+                    if not is_freeing:
+                        if need > usage.budget:
+                            raise NoRoomError(self._figures(need, usage))  # evicting all would not help
+                        victim = self._least_recently_used(in_use | {key})
+                        if victim is not None:
+                            stage("evicting")
+                            self._evict(victim)
+                            continue
+                if is_freeing:
+                    self._empty_trash()
+                    freed |= unfreed  # what could not be removed is not waited for again
+                    continue
+                if not in_use:
+                    raise NoRoomError(self._figures(need, usage))
+                if not is_announced:
+                    stage("waiting for disk")
+                    is_announced = True
+                _pause(RELEASE_CHECK, cancelled)
+
+    def _figures(self, need: int, usage: DiskUsage) -> str:
+        sizes = (need, usage.used, usage.budget, usage.free)
+        needed, used, budget, free = (f"{n / 1e9:.1f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB" for n in sizes)
+        words = (
+            f"no disk: about {needed} needed, the budget is {budget} of which {used} are in use, "
+            f"and {free} are free in {self.folder}"
+        )
+        hint = "`whichtorch runs prune --wheels DAYS` removes old ones"
+        return f"{words}; {usage.wheels / 1e9:.1f} GB are wheels of nightlies: {hint}" if usage.wheels else words
+
+    def _least_recently_used(self, spared: set[str]) -> str | None:
+        folders = [InstallFolder(path) for path in self.folder.glob("[!.]*") if path.name not in spared]
+        idle = {folder.path.name: _time_of(folder.used) for folder in folders if folder.venv.exists()}
+        return min(idle, key=lambda key: idle[key], default=None)
+
+    def discard(self, key: str) -> None:
+        """Evict an environment whose wheel has changed. Call it with the environment's own lock held."""
+        with self.locked():
+            if key in self.marks():
+                raise InstallError("its wheel has changed, but another run still uses the earlier one")
+            self._evict(key)
+
+    def _evict(self, key: str) -> None:
+        """Move an environment's files aside; its lock and metadata stay, and with them its identity."""
+        folder = InstallFolder(self.folder / key)
+        folder.complete.unlink(missing_ok=True)  # first: from here on it is half-made
+        metadata = folder.venv.glob("lib*/python*/site-packages/*.dist-info/METADATA")
+        inodes = {file.stat().st_ino for file in metadata}
+        self._discard_paths([folder.venv])
+        self.discard_left_over(inodes)
+
+    def discard_left_over(self, evicted: Container[int] = ()) -> bool:
+        """Move aside what only uv's cache holds; return whether there was any. Call it with the lock held."""
+        left_over = self._left_over(evicted)
+        # first uv must forget them: an install that begins now must not count on them
+        forget(self._uv_cache, {wheel.path.name for wheel in left_over})
+        # what uv was unpacking when it was killed, not what it unpacks now
+        killed = [path for path in self._uv_cache.glob(".tmp*") if time.time() - _time_of(path) > ORPHAN_AGE]
+        self._discard_paths([*killed, *(wheel.path for wheel in left_over)])
+        return bool(left_over)
+
+    def _discard_paths(self, paths: Iterable[Path]) -> None:
+        self._trash.mkdir(exist_ok=True)
+        for path in paths:
+            with suppress(FileNotFoundError):
+                path.rename(self._trash / f"{path.parent.name}-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+        threading.Thread(target=self._empty_trash, daemon=True).start()
+
+    def _empty_trash(self) -> None:
+        """Free what was moved aside, also by an earlier run that ended meanwhile."""
+        for path in self._trash.glob("*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _left_over(self, evicted: Container[int] = ()) -> list[UnpackedWheel]:
+        """Return the unpacked wheels in uv's cache that no environment links to; links of `evicted` do not count.
+
+        Wheels in the lock of an install in progress are left out. If such an install has no lock, like that of
+        side packages, all wheels that are young enough to be part of it are left out, too.
+        """
+        awaited: set[tuple[str, str]] = set()
+        is_certain = True
+        for key, reserved in self.marks().items():
+            if reserved:
+                try:
+                    lock = InstallFolder(self.folder / key).lock.read_text(encoding="utf-8")
+                    awaited |= set(locked_versions(lock).items())
+                except OSError:
+                    is_certain = False
+        now = time.time()
+        return [
+            wheel
+            for wheel in unpacked(self._uv_cache)
+            if wheel.links <= (2 if wheel.inode in evicted else 1)
+            and (wheel.name, wheel.version) not in awaited
+            and (is_certain or now - wheel.changed > ORPHAN_AGE)
+        ]
+
+
+def _pause(seconds: float, cancelled: threading.Event | None) -> None:
+    """Wait; raise CancelledError as soon as the user interrupts."""
+    if (cancelled or threading.Event()).wait(seconds):
+        raise CancelledError
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _time_of(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

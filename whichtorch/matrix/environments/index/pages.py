@@ -1,0 +1,200 @@
+"""Read what an index or a page of links says of torch, and download wheels. Imported only where that is done."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from urllib.parse import unquote, urljoin
+
+import pypi_simple
+import requests
+from filelock import FileLock, Timeout
+
+from whichtorch.matrix.environments.index.releases import best_fit
+from whichtorch.matrix.environments.index.sources import PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
+PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
+ORDER = "WHICHTORCH_FETCH"  # variable that holds a FetchOrder as JSON: no argument shows an index's credentials
+ROOT = str(Path(__file__).resolve().parents[4])  # the folder that holds the package `whichtorch`
+PROGRAM = (
+    f"import sys; sys.path.insert(0, {ROOT!r}); from whichtorch.matrix.environments.index.pages import main; main()"
+)
+PARTIAL = ".part-"  # begins the name of what is not whole yet
+_CAUSES = {  # what the text of an error holds: the first that fits is told
+    "Name or service not known": "its name cannot be resolved",
+    "Temporary failure in name resolution": "its name cannot be resolved",
+    "NameResolutionError": "its name cannot be resolved",
+    "Connection refused": "the connection is refused",
+    "IncompleteRead": "the answer ends half-way",
+    "Connection broken": "the answer ends half-way",
+    "RemoteDisconnected": "the connection is closed without an answer",
+    "Connection reset": "the connection is reset",
+}
+Result = TypeVar("Result")
+
+
+class PageError(Exception):
+    """A page could not be read; `may_pass` where another try is worth it."""
+
+    def __init__(self, problem: str, *, may_pass: bool) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.may_pass = may_pass
+
+
+class FetchOrder(NamedTuple):
+    """What the program `main` is to fetch."""
+
+    index_url: str
+    wanted: dict[str, str]  # versions by project
+    python: str
+    folder: str  # to put the wheels into
+    certificates: str | None
+
+
+def read_folder(folder: Path, *, is_index: bool) -> list[pypi_simple.DistributionPackage]:
+    """Return the wheels of a folder, a page of links, or a simple index in a folder; none where it is missing."""
+    page = folder / PROJECT / "index.html" if is_index else folder
+    if page.is_file():
+        return _parse(page.read_bytes(), page.as_uri())
+    wheels = sorted((folder / PROJECT if is_index else folder).glob(f"{PROJECT}-*.whl"))
+    html = "".join(f'<a href="{wheel.absolute().as_uri()}">{wheel.name}</a>' for wheel in wheels)
+    packages = _parse(html.encode(), None)
+    for package, wheel in zip(packages, wheels, strict=True):
+        package.size = wheel.stat().st_size
+    return packages
+
+
+def _session_of(certificates: str | None) -> requests.Session:
+    session = requests.Session()
+    if certificates and Path(certificates).exists():
+        session.verify = certificates
+    return session
+
+
+def fetch(
+    url: str, *, is_index: bool, certificates: str | None = None, project: str = PROJECT
+) -> list[pypi_simple.DistributionPackage]:
+    """Return what a page over the network links to. Raises PageError."""
+    try:
+        with _session_of(certificates) as session:
+            if not is_index:
+                answer = session.get(url, timeout=INDEX_TIMEOUT)
+                answer.raise_for_status()
+                return _parse(answer.content, url)
+            with pypi_simple.PyPISimple(url, session=session, accept=pypi_simple.ACCEPT_ANY) as client:
+                return client.get_project_page(project, timeout=INDEX_TIMEOUT).packages
+    except pypi_simple.NoSuchProjectError:
+        return []
+    except requests.RequestException as error:
+        raise _page_error(error) from error
+    except (pypi_simple.UnsupportedContentTypeError, pypi_simple.UnsupportedRepoVersionError, ValueError) as error:
+        raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
+
+
+def download(package: pypi_simple.DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
+    """Download a wheel, and check its length and its digest. Raises PageError."""
+    try:
+        with _session_of(certificates) as session, pypi_simple.PyPISimple(index, session=session) as client:
+            # an index need not publish digests; the length is checked in any case
+            client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
+    except requests.RequestException as error:
+        raise _page_error(error) from error
+    except pypi_simple.DigestMismatchError as error:
+        raise PageError("its digest is not the one that the index names", may_pass=False) from error
+
+
+def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.sleep) -> Result:
+    """Try an action up to three times, as long as another try may help. Raises PageError."""
+    for seconds in PAUSES:
+        try:
+            return action()
+        except PageError as error:
+            if not error.may_pass:
+                raise
+            pause(seconds)
+    return action()
+
+
+def _parse(html: bytes, base: str | None) -> list[pypi_simple.DistributionPackage]:
+    packages = pypi_simple.ProjectPage.from_html(PROJECT, html, base_url=base).packages
+    for package in packages:
+        package.url = urljoin(base or "", package.url)
+        # the text of a link is often shortened; its address is what counts
+        if not package.filename.endswith(".whl"):
+            package.filename = unquote(package.url.rpartition("/")[2])
+    return packages
+
+
+def _page_error(error: requests.RequestException) -> PageError:
+    """Return why a request failed, in words without the URL and its credentials."""
+    if isinstance(error, requests.HTTPError):
+        status = 0 if error.response is None else error.response.status_code
+        return PageError(f"it answers {status}", may_pass=status >= 500 or status in {408, 429})
+    if isinstance(error, (requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)):
+        return PageError("that is not a URL", may_pass=False)
+    if isinstance(error, requests.Timeout):
+        return PageError("it does not answer in time", may_pass=True)
+    if isinstance(error, requests.exceptions.SSLError):
+        return PageError("its certificate is not trusted", may_pass=True)
+    causes = (cause for fragment, cause in _CAUSES.items() if fragment in str(error))
+    return PageError(next(causes, type(error).__name__), may_pass=True)
+
+
+def main() -> None:
+    """Fetch what the variable orders; exit with 1 and a line where that fails."""
+    order = FetchOrder(**json.loads(os.environ.pop(ORDER)))
+    folder = Path(order.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_left_over(folder)
+    for project, version in order.wanted.items():
+        try:
+            retried(functools.partial(_fetch_wheel, order, project, version))
+        except PageError as error:
+            sys.exit(f"error: {project} {version}: {error.problem}")
+
+
+def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
+    """Fetch the best wheel of a version, if the index has one. Raises PageError."""
+    listed = fetch(order.index_url, is_index=True, certificates=order.certificates, project=project)
+    filename = best_fit((package.filename for package in listed), project, version, order.python)
+    if filename is not None:
+        package = next(package for package in listed if package.filename == filename)
+        with partial(Path(order.folder), filename) as path:
+            download(package, path, order.index_url, order.certificates)
+            path.replace(path.with_name(filename))
+
+
+@contextmanager
+def partial(folder: Path, filename: str) -> Iterator[Path]:
+    """Give a name for a file until it is whole, locked while this process lives; remove what is left in the end."""
+    path = folder / f"{PARTIAL}{os.getpid()}-{filename}"
+    with FileLock(lock_of(path)):
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+            lock_of(path).unlink(missing_ok=True)
+
+
+def lock_of(path: Path) -> Path:
+    """Return the file whose lock says that a process still writes a partial file."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def remove_left_over(folder: Path) -> None:
+    """Remove what fetches that were killed have left half-way."""
+    for lock in folder.glob(f"{PARTIAL}*.lock"):
+        with suppress(OSError, Timeout), FileLock(lock, timeout=0):  # Timeout: its process lives
+            lock.with_suffix("").unlink(missing_ok=True)
+            lock.unlink()

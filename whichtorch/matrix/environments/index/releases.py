@@ -1,0 +1,235 @@
+"""Which torch releases exist for a build, a Python and this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from packaging import tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+from pydantic import TypeAdapter
+
+from whichtorch.matrix.environments.index.sources import (
+    FIRST_INDEX,
+    PROJECT,
+    Sources,
+    configured_sources,
+    local_folder,
+    without_credentials,
+)
+from whichtorch.matrix.environments.whole_files import read_whole, write_whole
+from whichtorch.matrix.errors import PreventedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pypi_simple import DistributionPackage
+
+    from whichtorch.matrix.model import Build
+
+LISTING_AGE = 600  # seconds a listing is believed: a rerun costs no network, a new nightly shows up soon
+SCHEMA = 2  # of kept listings
+
+
+class IndexUnreachableError(PreventedError):
+    """An index does not answer, or not with a list of packages."""
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(
+            f"the index {without_credentials(url)} cannot be read: {problem}",
+            hint="check the network, or name another index in uv's or pip's settings",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A version of torch with the wheel of it that fits best."""
+
+    version: str
+    filename: str
+    url: str  # without credentials; the absolute path of a local wheel
+    source: str  # the index or folder, without credentials
+    yanked: str | None = None  # the reason; "" where none was given
+    uploaded: str | None = None  # ISO 8601; many indexes do not say
+    size: int | None = None  # bytes; many indexes do not say
+
+    @property
+    def date(self) -> str | None:
+        """The day of a nightly, "2026-11-20", from its version."""
+        digits = str(Version(self.version).dev or "")
+        return f"{digits[:4]}-{digits[4:6]}-{digits[6:]}" if len(digits) == 8 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The releases that fit, oldest first."""
+
+    releases: tuple[Release, ...]
+    yanked: tuple[Release, ...] = ()
+    aside: tuple[Release, ...] = ()  # 2.13.0+cpu in the user's find-links: only when asked for by that name
+    python: str = ""
+    sources: tuple[str, ...] = ()  # the indexes, pages and folders that were read, without credentials
+
+
+_Row = tuple[str, bool, "DistributionPackage"]  # index or page, whether it is the user's find-links, wheel
+
+
+def list_releases(
+    build: Build,
+    python: str,
+    cache: Path | None,
+    *,
+    sources: Sources | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Listing:
+    """Return the torch releases of a build that fit this platform and a Python such as "3.11" or "3.13t".
+
+    `sources` are by default the user's. A listing is kept for ten minutes in `cache`, the folder of that name in the
+    state folder; wheels that are kept beside it count as available. Raises IndexUnreachableError for an index that
+    does not answer in three tries.
+    """
+    sources = sources or configured_sources()
+    is_own = build.index_url is not None or build.find_links is not None
+    if is_own:
+        own_links = (build.find_links,) if build.find_links else ()
+        sources = replace(sources, index_url=build.index_url, extra_index_urls=(), find_links=own_links, strategy="")
+    indexes, links, strategy = sources.index_urls, sources.find_links, sources.strategy
+    shown = [without_credentials(url) for url in (*indexes, "", *links)]
+    machine = next(iter(tags.platform_tags()), "")  # machines that share a home folder may differ
+    key = json.dumps([SCHEMA, python, machine, is_own, strategy, shown])
+    # a folder is read in no time, and may have changed a second ago
+    is_remote = any(local_folder(url) is None for url in (*indexes, *links))
+    name = hashlib.sha256(key.encode()).hexdigest()[:16]
+    file = cache / "listings" / f"{name}.json" if cache is not None and is_remote else None
+    kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
+    if file is not None and (kept := read_whole(file, Listing, LISTING_AGE)) is not None:
+        return _with_wheels_of(kept_wheels, kept)
+    rows: list[_Row] = []
+    for url in indexes:
+        packages = _packages(url, sources, is_index=True, pause=pause)
+        rows += [(url, False, package) for package in packages]
+        if packages and strategy == FIRST_INDEX:
+            break
+    for url in links:
+        rows += [(url, not is_own, package) for package in _packages(url, sources, is_index=False, pause=pause)]
+    read_from = tuple(map(without_credentials, (*indexes, *links)))
+    listing = _sorted_listing(rows, python, read_from)
+    if file is not None:
+        write_whole(file, TypeAdapter(Listing).dump_json(listing).decode())
+    return _with_wheels_of(kept_wheels, listing)
+
+
+def kept_folder(home: Path, build: Build) -> Path | None:
+    """Return where wheels of a build are kept; None for one whose wheels do not vanish, or lie in a folder."""
+    if not build.nightly or build.index_url is None or local_folder(build.index_url) is not None:
+        return None
+    return home / "wheels" / re.sub(r"[^\w.+-]", "_", build.name)
+
+
+def _with_wheels_of(folder: Path | None, listing: Listing) -> Listing:
+    """Return a listing with the kept wheels of versions that the index has dropped."""
+    if folder is None:
+        return listing
+    releases = {Version(release.version): release for release in listing.releases}
+    listed = releases.keys() | {Version(release.version) for release in listing.yanked}
+    for path in sorted(folder.glob(f"{PROJECT}-*.whl")):
+        fit = wheel_fit(path.name, PROJECT, listing.python)
+        if fit is not None and fit[0] not in listed:
+            release = Release(version=str(fit[0]), filename=path.name, url=str(path), source=str(folder))
+            releases[fit[0]] = replace(release, size=path.stat().st_size)
+    return replace(listing, releases=tuple(releases[version] for version in sorted(releases)))
+
+
+def unreadable_index(build: Build, sources: Sources) -> str | None:
+    """Return which index or page of a build cannot be read now, and why; None where all can. Each is asked once."""
+    from whichtorch.matrix.environments.index import pages  # here: it imports requests
+
+    own = ((build.index_url, True), (build.find_links, False))
+    shared = [*((url, True) for url in sources.index_urls), *((link, False) for link in sources.find_links)]
+    for url, is_index in (*own, *shared):
+        if url is None or local_folder(url) is not None:
+            continue
+        try:
+            pages.fetch(url, is_index=is_index, certificates=sources.certificates)
+        except pages.PageError as error:
+            return IndexUnreachableError(url, error.problem).message
+    return None
+
+
+def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...]) -> Listing:
+    """Return what fits, sorted by version, with the best wheel of each that this machine can use."""
+    kinds: dict[str, dict[Version, tuple[int, Release]]] = {"releases": {}, "yanked": {}, "aside": {}}
+    for source, is_users_link, package in rows:
+        fit = wheel_fit(package.filename, PROJECT, python)
+        if fit is None:
+            continue
+        version, rank = fit
+        folder = local_folder(package.url)
+        release = Release(
+            version=str(version),
+            filename=package.filename,
+            url=str(folder) if folder is not None else without_credentials(package.url),
+            source=without_credentials(source),
+            yanked=(package.yanked_reason or "") if package.is_yanked else None,
+            uploaded=package.upload_time.isoformat() if package.upload_time else None,
+            size=package.size,
+        )
+        is_aside = is_users_link and version.local is not None
+        best = kinds["aside" if is_aside else "yanked" if package.is_yanked else "releases"]
+        if version not in best or rank < best[version][0]:
+            best[version] = (rank, release)
+    in_order = {kind: tuple(best[version][1] for version in sorted(best)) for kind, best in kinds.items()}
+    return Listing(**in_order, python=python, sources=read_from)
+
+
+def _packages(
+    url: str, sources: Sources, *, is_index: bool, pause: Callable[[float], None]
+) -> list[DistributionPackage]:
+    """Return what an index, or a page or folder of links, holds of torch; three tries over a network."""
+    from whichtorch.matrix.environments.index import pages  # here: it imports requests
+
+    folder = local_folder(url)
+    if folder is not None:
+        return pages.read_folder(folder, is_index=is_index)
+    try:
+        return pages.retried(lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates), pause)
+    except pages.PageError as error:
+        raise IndexUnreachableError(url, error.problem) from error
+
+
+@lru_cache(maxsize=16)
+def _ranks(python: str) -> dict[tags.Tag, int]:
+    """Return the wheel tags that fit, best first: those of the asked Python, not of the running one."""
+    major, minor = (int(part) for part in python.rstrip("t").split(".")[:2])
+    abi = f"cp{major}{minor}" + ("t" if python.endswith("t") else "m" if (major, minor) < (3, 8) else "")
+    platforms = list(tags.platform_tags())
+    fitting = [
+        *tags.cpython_tags((major, minor), abis=[abi], platforms=platforms),
+        *tags.compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms),
+    ]
+    return {tag: rank for rank, tag in reversed(list(enumerate(fitting)))}
+
+
+def wheel_fit(filename: str, project: str, python: str) -> tuple[Version, int] | None:
+    """Return version and rank of a wheel of a project, the lower the better; None for one that does not fit."""
+    try:
+        name, version, _, wheel_tags = parse_wheel_filename(filename)
+    except (InvalidWheelFilename, InvalidVersion):  # an sdist, or not a wheel at all
+        return None
+    ranks = _ranks(python)
+    best = min((ranks[tag] for tag in wheel_tags if tag in ranks), default=None)
+    return None if name != project or best is None else (version, best)
+
+
+def best_fit(filenames: Iterable[str], project: str, version: str, python: str) -> str | None:
+    """Return the wheel of a version that fits a Python best, the first of equals; None where none fits."""
+    fits = ((filename, wheel_fit(filename, project, python)) for filename in filenames)
+    ranks = {filename: fit[1] for filename, fit in fits if fit is not None and fit[0] == Version(version)}
+    return min(ranks, key=lambda filename: ranks[filename], default=None)

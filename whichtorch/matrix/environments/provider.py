@@ -1,0 +1,66 @@
+"""What the rest of the program needs from something that makes environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from whichtorch.matrix.events import EnvironmentStage
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Environment, Request
+
+Stage = Callable[[str], None]  # called with what is being done: "resolving", "installing", "probing", …
+
+
+@contextmanager
+def acquired(environments: Environments, request: Request, show: Show) -> Iterator[Environment]:
+    """Give an environment, made where it is not there yet, and keep it until the end; its stages are shown."""
+
+    def stage(name: str) -> None:
+        emit(EnvironmentStage(label=request.label, stage=name))
+
+    try:
+        with show(None) as emit:
+            environment = environments.acquire(request, stage=stage)
+        yield environment
+    finally:
+        environments.release(request)
+
+
+def silent(_stage: str) -> None:
+    """Do nothing: nobody follows the stages."""
+
+
+class Environments(Protocol):
+    """Something that makes environments. Its methods may be called from several threads."""
+
+    @property
+    def home(self) -> Path:
+        """The state folder."""
+
+    def known(self, request: Request) -> Environment | None:
+        """Return the environment that an earlier install made, evicted since or not; None where there was none."""
+
+    def is_installed(self, request: Request) -> bool:
+        """Return whether the request needs no install."""
+
+    def typical_install(self) -> float:
+        """Return the seconds that an install takes here."""
+
+    def in_the_way(self, request: Request) -> str | None:
+        """Return the unreachable index this request needs, if any; such a failure says nothing about the version."""
+
+    def acquire(
+        self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
+    ) -> Environment:
+        """Return the environment, usable until `release`. Where it cannot be made, its outcome says why."""
+
+    def release(self, request: Request) -> None:
+        """Allow an environment to be removed when disk is needed."""

@@ -1,0 +1,233 @@
+"""One resolution per environment: a request becomes an exact lock, with what torch needs and does not declare.
+
+The index of nightlies drops them after some weeks, while a search may need them later. So every wheel that only such
+an index has, torch itself and what was built with it, is fetched once into wheels/<build> of the state folder, and
+the lock names it there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from whichtorch.matrix.environments.commander import Commander, InstallError, condensed
+from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whichtorch.matrix.model import Build, Request
+
+SUBSTITUTES = 5  # local versions of a release that are excluded before giving up
+_PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
+
+
+class Need(NamedTuple):
+    """A requirement that some releases of torch are installed with."""
+
+    torch: str  # specifier of those releases
+    requirement: str
+    reason: str
+
+
+_NEEDS = (  # of each package, the first row that applies is taken
+    Need("<2.3", "numpy<2", "torch before 2.3 was compiled against numpy 1 and cannot use numpy 2"),
+    Need("", "numpy", "torch uses numpy where it is there, warns where it is not, and does not declare it"),
+    Need(
+        "<2.2",
+        "setuptools<80",
+        "torch.compile and cpp_extension before 2.2 import pkg_resources, which newer ones lack",
+    ),
+    # 2.2.2, 2.3.1 and 2.9.1 fail without one on Python 3.11; below 80 worked in all that were tried
+    Need("<2.11", "setuptools<80", "inductor before 2.11 imports setuptools, which not every wheel declares"),
+)
+
+
+def resolve(request: Request, interpreter: Path, commander: Commander) -> tuple[str, tuple[str, ...]]:
+    """Return the exact lock of a request, by `uv pip compile`, and notes on what was added to get there.
+
+    A plain version never becomes a local one from elsewhere: where uv prefers 2.13.0+cpu of the user's
+    find-links for torch==2.13.0, that version is excluded and uv runs again. Raises InstallError with uv's
+    explanation.
+    """
+    if request.lock:
+        return "\n".join(request.lock) + "\n", ()
+    requirements, notes = requirements_of(request)
+    excluded: list[str] = []
+    first: str | None = None
+    while True:
+        try:
+            narrowed = [*requirements, *(f"torch{clause}" for clause in excluded)]
+            lock = compile_lock(narrowed, request.build, interpreter, commander)
+        except InstallError:
+            if first is None:
+                raise
+            # the build's index has nothing but its own +cpu: that is what was meant
+            if request.build.index_url is not None or request.build.find_links is not None:
+                return first, notes
+            raise _substitute(request.torch, locked_versions(first)["torch"], commander) from None
+        first = first or lock
+        locked = locked_versions(lock).get("torch")
+        if locked is None:
+            raise InstallError("torch is not in its own lock", commander.logs / "resolve.log")
+        if is_same_version(request.torch, locked):
+            # else `uv pip sync` would prefer the excluded ones again
+            pins = [
+                ",".join([line, *excluded]) if "torch" in locked_versions(line) else line for line in lock.splitlines()
+            ]
+            return "\n".join(pins) + "\n", notes
+        if Version(locked).public != Version(request.torch).public or len(excluded) == SUBSTITUTES:
+            raise _substitute(request.torch, locked, commander)
+        excluded.append(f"!={locked}")
+
+
+def _substitute(wanted: str, version: str, commander: Commander) -> InstallError:
+    reason = f"asked for torch {wanted}, but {version} would be installed in its place"
+    return InstallError(reason, commander.logs / "resolve.log")
+
+
+def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
+    """Return the requirements that uv resolves, and a note for each version that a need holds back.
+
+    A package that the build or the matrix file names is theirs to say: its row in the table of needs is ignored.
+    """
+    version, torch = request.torch, f"torch=={request.torch}"
+    if request.torch.endswith(".whl"):
+        path = Path(request.torch)
+        version, torch = path.name.split("-")[1], f"torch @ {path.absolute().as_uri()}"
+    given = [*request.build.requirements, *request.requirements]
+    named = {requirement_name(requirement) for requirement in given}
+    needs = [need for need in needs_of(version) if requirement_name(need.requirement) not in named]
+    pins = [need for need in needs if need.requirement != requirement_name(need.requirement)]
+    notes = tuple(f"{need.requirement}: {need.reason}" for need in pins)
+    return [torch, *given, *(need.requirement for need in needs)], notes
+
+
+def needs_of(torch_version: str) -> list[Need]:
+    """Return what a torch release needs beyond what its wheel declares, at most one row per package."""
+    try:
+        version = Version(torch_version)
+    except InvalidVersion:
+        return []
+    release = Version(version.base_version)  # a nightly of 2.3 has 2.3's needs
+    needs: dict[str, Need] = {}
+    for need in _NEEDS:
+        if SpecifierSet(need.torch).contains(release):
+            needs.setdefault(requirement_name(need.requirement), need)
+    return list(needs.values())
+
+
+def requirement_name(requirement: str) -> str:
+    """Return the normalised name of the package that a requirement is about."""
+    return canonicalize_name(Requirement(requirement).name)
+
+
+def locked_versions(lock: str) -> dict[str, str]:
+    """Return name and version of each package that a lock pins; a wheel's version is read off its name."""
+    versions: dict[str, str] = {}
+    for line in lock.splitlines():
+        if pin := _PIN.match(line):
+            version = pin["version"] or pin["url"].rpartition("/")[2].split("-")[1]
+            versions[canonicalize_name(pin["name"])] = version.replace("%2B", "+")
+    return versions
+
+
+def index_pins(lock: str) -> dict[str, str]:
+    """Return name and version of each package that a lock takes from an index, not from a URL."""
+    matches = (_PIN.match(line) for line in lock.splitlines())
+    return {canonicalize_name(pin["name"]): pin["version"] for pin in matches if pin and pin["version"]}
+
+
+def is_same_version(wanted: str, version: str) -> bool:
+    """Return whether `version` is the wanted one, a number or a wheel's path, local part included."""
+    if wanted.endswith(".whl"):
+        wanted = Path(wanted).name.split("-")[1]
+    try:
+        return Version(wanted) == Version(version)
+    except InvalidVersion:
+        return wanted == version
+
+
+def compile_lock(
+    requirements: Sequence[str],
+    build: Build,
+    interpreter: Path,
+    commander: Commander,
+    *,
+    constraints: Sequence[str] = (),
+    before: str | None = None,
+) -> str:
+    """Return what `uv pip compile` makes of requirements: an exact lock, one package a line.
+
+    `constraints` say which version a package has if it is needed; with `before`, a time such as
+    "2026-11-02T00:00:00Z", the index is seen as it was then. Raises InstallError with uv's explanation.
+    """
+    folder = commander.logs
+    folder.mkdir(parents=True, exist_ok=True)
+    source, target = folder / "requirements.in", folder / "resolved.txt"
+    source.write_text("\n".join(requirements) + "\n", encoding="utf-8")
+    target.unlink(missing_ok=True)  # uv would prefer the versions that it names
+    options = ["--torch-backend", build.backend] if build.backend else []
+    if constraints:
+        limits = folder / "constraints.txt"
+        limits.write_text("\n".join(constraints) + "\n", encoding="utf-8")
+        options += ["--constraint", str(limits)]
+    if before is not None:
+        options += ["--exclude-newer", before]
+    commander.uv(
+        *("pip", "compile", str(source), "--output-file", str(target), "--python", str(interpreter)),
+        *("--no-header", "--no-annotate", "--quiet"),
+        *options,
+        log=folder / "resolve.log",
+        what="resolving",
+        build=build,
+    )
+    return target.read_text(encoding="utf-8")
+
+
+def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | None:
+    """Return the kept wheel of a version that fits a Python best, None where there is none."""
+    filenames = sorted(path.name for path in folder.glob(f"{project.replace('-', '_')}-*.whl"))
+    best = best_fit(filenames, project, version, python)
+    return folder / best if best else None
+
+
+def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
+    """Return a lock that installs what may vanish from kept wheels; fetch missing ones. Raises InstallError."""
+    folder = kept_folder(commander.settings.home, build)
+    if folder is None:
+        return lock
+    pins = [(name, version, Version(version)) for name, version in index_pins(lock).items()]
+    # nightlies, and what was built with one: 3.6.0+git1234567 of triton
+    fleeting = {name: version for name, version, parsed in pins if parsed.is_devrelease or parsed.local}
+    missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
+    if missing:
+        from whichtorch.matrix.environments.index import pages  # here: it imports requests
+
+        assert build.index_url is not None
+        order = pages.FetchOrder(build.index_url, missing, python, str(folder), commander.settings.sources.certificates)
+        commander.stage("downloading")
+        log = commander.logs / "download.log"
+        env = os.environ | {pages.ORDER: json.dumps(order._asdict())}
+        # in a process of its own, which can be ended at once, wherever it waits
+        ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
+        if ending.exit_code != 0:
+            raise InstallError(f"downloading failed: {condensed(log, ending)}", log)
+    wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
+    for used in filter(None, wheels.values()):  # `runs prune --wheels` removes what was not used for long
+        os.utime(used, (time.time(), used.stat().st_mtime))  # uv knows a wheel by its mtime
+    lines = []
+    for line in lock.splitlines():
+        name = next(iter(index_pins(line)), "")
+        lines.append(f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line)
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,158 @@
+"""What a user asks for -> the two releases that it is about, installed -> the fix between them.
+
+Where a release is not named, a bisection finds the two: the neighbours between which the newest failure went or came.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from whichtorch.matrix.bisect import request as bisect_request
+from whichtorch.matrix.bisect.axes.git import Checkout
+from whichtorch.matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
+from whichtorch.matrix.environments.patches import read_patch
+from whichtorch.matrix.environments.provider import acquired
+from whichtorch.matrix.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
+from whichtorch.matrix.fix.fixing import Fix, fix
+from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
+from whichtorch.matrix.fix.scene import FixRequest
+from whichtorch.matrix.fix.script_runs import ScriptRuns
+from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
+from whichtorch.matrix.model import Environment, Model
+from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.plan.planning import PlannedCell
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.run.pipeline import opened_run
+from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.suite import selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from whichtorch.matrix.bisect.request import SearchRequest
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Request
+
+SCHEMA = 1
+UNTAGGED = "which commits brought the patch is not known: one of the two is no release, so that it has no tag in git"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixOrder:
+    """Which test is to be cured, where, and at what cost."""
+
+    search: SearchRequest  # the test; its `good` and `bad` are the two releases, where both are named
+    max_trials: int | None = None
+    checkout: Path | None = None  # of PyTorch: the commits are named that the patch goes back to
+    tell: Callable[[str], None] = print  # progress of the trials, a line each
+
+
+class FixAnswer(Model):
+    """What `fix --json` writes."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    scenario: str
+    bad: str = ""  # release, "" where no two releases could be told apart
+    good: str = ""
+    bisection: Bisection | None = None  # that found them; None where both were named
+    fix: Fix | None = None
+    suite: SuiteCheck | None = None  # with the patch and without it; None where nobody asked, or nothing is cured
+    interrupted: bool = False  # by Ctrl-C or a signal: the same command goes on
+    command: str = ""  # that repeats it
+
+
+def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
+    """Find the two releases, install them, and search for the fix.
+
+    Raises UsageError for what does not fail and pass there, or for a checkout without the two, PreventedError where
+    a release cannot be had. Interrupted, it returns what is known, and the same order goes on from its journal and
+    records; KeyboardInterrupt passes through before the two releases are known.
+    """
+    search, started = order.search, time.monotonic()
+    checkout = Checkout.at(order.checkout) if order.checkout else None
+    answer = FixAnswer(scenario=search.scenario.name)
+    bad, good = search.bad, search.good
+    if bad is None or good is None:
+        bisection = bisect_request.search(search, cache, show)
+        answer = answer.model_copy(update={"bisection": bisection, "interrupted": bisection.interrupted})
+        if bisection.interrupted or bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
+            return answer
+        newest = bisection.boundaries[-1]
+        bad, good = newest.bad, newest.good
+    requests = [_request(search, version) for version in (bad, good)]
+    span = ReleaseSpan.between(checkout, requests[0].torch, requests[1].torch) if checkout else None
+    limit = search.budget.seconds
+    left = None if limit is None else max(0.0, limit - (time.monotonic() - started))
+    try:
+        found = _fixed(order, requests, left, cache, show)
+    except KeyboardInterrupt as interrupt:
+        found = Fix(stopped=why_stopped(interrupt))
+    if checkout and found.patch and not found.stopped:
+        order.tell(f"looking up the patch's commits in {checkout.folder}")
+        origins = span.origins(found.patch) if span else Origins(notes=(UNTAGGED,))
+        found = replace(found, origins=origins.commits, notes=(*found.notes, *origins.notes))
+    is_interrupted = found.stopped == INTERRUPTED
+    return answer.model_copy(update={"bad": bad, "good": good, "fix": found, "interrupted": is_interrupted})
+
+
+def _fixed(
+    order: FixOrder, requests: Sequence[Request], seconds: float | None, cache: EnvironmentCache, show: Show
+) -> Fix:
+    """Install the bad and the good release, and search for the fix in so many seconds."""
+    search = order.search
+    planned = PlannedCell(
+        request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
+    )
+    with ExitStack() as held:
+        pair = [_usable(held.enter_context(acquired(cache, request, show))) for request in requests]
+        executor = LocalExecutor()
+        held.callback(executor.interrupt)
+        lookout = held.enter_context(Lookout(lambda: executor.running))
+        store = held.enter_context(opened_run(search.home))
+        runs = ScriptRuns(
+            planned=planned, executor=executor, home=search.home, store=store, tell=order.tell, lookout=lookout
+        )
+        asked = FixRequest(
+            bad=pair[0],
+            good=pair[1],
+            failure=search.failure,
+            max_trials=order.max_trials,
+            max_seconds=seconds,
+            jobs=search.jobs,
+            tell=order.tell,
+        )
+        found = fix(asked, runs)
+        store.run = store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
+        return found
+
+
+def with_suite(answer: FixAnswer, search: SearchRequest, patch: Path, cache: EnvironmentCache, show: Show) -> FixAnswer:
+    """Return a cure's answer with what its patch, in a file, does to the suite that a matrix file selects.
+
+    Each scenario has its own timeout, as `matrix` runs it. Raises as `fix_of`.
+    """
+    suite = selection.select(selection.suite(), search.file.suite.scenarios)
+    checked = check_suite(_request(search, answer.bad), read_patch(patch), suite, cache, show)
+    return answer.model_copy(update={"suite": checked})
+
+
+def _request(search: SearchRequest, version: str) -> Request:
+    """Return the request for one release; raises UsageError where there is none."""
+    requests = expand(search.file.with_axes(torch=(version,)), cache=search.home / "cache").requests
+    if len(requests) != 1:
+        raise UsageError(f"{version} names {len(requests)} environments", hint="name a release, such as 2.11.0")
+    return requests[0]
+
+
+def _usable(environment: Environment) -> Environment:
+    if not environment.is_usable:
+        raise PreventedError(f"{environment.label} cannot be used: {environment.reason or environment.outcome}")
+    return environment

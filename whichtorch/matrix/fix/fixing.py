@@ -1,0 +1,212 @@
+"""A script that fails in one environment and passes in another -> the smallest change of Python that cures it.
+
+The order of things: see it fail; note what it runs on both sides; order the changed units; try them until one cures;
+leave out what is not needed; confirm it in both directions. All trials are in a journal, so that the same call goes
+on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.errors import why_stopped
+from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
+from whichtorch.matrix.fix.candidates import at_import, each_once
+from whichtorch.matrix.fix.closure import Closure
+from whichtorch.matrix.fix.cure_search import CureSearch
+from whichtorch.matrix.fix.journal import Journal
+from whichtorch.matrix.fix.manner import AppliedUnit, brings_functions, manner_of
+from whichtorch.matrix.fix.minimum import smallest
+from whichtorch.matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
+from whichtorch.matrix.fix.package_trees import FilePair
+from whichtorch.matrix.fix.patch import lines_of, unified_diff
+from whichtorch.matrix.fix.scene import NOTED_SLOWDOWN, scene_of, tiers_of
+from whichtorch.matrix.fix.tree_change import TreeChange
+from whichtorch.matrix.fix.trial import Effect
+from whichtorch.matrix.fix.trials import BudgetSpent, Trials
+from whichtorch.matrix.fix.units import Kind, Proposal, in_order
+from whichtorch.matrix.model import Outcome, Record, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whichtorch.matrix.fix.scene import FixRequest, Scene
+    from whichtorch.matrix.fix.script_runs import ScriptRuns
+    from whichtorch.matrix.fix.units import Unit
+
+CONFIRMATIONS = 3  # runs with the patch, and without it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """The answer."""
+
+    patch: str = ""  # a diff that applies to the bad release's site-packages; "" where no cure was found
+    units: tuple[str, ...] = ()  # what it changes, in words
+    why_not: tuple[str, ...] = ()  # evidence that it is not in Python alone
+    trials_to_cure: int = 0
+    trials: int = 0  # runs of the script with a change, those from the journal included
+    trials_ahead: int = 0  # runs made at the same time that turned out not to be needed
+    seconds: float = 0
+    candidates: int = 0
+    with_patch: tuple[int, int] = (0, 0)  # passes, runs
+    without_patch: tuple[int, int] = (0, 0)
+    manner: tuple[str, ...] = ()  # how it cures, where it switches something off or goes around the failure
+    reverted: str = ""  # effect of taking the units back from the good release: "same" brings the failure back
+    origins: tuple[Origin, ...] = ()  # commits that the patch goes back to, where a checkout was named
+    notes: tuple[str, ...] = ()
+    stopped: str = ""  # why it ended early: by Ctrl-C or a signal, or because its time was over
+
+    @property
+    def lines(self) -> int:
+        """How many lines the patch adds or removes."""
+        return lines_of(self.patch)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no cycles: the trees of a release are millions of objects, and that would take most of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@_uncollected()
+def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
+    """Search, minimise and confirm. Interrupted, it returns what is known by then, and the same call goes on.
+
+    KeyboardInterrupt passes through before the first trial.
+
+    Raises UsageError where the script does not fail in the one and pass in the other environment, PreventedError
+    where a run says nothing.
+    """
+    started = time.monotonic()
+    runs.sweep()
+    scene = scene_of(request, runs)
+    request.tell(f"{len(scene.pairs)} files of Python differ")
+    search, to_cure = CureSearch(scene.closure), 0
+    notes: tuple[str, ...] = ()
+    tiers = tiers_of(request, runs, scene)
+    trials = _trials(request, runs, scene, started)
+    answer = Fix()
+    try:
+        with trials:
+            try:
+                cure = trials.drive(
+                    search.run(each_once(tiers, scene.seeds), at_import(scene.change, scene.loaded)),
+                    lambda: CureSearch(scene.closure).run(each_once(tiers, {}), at_import(scene.change, scene.loaded)),
+                )
+                to_cure = trials.made
+                if cure is not None:
+                    begin = partial(smallest, cure, scene.closure, _idle(cure, request, runs, scene))
+                    trials.drive(begin(), begin)
+            except BudgetSpent:
+                notes = ("the budget was used up",)
+        if trials.cure is None:
+            why_not = reasons(_evidence(scene, search, trials, is_complete=not notes))
+            answer = replace(answer, why_not=tuple(why_not))
+        else:
+            answer = _confirmed(_patched(trials.cure, scene), trials.cure, request, runs, scene)
+    except KeyboardInterrupt as interrupt:
+        answer = _patched(trials.cure, scene) if trials.cure else answer
+        answer = replace(answer, stopped=why_stopped(interrupt))
+    answer = replace(answer, trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
+    return replace(answer, trials_ahead=trials.ahead, seconds=round(time.monotonic() - started, 1))
+
+
+def _trials(request: FixRequest, runs: ScriptRuns, scene: Scene, started: float) -> Trials:
+    planned, failure = runs.planned, scene.test.failure
+    question = digest(
+        [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
+    )
+    return Trials(
+        change=scene.change,
+        journal=Journal(runs.folder / f"trials-{question}.jsonl"),
+        question=question,
+        test=lambda files: runs.trial(request.bad, files, scene.test),
+        tell=request.tell,
+        lanes=runs.lanes(request.jobs),
+        most=request.max_trials,
+        until=started + request.max_seconds if request.max_seconds is not None else None,
+    )
+
+
+def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -> set[Unit]:
+    """Return the functions of a cure that the cured script does not run."""
+    if len(cure.units) < 3:
+        return set()
+    with runs.changed(request.bad, scene.change.texts(cure)) as overlay:
+        cured_run = runs.noted(overlay, NOTED_SLOWDOWN * scene.test.limit)
+    ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
+    return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
+
+
+def _evidence(scene: Scene, search: CureSearch, trials: Trials, *, is_complete: bool) -> SearchEvidence:
+    lacking = {symbol for seed in scene.seeds for symbol in scene.closure.of([seed]).lacking}
+    return SearchEvidence(
+        reached=len(scene.seeds),
+        tried=len(search.harmless),
+        breaking=tuple(unit.name for unit in search.breaking),
+        closing=str(trials.last.effect) if trials.last else "",
+        lacking=tuple(sorted(lacking.union(search.refused.values()))),
+        is_native=scene.test.failure.outcome is Outcome.CRASH,
+        is_complete=is_complete,
+    )
+
+
+def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -> Fix:
+    """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
+    files = scene.change.texts(cure)
+    # first those with the patch: beside a failure that keeps cores busy a pass takes longer
+    with runs.changed(request.bad, files) as overlay, runs.lanes(request.jobs) as lanes:
+        patched = lanes.results(*[partial(runs.fair_run, overlay, scene.test)] * CONFIRMATIONS)
+    with runs.lanes(request.jobs) as lanes:
+        turned = lanes.start(partial(_reverted, cure.units, request, runs, scene))
+        plain = lanes.results(*[partial(runs.run, request.bad, scene.test.limit)] * CONFIRMATIONS)
+    return replace(
+        answer,
+        with_patch=_passes(patched),
+        without_patch=_passes(plain),
+        manner=_manner(cure, scene),
+        reverted=turned.result(),
+    )
+
+
+def _patched(cure: Proposal, scene: Scene) -> Fix:
+    """Return an answer with the patch of a cure."""
+    files = scene.change.texts(cure)
+    patch = unified_diff({path: scene.pairs[path].bad for path in files}, files)
+    return Fix(patch=patch, units=tuple(map(str, in_order(cure.units))))
+
+
+def _manner(cure: Proposal, scene: Scene) -> tuple[str, ...]:
+    ordered = in_order(cure.units)
+    applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
+    return manner_of(applied, scene.good_run() if any(map(brings_functions, ordered)) else None)
+
+
+def _passes(records: Sequence[Record]) -> tuple[int, int]:
+    return sum(record.attempt.outcome is Outcome.PASS for record in records), len(records)
+
+
+def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, scene: Scene) -> str:
+    """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
+    paths = {unit.path for unit in units}
+    pairs = {path: FilePair(path=path, bad=scene.pairs[path].good, good=scene.pairs[path].bad or "") for path in paths}
+    backwards = TreeChange(pairs, scene.paths)
+    taken = [found for unit in units if (found := backwards.named(unit.path, unit.name))]
+    changed = [unit for unit in taken if unit.kind is not Kind.REMOVED]
+    effect = ""
+    for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
+        files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
+        effect = str(runs.trial(request.good, files, scene.test).effect)
+        if effect == Effect.SAME:
+            break
+    return effect

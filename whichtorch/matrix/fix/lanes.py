@@ -1,0 +1,57 @@
+"""Calls that run side by side, and none of which is left running."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from whichtorch.matrix.run.site import SIGNAL_CHECK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+Result = TypeVar("Result")
+
+
+class Lanes:
+    """So many calls run at once, and others wait. Only the thread that opened it uses it.
+
+    It is left when all that runs has ended. An interrupt has `stop` end that early; what has not begun never begins.
+    """
+
+    def __init__(self, count: int, stop: Callable[[], None]) -> None:
+        self._count, self._stop = count, stop
+        self._pool = ThreadPoolExecutor(count)
+        self._running: list[Future[Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._stop()
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def free(self) -> int:
+        """How many more calls would run at once."""
+        self._running = [future for future in self._running if not future.done()]
+        return self._count - len(self._running)
+
+    def start(self, call: Callable[[], Result]) -> Future[Result]:
+        """Begin a call as soon as there is room for it."""
+        future = self._pool.submit(call)
+        self._running.append(future)
+        return future
+
+    def await_any(self, futures: Collection[Future[Any]]) -> None:
+        """Wait until some call has ended, of one or more; a signal that another thread took is seen soon, too."""
+        while not wait(futures, SIGNAL_CHECK, FIRST_COMPLETED).done:
+            pass
+
+    def results(self, *calls: Callable[[], Result]) -> list[Result]:
+        """Return what calls return, side by side; raise what the first of them raises."""
+        futures = [self.start(call) for call in calls]
+        for future in futures:
+            self.await_any([future])
+        return [future.result() for future in futures]

@@ -1,0 +1,237 @@
+"""A cure -> how it cures, in words, where that can be told: by a setting, by less code, or beside what the script runs.
+
+A patch that switches a feature off passes as well as one that mends it. Nothing here is a guess: what is neither a
+setting nor a removal nor an early exit is said to be none of these.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import difflib
+import textwrap
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.names import dotted, parameters
+from whichtorch.matrix.fix.parts import Definition, statements_of
+from whichtorch.matrix.fix.units import Kind, Unit, means_the_same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whichtorch.matrix.fix.functions_run import FunctionsRun
+
+SHOWN = 60  # characters of a value; of a longer one only the name is shown
+NAMED = 3  # settings or functions that are named; more are counted
+_ASSIGNMENT = ast.Assign | ast.AnnAssign | ast.AugAssign
+_FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+_EXIT = ast.Return | ast.Raise | ast.Continue | ast.Break
+_CONTAINERS = {"set", "frozenset", "dict", "list", "tuple"}
+# calls that make a setting: of plain values, of the shell's, of a knob
+_READING = {"environ.get", "getenv", "justknobs_check", "Config", "bool", "int", "float", "str"} | _CONTAINERS
+
+COMPILER = "torch/_dynamo/"  # folder of what reads the functions that it compiles
+
+
+class _Manner(StrEnum):
+    """What one unit does, as the begin of a sentence."""
+
+    SETTING = "it changes a setting: "
+    REMOVAL = "it removes code, and adds none, in "
+    EXIT = "it leaves a function early: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedUnit:
+    """A unit of a cure, with the text that it gives the bad release."""
+
+    unit: Unit
+    draft: str | None = None  # None: that of the good release
+
+    @property
+    def before(self) -> str:
+        """The bad release's text."""
+        return self.unit.bad.whole if self.unit.bad else ""
+
+    @property
+    def after(self) -> str:
+        """The text that replaces it."""
+        return self.draft if self.draft is not None else (self.unit.good.whole if self.unit.good else "")
+
+    @property
+    def node(self) -> ast.stmt | None:
+        """The one statement that it brings; None for none or several."""
+        nodes = self.unit.nodes if self.draft is None else tuple(statements_of(self.draft))
+        return nodes[0] if len(nodes) == 1 else None
+
+    @property
+    def bad_node(self) -> ast.stmt | None:
+        """The one statement that it replaces."""
+        nodes = self.unit.bad.nodes if self.unit.bad else ()
+        return nodes[0] if len(nodes) == 1 else None
+
+
+def manner_of(applied: Sequence[AppliedUnit], good_run: FunctionsRun | None = None) -> tuple[str, ...]:
+    """Return sentences on how a cure cures; none where it is code like any other.
+
+    `good_run` is the good release's passing run, with the functions that it ran; None where nobody noted them.
+    """
+    telling = [each for each in applied if not each.unit.name.startswith("import ") and not each.unit.cosmetic]
+    found = [_manner(each) for each in telling]
+    known = [each for each in found if each is not None]
+    sentences: list[str] = []
+    if len(known) == len(found):  # else there is code beside it that may be what mends
+        said = {manner: [words for which, words in known if which is manner] for manner in _Manner}
+        sentences = [manner + _listed(words) for manner, words in said.items() if words]
+    if good_run is not None and _is_beside([each.unit for each in telling], good_run):
+        sentences.append(
+            "none of its functions runs in the good release's passing run once torch is imported, "
+            "so it may go around the failure rather than mend it"
+        )
+    return tuple(sentences)
+
+
+def brings_functions(unit: Unit) -> bool:
+    """Return whether a run can tell whether a unit was reached: it brings a function, or a class with some."""
+    return not unit.cosmetic and any(isinstance(node, Definition) and node.body for node in unit.nodes)
+
+
+def _is_beside(units: Sequence[Unit], run: FunctionsRun) -> bool:
+    """Return whether a run that passed reached no function of these units; False where that is not known."""
+    functions = [unit for unit in units if brings_functions(unit)]
+    is_read = any(path.startswith(COMPILER) for path in run.active)  # a compiler reads functions without running them
+    is_known = run.passed and bool(run.functions) and not is_read
+    return is_known and bool(functions) and all(run.place(unit.path, unit.good) is None for unit in functions)
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = f"; and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return "; ".join(words[:NAMED]) + more
+
+
+def _manner(applied: AppliedUnit) -> tuple[_Manner, str] | None:
+    """Return what a unit does, and the words for it; None for code like any other."""
+    if words := _setting(applied):
+        return _Manner.SETTING, words
+    if applied.unit.kind is Kind.REMOVED or (applied.unit.kind is Kind.CHANGED and _only_removes(applied)):
+        return _Manner.REMOVAL, f"`{applied.unit.name}`"
+    if words := _early_exit(applied):
+        return _Manner.EXIT, words
+    return None
+
+
+def _setting(applied: AppliedUnit) -> str:
+    """Return which setting a unit changes, "" where it is none."""
+    before, after, owner = applied.bad_node, applied.node, applied.unit.owner
+    if isinstance(after, _ASSIGNMENT) and (before is None or isinstance(before, _ASSIGNMENT)):
+        values = [node.value for node in (before, after) if node is not None]
+        return _assignment(before, after, owner) if all(map(_is_plain, values)) else ""
+    if isinstance(before, _FUNCTION) and isinstance(after, _FUNCTION) and means_the_same(_core(before), _core(after)):
+        name = applied.unit.name
+        old, new = _defaults(before), _defaults(after)
+        words = [
+            f"`{name}({_argument(key, old)})` becomes `{name}({_argument(key, new)})`"
+            for key in dict.fromkeys([*old, *new])
+            if _argument(key, old) != _argument(key, new)
+        ]
+        decorators = [[ast.unparse(each) for each in node.decorator_list] for node in (before, after)]
+        if not set(decorators[1]) <= set(decorators[0]):  # one that is new may do anything
+            return ""
+        words += [f"`@{each}` of `{name}` is gone" for each in decorators[0] if each not in decorators[1]]
+        return "; ".join(words)
+    return ""
+
+
+def _assignment(before: _ASSIGNMENT | None, after: _ASSIGNMENT, owner: str) -> str:
+    target = after.targets[0] if isinstance(after, ast.Assign) else after.target
+    name = f"{owner}.{ast.unparse(target)}" if owner else ast.unparse(target)
+    old, new = (_value(node) for node in (before, after))
+    if old == new:  # it only moves
+        return ""
+    if max(len(old), len(new)) > SHOWN:
+        return f"`{name}`"
+    return f"`{name} = {old}` becomes `{new}`" if before is not None else f"`{name} = {new}` is new"
+
+
+def _value(node: _ASSIGNMENT | None) -> str:
+    return ast.unparse(node.value) if node is not None and node.value else ""
+
+
+def _is_plain(value: ast.expr | None) -> bool:
+    """Return whether a value is no code: whatever it calls only reads or holds plain values."""
+    if value is None:
+        return False
+    calls = [".".join(dotted(node.func).split(".")[-2:]) for node in ast.walk(value) if isinstance(node, ast.Call)]
+    is_read = all(call in _READING or call.rpartition(".")[2] in _READING for call in calls)
+    return is_read and not any(isinstance(node, ast.Lambda) for node in ast.walk(value))
+
+
+def _core(node: _FUNCTION) -> ast.stmt:
+    """Return a function without its defaults and decorators."""
+    bare = copy.deepcopy(node)
+    bare.args.defaults, bare.args.kw_defaults, bare.decorator_list = [], [], []
+    return bare
+
+
+def _defaults(node: _FUNCTION) -> dict[str, str]:
+    """Return the defaults of a function's parameters."""
+    arguments = node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = [*zip(reversed(positional), reversed(arguments.defaults), strict=False)]
+    found = {argument.arg: ast.unparse(default) for argument, default in reversed(pairs)}
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        found |= {argument.arg: ast.unparse(default)} if default else {}
+    return {argument.arg: found[argument.arg] for argument in parameters(node) if argument.arg in found}
+
+
+def _argument(name: str, defaults: dict[str, str]) -> str:
+    return f"{name}={defaults[name]}" if name in defaults else name
+
+
+def _only_removes(applied: AppliedUnit) -> bool:
+    """Return whether all lines of code that are left were there before, in this order."""
+    before, after = list(_code(applied.before)), list(_code(applied.after))
+    left = iter(before)
+    return len(after) < len(before) and all(line in left for line in after)
+
+
+def _code(text: str) -> Iterator[str]:
+    """Yield the lines of code, without indentation: what a condition no longer guards is moved to the margin."""
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield line.strip()
+
+
+def _early_exit(applied: AppliedUnit) -> str:
+    """Return how a function is left before its end now, "" where anything else changes."""
+    if not (isinstance(applied.bad_node, _FUNCTION) and isinstance(applied.node, _FUNCTION)):
+        return ""
+    before, after = applied.before.splitlines(), applied.after.splitlines()
+    exits = []
+    for kind, _, _, first, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        block = _exits("\n".join(after[first:end])) if kind == "insert" else []
+        following = next((line for line in after[end:] if line.strip()), "")
+        if not block or _indent(following) != _indent(next(line for line in after[first:end] if line.strip())):
+            return ""  # what stands last in its block leaves nothing out
+        exits += block
+    return "; ".join(f"`{' '.join(words.split())}` in `{applied.unit.name}`" for words in exits)
+
+
+def _exits(text: str) -> list[str]:
+    """Return the statements of a text, none where one of them does not leave: alone, or as all that an `if` does."""
+    try:
+        nodes = ast.parse(textwrap.dedent(text)).body
+    except SyntaxError:
+        return []
+    inner = [node.body if isinstance(node, ast.If) and not node.orelse else [node] for node in nodes]
+    if not all(len(body) == 1 and isinstance(body[0], _EXIT) for body in inner):
+        return []
+    return [ast.unparse(node) for node in nodes]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

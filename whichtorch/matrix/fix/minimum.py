@@ -1,0 +1,223 @@
+"""A cure -> the smallest one in it: delta debugging over its units, then over hunks and pieces of those that are left.
+
+Generators, as the search for the first cure is. Free filters come first: what no checker would pass is not run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.functions_run import words_of
+from whichtorch.matrix.fix.names import bound, uses
+from whichtorch.matrix.fix.parts import statements_of
+from whichtorch.matrix.fix.patch import lines_of
+from whichtorch.matrix.fix.pieces import without_pieces
+from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+
+    from whichtorch.matrix.fix.closure import Closed, Closure
+
+    Minimising = Generator[Proposal, Trial, Proposal]
+
+SMALL = 30  # lines of a patch that is read at a glance
+POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
+
+
+def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> Minimising:
+    """Return the smallest proposal within a cure. `idle` are its units that the cured run did not reach.
+
+    First each unit keeps all that it may need, so that hardly any trial breaks; of the few that are then left, each
+    is tried without what it only may need. Whatever the answers, n units take at most 4 n (n + 1) + n trials and
+    POLISH_TRIALS + 2: each greater set is left for good, and none that failed is tried again.
+    """
+    units = cure.units
+    failed: set[frozenset[Unit]] = set()
+    used = closure.of(units - frozenset(idle), units, hard=True).units
+    if used and used != units:
+        trial = yield Proposal(units=used)
+        if trial.effect is Effect.CURED:
+            units = used
+        else:
+            failed.add(used)
+    for hard in (False, True):
+        units = yield from _fewest_units(units, partial(closure.of, hard=hard), failed)
+    proposal = Proposal(units=units)
+    proposal = yield from _bounded(_polished(proposal), proposal)
+    return (yield from _without_unused(proposal))
+
+
+def _bounded(search: Minimising, proposal: Proposal) -> Minimising:
+    """Return what a search makes of a proposal, or what it has come to after POLISH_TRIALS."""
+    try:
+        smaller = next(search)
+        for _ in range(POLISH_TRIALS):
+            trial = yield smaller
+            if trial.effect is Effect.CURED:
+                proposal = smaller
+            smaller = search.send(trial)
+    except StopIteration as end:
+        proposal = end.value
+    return proposal
+
+
+def _polished(proposal: Proposal) -> Minimising:
+    """Return the proposal with the fewest hunks and pieces."""
+    for unit in in_order(proposal.units):
+        proposal = yield from _fewest_hunks(proposal, unit)
+    proposal = yield from _without_unused(proposal)
+    return (yield from _fewest_pieces(proposal))
+
+
+def _fewest_units(
+    units: frozenset[Unit], closed: Callable[..., Closed], failed: set[frozenset[Unit]]
+) -> Generator[Proposal, Trial, frozenset[Unit]]:
+    """Return a set of which no unit can be left out; `closed` adds the units that others are not tried without."""
+    order = {unit: place for place, unit in enumerate(in_order(units))}
+    best, parts = units, 2
+    while True:
+        listed = sorted(best, key=order.__getitem__)
+        chunks = _chunks(listed, parts)
+        complements = [best - chunk for chunk in chunks] if parts > 2 else []
+        for wanted in (*chunks, *complements):
+            smaller = closed(wanted, best).units
+            if not smaller or smaller == best or smaller in failed:
+                continue
+            trial = yield Proposal(units=smaller)
+            if trial.effect is Effect.CURED:
+                best, parts = smaller, 2 if len(smaller) < 4 else max(2, parts - 1)
+                break
+            failed.add(smaller)
+        else:
+            if parts >= len(best):
+                return best
+            parts = min(len(best), 2 * parts)
+
+
+def _chunks(units: Sequence[Unit], parts: int) -> list[frozenset[Unit]]:
+    size = -(-len(units) // parts)
+    return [frozenset(units[begin : begin + size]) for begin in range(0, len(units), size)]
+
+
+def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
+    """Return the proposal with the fewest hunks of one changed unit that still cure."""
+    if unit.kind is not Kind.CHANGED or unit.bad is None or unit.good is None or unit.name.startswith("import "):
+        return proposal
+    bad, good = unit.bad.whole.splitlines(keepends=True), unit.good.whole.splitlines(keepends=True)
+    blocks = difflib.SequenceMatcher(None, bad, good, autojunk=False).get_opcodes()
+    kept = [number for number, block in enumerate(blocks) if block[0] != "equal"]
+    if len(kept) < 2:
+        return proposal
+
+    def text_with(numbers: Collection[int]) -> str:
+        return "".join(
+            "".join(good[block[3] : block[4]] if number in numbers or block[0] == "equal" else bad[block[1] : block[2]])
+            for number, block in enumerate(blocks)
+        )
+
+    best = yield from _least(kept, lambda numbers: _draft(proposal, unit, text_with(numbers)))
+    return _draft(proposal, unit, text_with(best)) or proposal if best != kept else proposal
+
+
+def _without_unused(proposal: Proposal) -> Minimising:
+    """Return the proposal without the new units that none of the others mentions any more."""
+    unused = in_order(proposal.units - _used(proposal))
+    for some in dict.fromkeys([tuple(unused), *((unit,) for unit in unused)]):
+        fewer = proposal.units.difference(some)
+        if not fewer or len(fewer) == len(proposal.units):
+            continue
+        drafts = {unit: text for unit, text in proposal.drafts.items() if unit in fewer}
+        smaller = Proposal(units=fewer, drafts=drafts)
+        if (yield smaller).effect is Effect.CURED:
+            proposal = smaller
+            if len(some) > 1:
+                break
+    return proposal
+
+
+def _used(proposal: Proposal) -> set[Unit]:
+    """Return the units that change what is there, and the new ones that these mention, and so on."""
+    words = {unit: words_of(_text(proposal, unit)) for unit in proposal.units}
+    used = {unit for unit in proposal.units if unit.kind is not Kind.ADDED}
+    waiting = list(used)
+    while waiting:
+        mentioned = words[waiting.pop()]
+        more = {unit for unit in words if unit not in used and mentioned & {unit.own_name, *bound(unit.nodes)}}
+        used |= more
+        waiting += more
+    return used
+
+
+def _fewest_pieces(proposal: Proposal) -> Minimising:
+    """Return the proposal without the statements and branches of its new text that it cures without.
+
+    A small patch is left as its authors wrote it: what another script needs of it is more than a few lines less.
+    """
+    tried = set[tuple[Unit, str]]()
+    while _size(proposal) > SMALL:
+        for unit in in_order(proposal.units):
+            bad, text = unit.bad.whole if unit.bad else "", _text(proposal, unit)
+            fewer = (each for each in _shorter(bad, text) if (unit, each) not in tried)
+            smaller = next(filter(None, (_draft(proposal, unit, each) for each in fewer)), None)
+            if smaller is not None:
+                break
+        else:
+            break
+        tried.add((unit, smaller.drafts[unit]))
+        if (yield smaller).effect is Effect.CURED:
+            proposal = smaller
+    return proposal
+
+
+def _size(proposal: Proposal) -> int:
+    """Return how many lines a proposal adds or removes."""
+    sides = [(unit.bad.whole if unit.bad else "", _text(proposal, unit)) for unit in proposal.units]
+    diffs = (difflib.unified_diff(bad.splitlines(), text.splitlines(), lineterm="", n=0) for bad, text in sides)
+    return lines_of("\n".join(line for diff in diffs for line in diff))
+
+
+def _shorter(bad: str, text: str) -> Iterator[str]:
+    try:
+        yield from without_pieces(bad, text)
+    except SyntaxError:  # the head of a class
+        return
+
+
+def _text(proposal: Proposal, unit: Unit) -> str:
+    return proposal.drafts.get(unit, unit.good.whole if unit.good else "")
+
+
+def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
+    """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
+    try:
+        names = uses(statements_of(text)).names
+    except SyntaxError:
+        return None
+    known = [uses(part.nodes).names for part in (unit.bad, unit.good) if part]
+    if not names <= set().union(*known):
+        return None
+    return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
+
+
+def _least(
+    numbers: list[int], proposed: Callable[[Collection[int]], Proposal | None]
+) -> Generator[Proposal, Trial, list[int]]:
+    """Return the fewest hunks that cure, by leaving out ever smaller groups of them."""
+    size = max(1, len(numbers) // 2)
+    best = list(numbers)
+    while size:
+        begin = 0
+        while begin < len(best):
+            fewer = best[:begin] + best[begin + size :]
+            proposal = proposed(fewer) if fewer else None
+            trial = (yield proposal) if proposal else None
+            if trial is not None and trial.effect is Effect.CURED:
+                best = fewer
+            else:
+                begin += size
+        size //= 2
+    return best

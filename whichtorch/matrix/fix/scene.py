@@ -1,0 +1,144 @@
+"""What is known before the first trial: how the script fails and passes, what differs, and the order of candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect.sightings import Failure, is_named
+from whichtorch.matrix.environments.overlay import site_packages
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.fix.candidates import by_runs, named, on_stack
+from whichtorch.matrix.fix.closure import Closure
+from whichtorch.matrix.fix.forecast import Deferred
+from whichtorch.matrix.fix.functions_run import words_of
+from whichtorch.matrix.fix.package_trees import differing, package_tree
+from whichtorch.matrix.fix.script_runs import CureTest
+from whichtorch.matrix.fix.tree_change import TreeChange
+from whichtorch.matrix.model import Environment, Outcome, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from whichtorch.matrix.fix.functions_run import FunctionsRun
+    from whichtorch.matrix.fix.package_trees import FilePair, PackageTree
+    from whichtorch.matrix.fix.script_runs import ScriptRuns
+    from whichtorch.matrix.fix.trial import FailingFrame
+    from whichtorch.matrix.fix.units import Unit
+
+PASS_MARGIN = 4.0  # times the good run's seconds that a trial gets
+SHORTEST_LIMIT = 30.0  # seconds
+HANG_MARGIN = 2.5  # the same where it hangs, and each trial that is no cure takes the whole limit
+SHORTEST_HANG = 10.0  # seconds
+NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted; a hang stays one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixRequest:
+    """What is asked. Both environments are installed and usable."""
+
+    bad: Environment
+    good: Environment
+    failure: str = ""  # words of the failure that is meant; "" for whichever the bad release shows
+    max_trials: int | None = None
+    max_seconds: float | None = None
+    jobs: int = 1  # runs at once
+    tell: Callable[[str], None] = print  # progress, a line each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What is known before the first trial."""
+
+    test: CureTest
+    trees: tuple[PackageTree, PackageTree]  # of the bad and of the good release
+    pairs: dict[str, FilePair]
+    paths: frozenset[str]
+    change: TreeChange
+    closure: Closure
+    frames: tuple[FailingFrame, ...]
+    good_run: Callable[[], FunctionsRun]  # made once, when it is asked for
+    seeds: dict[Unit, None] = field(default_factory=dict)  # as the search asks for them
+    loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
+
+
+def scene_of(request: FixRequest, runs: ScriptRuns) -> Scene:
+    """See the script fail and pass, and what differs.
+
+    Raises UsageError where it does not fail in the one, as is meant, and pass in the other.
+    """
+    longest = runs.planned.limits.timeout
+    good_record = runs.run(request.good, longest)
+    _expect(good_record, request.good, passes=True)
+    limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
+    bad_record = runs.run(request.bad, limit)
+    _expect(bad_record, request.bad, passes=False)
+    if not is_named(bad_record, request.failure):
+        shown = f"{bad_record.attempt.outcome}: {bad_record.signature or ''} {bad_record.attempt.message}".rstrip()
+        raise UsageError(f"it fails in another way in {request.bad.label}: {shown}", hint="leave out --failure")
+    failure = _failure(bad_record)
+    if failure.outcome is Outcome.HANG:
+        limit = min(limit, max(SHORTEST_HANG, HANG_MARGIN * good_record.attempt.seconds))
+    bad_tree, good_tree = _tree(request.bad), _tree(request.good)
+    pairs = differing(bad_tree, good_tree)
+    paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
+    change = TreeChange(pairs, paths)
+    lacking = Deferred(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
+    return Scene(
+        test=CureTest(failure=failure, limit=limit, cpu_seconds=good_record.attempt.cpu_seconds),
+        trees=(bad_tree, good_tree),
+        pairs=pairs,
+        paths=paths,
+        change=change,
+        closure=Closure(change, lacking),
+        frames=runs.frames(bad_record),
+        good_run=cache(lambda: runs.noted(request.good, NOTED_SLOWDOWN * limit)),
+    )
+
+
+def tiers_of(request: FixRequest, runs: ScriptRuns, scene: Scene) -> list[Callable[[], list[Unit]]]:
+    """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
+    script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
+
+    def noted() -> tuple[Sequence[FunctionsRun], ...]:
+        request.tell("what it runs is noted in both")
+        longer = NOTED_SLOWDOWN * scene.test.limit
+        patience = scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer
+        bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), scene.good_run)
+        scene.loaded.update(bad.loaded | good.loaded)
+        active = bad.active | good.active
+        usual = runs.at_once(*(partial(runs.everyday, each, active) for each in (request.bad, request.good)))
+        return (bad.besides(usual[0]), good.besides(usual[1])), (bad, good)
+
+    pairs = Deferred(noted)
+
+    def by_name() -> list[Unit]:
+        pairs()
+        return named(scene.change, scene.loaded, words_of(script) | words_of(scene.test.failure.message))
+
+    def reached(place: int) -> list[Unit]:
+        bad, good = pairs()[place]
+        words = set[str]().union(*(run.words(tree.text) for run, tree in zip((bad, good), scene.trees, strict=True)))
+        return by_runs(scene.change, bad, good, words | words_of(script), scene.loaded)
+
+    once = [cache(by_name), *(cache(partial(reached, place)) for place in (0, 1))]
+    return [lambda: on_stack(scene.change, scene.frames), *once]
+
+
+def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
+    outcome = record.attempt.outcome
+    if passes and outcome is not Outcome.PASS:
+        raise UsageError(f"it does not pass in {environment.label}: {outcome}", hint="name another good release")
+    if not passes and not outcome.is_red and outcome is not Outcome.SLOW:
+        raise UsageError(f"it does not fail in {environment.label}: {outcome}", hint="name another bad release")
+
+
+def _failure(record: Record) -> Failure:
+    failure = Failure.of(record)  # what is slow ends in the good release by then
+    return replace(failure, outcome=Outcome.HANG) if failure.outcome is Outcome.SLOW else failure
+
+
+def _tree(environment: Environment) -> PackageTree:
+    assert environment.interpreter is not None
+    return package_tree(site_packages(environment.interpreter.parent.parent))

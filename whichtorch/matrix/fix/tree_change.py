@@ -1,0 +1,243 @@
+"""All that differs between two trees, each file read when it is first asked for, and what its modules bind."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.functions_run import words_of
+from whichtorch.matrix.fix.names import bound, dotted, parameters, uses
+from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from whichtorch.matrix.fix.package_trees import FilePair
+    from whichtorch.matrix.fix.parts import Part
+
+_ASSIGNMENT = re.compile(r"^[A-Za-z_]\w* *(?::[^=\n]*)?=[^=].*$", re.MULTILINE)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class TreeChange:
+    """The files that differ, and the paths of both trees. Reading all of them would take longer than many runs."""
+
+    def __init__(self, pairs: Mapping[str, FilePair], paths: Collection[str]) -> None:
+        self._pairs = {path: pair for path, pair in pairs.items() if pair.good is not None}
+        self._paths = frozenset(paths)  # files that are the same included
+        self._files: dict[str, ChangedFile | None] = {}
+
+    def file(self, path: str) -> ChangedFile | None:
+        """Return a file that differs; None for one that is the same, or gone, or cannot be read."""
+        if path not in self._files:
+            pair = self._pairs.get(path)
+            try:
+                self._files[path] = ChangedFile(pair) if pair else None
+            except (SyntaxError, ValueError, RecursionError):
+                self._files[path] = None
+        return self._files[path]
+
+    def units(self, paths: Iterable[str]) -> Iterator[Unit]:
+        """Yield the units of those of the files that differ."""
+        for path in sorted(set(paths) & self._pairs.keys()):
+            file = self.file(path)
+            yield from file.units if file else ()
+
+    def pairs(self, paths: Iterable[str]) -> Iterator[FilePair]:
+        """Yield the texts of those of the files that differ."""
+        return (self._pairs[path] for path in sorted(set(paths) & self._pairs.keys()))
+
+    def has_other_constants(self, path: str) -> bool:
+        """Return whether a file's assignments at the margin differ, by their first lines: it need not be parsed."""
+        pair = self._pairs.get(path)
+        return pair is not None and _assignments(pair.bad) != _assignments(pair.good)
+
+    def texts(self, proposal: Proposal) -> dict[str, str]:
+        """Return the texts of all files that a proposal changes, by path."""
+        files = {path: self.file(path) for path in sorted({unit.path for unit in proposal.units})}
+        return {path: file.text(proposal.units, proposal.drafts) for path, file in files.items() if file is not None}
+
+    def module_path(self, module: str) -> str | None:
+        """Return the file of a module of either release: "torch.fx" -> "torch/fx/__init__.py"."""
+        stem = module.replace(".", "/")
+        return next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in self._paths), None)
+
+    @cache  # noqa: B019 - lives as long as the search
+    def bad_names(self, path: str) -> frozenset[str]:
+        """Return what a file that differs binds in the bad release."""
+        file = self.file(path)
+        return frozenset(bound(node for part in file.bad_parts for node in part.nodes)) if file else frozenset()
+
+    @cache  # noqa: B019
+    def _binders(self, path: str) -> Mapping[str, tuple[Unit, ...]]:
+        binders: dict[str, list[Unit]] = defaultdict(list)
+        file = self.file(path)
+        for unit in file.units if file else ():
+            for name in bound(unit.nodes) if not unit.owner else ():
+                binders[name].append(unit)
+        return {name: tuple(units) for name, units in binders.items()}
+
+    def binders(self, path: str, name: str) -> tuple[Unit, ...]:
+        """Return the units of a file that bind a name of its module."""
+        return self._binders(path).get(name, ())
+
+    def named(self, path: str, name: str) -> Unit | None:
+        """Return a file's unit by its qualified name."""
+        file = self.file(path)
+        return next((unit for unit in file.units if unit.name == name), None) if file else None
+
+    def good_class(self, path: str, name: str) -> ast.ClassDef | None:
+        """Return a class of the good release's module."""
+        file = self.file(path)
+        nodes = (node for part in (file.good_parts if file else ()) for node in part.nodes)
+        return next((node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name), None)
+
+    def is_known(self, word: str) -> bool:
+        """Return whether a word stands anywhere in the bad release's text of the files that differ."""
+        return word in self._bad_words
+
+    @cached_property
+    def _bad_words(self) -> set[str]:
+        return set().union(*(words_of(pair.bad) for pair in self._pairs.values() if pair.bad))
+
+    @cached_property
+    def _good_words(self) -> set[str]:
+        return set().union(*(words_of(pair.good) for pair in self._pairs.values() if pair.good))
+
+    @cache  # noqa: B019
+    def leavers(self, word: str) -> tuple[Unit, ...]:
+        """Return the units that no longer mention a word, where the good release's files that differ nowhere do."""
+        if word in self._good_words:
+            return ()
+        units = self.units(path for path, pair in self._pairs.items() if _mentions(pair.bad, word))
+        return tuple(unit for unit in units if unit.kind is not Kind.REMOVED and _has(unit.bad, word))
+
+    @cache  # noqa: B019
+    def introducers(self, word: str) -> tuple[Unit, ...]:
+        """Return the units that define a word which the bad release nowhere has."""
+        if self.is_known(word):
+            return ()
+        units = self.units(path for path, pair in self._pairs.items() if word in (pair.good or ""))
+        return tuple(
+            unit for unit in units if unit.good and word in unit.good.whole and word in defined_words(unit.nodes)
+        )
+
+    @cache  # noqa: B019
+    def setters(self, attribute: str) -> tuple[Unit, ...]:
+        """Return the units that give an attribute to an object or a class, and did not in the bad release."""
+        units = self.units(path for path, pair in self._pairs.items() if attribute in (pair.good or ""))
+        found = [unit for unit in units if unit.owner and unit.good and attribute in unit.good.whole]
+        return tuple(unit for unit in found if attribute in defined_words(unit.nodes) and not _has(unit.bad, attribute))
+
+    @cache  # noqa: B019
+    def callers(self, name: str) -> tuple[Unit, ...]:
+        """Return the functions that call a name in both releases, and changed."""
+        call = re.compile(rf"\b{re.escape(name)}\(")
+        units = self.units(path for path, pair in self._pairs.items() if call.search(pair.good or ""))
+        return tuple(
+            unit
+            for unit in units
+            if unit.is_function and unit.own_name != name and unit.bad and call.search(unit.bad.whole)
+            if unit.good and call.search(unit.good.whole)
+        )
+
+    def classes_above(self, name: str) -> set[str]:
+        """Return the name of a class and of those it inherits from, as far as their files differ."""
+        known, waiting = set[str](), [name]
+        while waiting:
+            own = waiting.pop()
+            if own and own not in known:
+                known.add(own)
+                paths = [path for path, pair in self._pairs.items() if f"class {own}(" in (pair.good or "")]
+                nodes = filter(None, (self.good_class(path, own) for path in paths))
+                waiting += [base.rpartition(".")[2] for node in nodes for base in base_names(node)]
+        return known
+
+    @cache  # noqa: B019
+    def called(self, name: str) -> tuple[Unit, ...]:
+        """Return the functions and methods of a name, whatever class or module they stand in."""
+        definition = f"def {name}("
+        units = self.units(path for path, pair in self._pairs.items() if definition in (pair.good or ""))
+        return tuple(unit for unit in units if unit.own_name == name)
+
+
+def _has(part: Part | None, word: str) -> bool:
+    return part is not None and _mentions(part.whole, word)
+
+
+def _mentions(text: str | None, word: str) -> bool:
+    return text is not None and word in text and re.search(rf"\b{re.escape(word)}\b", text) is not None
+
+
+def _assignments(text: str | None) -> list[str]:
+    return _ASSIGNMENT.findall(text or "")
+
+
+def new_parameters(unit: Unit) -> set[str]:
+    """Return the parameters that a changed function has in the good release only."""
+    if unit.kind is Kind.REMOVED or unit.bad is None:
+        return set()
+    return _parameter_names(unit.nodes) - _parameter_names(unit.bad.nodes)
+
+
+def _parameter_names(nodes: tuple[ast.stmt, ...]) -> set[str]:
+    return {argument.arg for node in nodes if isinstance(node, Function) for argument in parameters(node)}
+
+
+def defined_words(nodes: Collection[ast.stmt]) -> set[str]:
+    """Return all words that statements define: definitions, parameters, what is assigned, and what a call registers."""
+    words = {text for node in nodes if isinstance(node, ast.Expr) for text in uses([node]).strings}
+    for node in (inner for top in nodes for inner in ast.walk(top)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                words.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                words.add(name)
+    return words
+
+
+def module_of(path: str) -> str:
+    """Return the dotted name of a file's module."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def absolute(path: str, level: int, module: str) -> str:
+    """Return the module that an import statement in a file means."""
+    if level == 0:
+        return module
+    here = module_of(path).split(".")
+    kept = len(here) - level + path.endswith("/__init__.py")
+    return ".".join([*here[:kept], *([module] if module else [])])
+
+
+def imported(nodes: Collection[ast.AST], path: str) -> dict[str, str]:
+    """Return what names the import statements among nodes bind, as dotted paths: {"nn": "torch.nn"}."""
+    found = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(path, node.level, node.module or "")
+            found |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def aliases(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Return what names mean that stand for the members of others: `aten = torch.ops.aten`."""
+    found = {}
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if path := dotted(value):
+                found[name] = path
+    return found
+
+
+def base_names(node: ast.ClassDef) -> list[str]:
+    """Return the dotted names of a class's bases."""
+    return [name for base in node.bases if (name := dotted(base))]

@@ -1,0 +1,276 @@
+"""A file's two texts -> units, the smallest changes that are tried, and a set of units -> the file's text.
+
+A unit is a definition or a statement by its qualified name, not a hunk of a diff: what a release changed in one
+function may be many hunks, none of which works alone. An import is a unit per imported name, and is never removed.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.names import dotted
+from whichtorch.matrix.fix.parts import Part, parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from whichtorch.matrix.fix.package_trees import FilePair
+
+_UNMEANT = {"annotation", "returns", "type_comment", "kind", "type_params"}  # fields that no run looks at, as a rule
+_TYPE_MAKERS = {"TypeVar", "ParamSpec", "NewType"}
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+class Kind(StrEnum):
+    """What a unit does to the bad release."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    MOVED = "moved"  # to another place of the same body, and maybe changed
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Unit:
+    """One change that is tried or left out as a whole."""
+
+    path: str
+    name: str  # qualified: "FakeTensor._find_common_device", "import math", "specialize_float"
+    kind: Kind
+    bad: Part | None = None  # with the text that it replaces
+    good: Part | None = None
+    owner: str = ""  # class that it stands in
+
+    def __str__(self) -> str:
+        """Return what people call it."""
+        return f"{self.path}: {self.name} ({self.kind})"
+
+    @property
+    def nodes(self) -> tuple[ast.stmt, ...]:
+        """What it brings into the bad release."""
+        return self.good.nodes if self.good else ()
+
+    @cached_property
+    def cosmetic(self) -> bool:
+        """True for comments, docstrings, annotations or formatting only: as a rule, no run can tell the difference."""
+        parts = [part for part in (self.bad, self.good) if part]
+        if all(
+            not part.nodes or part.name in {"docstring", "if TYPE_CHECKING"} or _is_for_checkers(part) for part in parts
+        ):
+            return True
+        return self.bad is not None and self.good is not None and means_the_same(self.bad.nodes, self.good.nodes)
+
+    @property
+    def own_name(self) -> str:
+        """The name without what it stands in, and without what tells it from others of that name."""
+        return self.name.rpartition(".")[2].partition("@")[0].partition(" #")[0]
+
+    @property
+    def is_function(self) -> bool:
+        """True where it brings one function."""
+        return [type(node) for node in self.nodes] in ([ast.FunctionDef], [ast.AsyncFunctionDef])
+
+
+def in_order(units: Iterable[Unit]) -> list[Unit]:
+    """Return units by file and name."""
+    return sorted(units, key=lambda unit: (unit.path, unit.name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What one run tries: units, some of them with a text of their own."""
+
+    units: frozenset[Unit]
+    drafts: Mapping[Unit, str] = field(default_factory=dict)  # in place of what the good release has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A place of a file: what stands there without and with its unit."""
+
+    bad: str = ""
+    good: str = ""
+    unit: Unit | None = None  # None: the same in both
+
+    def text(self, chosen: Collection[Unit], drafts: Mapping[Unit, str]) -> str:
+        """Return what stands there with some units chosen."""
+        if self.unit is None or self.unit not in chosen:
+            return self.bad
+        return drafts.get(self.unit, self.good) if self.good else ""
+
+
+class ChangedFile:
+    """A file that differs, as slots in the order of both releases. Raises SyntaxError where it cannot be read."""
+
+    def __init__(self, pair: FilePair) -> None:
+        self.path, self.bad_text, self.good_text = pair.path, pair.bad, pair.good
+        self.bad_parts, self.good_parts = parts_of(pair.bad or ""), parts_of(pair.good or "")
+        self._bad_imports, self._good_imports = _imports(self.bad_parts), _imports(self.good_parts)
+        self.slots = tuple(self._merged(self.bad_parts, self.good_parts, ""))
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """The file's units, each once, in the order of its text."""
+        return tuple(dict.fromkeys(slot.unit for slot in self.slots if slot.unit is not None))
+
+    def text(self, chosen: Collection[Unit], drafts: Mapping[Unit, str] | None = None) -> str:
+        """Return the bad release's text with the units that are chosen, and others' left as they are.
+
+        A draft is a text of its own that stands for a chosen unit's.
+        """
+        drafts = drafts or {}
+        return "".join(slot.text(chosen, drafts) for slot in self.slots)
+
+    def _merged(self, bad: Sequence[Part], good: Sequence[Part], owner: str) -> Iterator[Slot]:
+        """Yield the slots of a body: all of the good one's order, and what only the bad one has in between."""
+        before, after = {part.name: part for part in bad}, {part.name: part for part in good}
+        kept = _in_order([part.name for part in bad], [part.name for part in good])
+        moved = {
+            name: self._unit(owner, Kind.MOVED, part, after[name])
+            for name, part in before.items()
+            if name in after and name not in kept
+        }
+        left = iter(bad)
+        for part in good:
+            if part.name in kept:
+                for old in iter(left.__next__, before[part.name]):
+                    yield from self._leaving(old, moved.get(old.name), owner)
+                next_import = _is_import(part) and not owner
+                yield from self._leaving(before[part.name], None, owner) if next_import else ()
+                yield from self._new_names(part) if next_import else self._matched(before[part.name], part, owner)
+            elif _is_import(part) and not owner:
+                yield from self._new_names(part)
+            else:
+                unit = moved.get(part.name) or self._unit(owner, Kind.ADDED, None, part)
+                yield Slot(good=part.whole, unit=unit)
+        for old in left:
+            yield from self._leaving(old, moved.get(old.name), owner)
+
+    def _leaving(self, part: Part, moved: Unit | None, owner: str) -> Iterator[Slot]:
+        """Yield the slots of a part that the good release does not have there; an import stays."""
+        if not _is_import(part) or owner:
+            yield Slot(bad=part.whole, unit=moved or self._unit(owner, Kind.REMOVED, part, None))
+            return
+        yield Slot(bad=part.text, good=part.text)
+        for name in _imports([part]):  # one that now comes from elsewhere has the last word
+            if self._good_imports.get(name, self._bad_imports[name]) != self._bad_imports[name]:
+                yield self._import_slot(name, Kind.CHANGED)
+
+    def _new_names(self, part: Part) -> Iterator[Slot]:
+        for name in _imports([part]):
+            if name not in self._bad_imports:
+                yield self._import_slot(name, Kind.ADDED)
+
+    def _import_slot(self, name: str, kind: Kind) -> Slot:
+        text = self._good_imports[name]
+        part = Part(name=f"import {name}", text=text, first=0, nodes=tuple(ast.parse(text).body))
+        return Slot(good=text, unit=self._unit("", kind, None, part))
+
+    def _matched(self, bad: Part, good: Part, owner: str) -> Iterator[Slot]:
+        """Yield the slots of a part that both releases have at the same place."""
+        if bad.whole == good.whole:
+            yield Slot(bad=bad.whole, good=good.whole)
+        elif bad.body and good.body:
+            same = bad.text == good.text
+            unit = None if same else self._unit(owner, Kind.CHANGED, _head(bad), _head(good))
+            yield Slot(bad=bad.text, good=good.text, unit=unit)
+            yield from self._merged(bad.body, good.body, _joined(owner, good.name))
+        else:
+            yield Slot(bad=bad.whole, good=good.whole, unit=self._unit(owner, Kind.CHANGED, bad, good))
+
+    def _unit(self, owner: str, kind: Kind, bad: Part | None, good: Part | None) -> Unit:
+        part = good or bad
+        assert part is not None
+        name = _joined(owner, part.name)
+        return Unit(path=self.path, name=name, kind=kind, bad=bad, good=good, owner=owner)
+
+
+def _joined(owner: str, name: str) -> str:
+    return f"{owner}.{name}" if owner else name
+
+
+def _head(part: Part) -> Part:
+    """Return a class's head as a part of its own."""
+    node = part.nodes[0]
+    assert isinstance(node, ast.ClassDef)
+    head = ast.ClassDef(name=node.name, bases=node.bases, keywords=node.keywords, body=[], decorator_list=[])
+    head.decorator_list = node.decorator_list
+    return Part(name=part.name, text=part.text, first=part.first, nodes=(ast.copy_location(head, node),))
+
+
+def _is_import(part: Part) -> bool:
+    return bool(part.nodes) and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in part.nodes)
+
+
+def _imports(parts: Iterable[Part]) -> dict[str, str]:
+    """Return what imports bind, and a statement for each: {"nn": "from torch import nn"}; "import a.b" binds "a.b"."""
+    found = {}
+    for part in parts:
+        for node in part.nodes if _is_import(part) else ():
+            assert isinstance(node, (ast.Import, ast.ImportFrom))
+            source = f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                key = f"{source}*" if alias.name == "*" else alias.asname or alias.name
+                renamed = f" as {alias.asname}" if alias.asname else ""
+                found[key] = f"{source}import {alias.name}{renamed}\n"
+    return found
+
+
+def _in_order(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
+    """Return the longest list of names that both have in the same order; names are unique in each."""
+    place = {name: index for index, name in enumerate(good)}
+    tails: list[int] = []  # the least place that ends an increasing run of each length
+    ends: list[str] = []  # its name
+    before: dict[str, str | None] = {}
+    for name in bad:
+        if name not in place:
+            continue
+        length = bisect_left(tails, place[name])
+        tails[length:], ends[length:] = [place[name], *tails[length + 1 :]], [name, *ends[length + 1 :]]
+        before[name] = ends[length - 1] if length else None
+    kept, last = set(), ends[-1] if ends else None
+    while last is not None:
+        kept.add(last)
+        last = before[last]
+    return frozenset(kept)
+
+
+def means_the_same(first: object, second: object) -> bool:
+    """Return whether two trees are alike but for places, annotations and docstrings."""
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, ast.AST):
+        return all(
+            means_the_same(_field(first, name), _field(second, name)) for name in first._fields if name not in _UNMEANT
+        )
+    if isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)):
+        return len(first) == len(second) and all(map(means_the_same, first, second))
+    return first == second
+
+
+def _field(node: object, name: str) -> object:
+    value: object = getattr(node, name, None)
+    if name == "body" and isinstance(value, list) and isinstance(node, _DOCUMENTED) and _is_docstring(value[:1]):
+        return value[1:]
+    return value
+
+
+def _is_for_checkers(part: Part) -> bool:
+    """Return whether a part is there for type checkers only: what annotations use, or a signature of several."""
+    return bool(part.nodes) and all(map(_is_hint, part.nodes))
+
+
+def _is_hint(node: ast.stmt) -> bool:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return any(dotted(decorator).rpartition(".")[2] == "overload" for decorator in node.decorator_list)
+    value = getattr(node, "value", None)
+    return isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] in _TYPE_MAKERS
+
+
+def _is_docstring(nodes: Sequence[ast.AST]) -> bool:
+    return any(isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str) for node in nodes)

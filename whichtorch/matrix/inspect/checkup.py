@@ -1,0 +1,196 @@
+"""Check what the tool needs of a machine; each problem comes with its remedy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from whichtorch.matrix.environments.commander import InstallError, uv_path
+from whichtorch.matrix.environments.index.sources import answers, build_named, configured_sources, without_credentials
+from whichtorch.matrix.inspect.processes import REMEDY
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence.capture import find_tool
+from whichtorch.matrix.process.executor import MEMORY_PER_JOB_MB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOM_MB = 10_000  # of disk: two environments of today's torch
+PATIENCE = 20.0  # seconds for a tool's answer: py-spy reads the symbols of the interpreter first
+SYS_PTRACE = 19  # bit of CapEff
+FILTERED = "2"  # SECCOMP_MODE_FILTER
+YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+class State(StrEnum):
+    """The result of a check."""
+
+    GOOD = "good"
+    PROBLEM = "PROBLEM"
+    INFORMATION = "info"  # all commands work, whatever it says
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A thing that was checked."""
+
+    name: str
+    state: State
+    found: str
+    remedy: str = ""  # of a problem
+
+
+def check_up(home: Path) -> Iterator[Check]:
+    """Yield every check, as soon as it is done."""
+    yield _platform()
+    yield _uv()
+    yield _compiler()
+    yield _tool("py-spy", find_tool("py-spy"), "stacks of hung processes, and to tell slow from stuck")
+    yield _tool("pystack", find_tool("pystack"), "who holds the GIL, and who waits for it")
+    yield ptrace_check()
+    yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
+    yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
+    yield _information("Chromium", next(filter(None, map(shutil.which, BROWSERS)), None), "only tests need it")
+    yield _index()
+    pytorch = build_named("cpu", {}).index_url
+    if pytorch is not None:
+        answer = "answers" if answers(pytorch) else "gives no answer: builds cpu, cu… and nightlies cannot be had"
+        yield _information("PyTorch index", f"{without_credentials(pytorch)} {answer}", "for builds but pypi")
+    yield _disk(home)
+    yield _memory()
+
+
+def _information(name: str, found: str | None, use: str) -> Check:
+    return Check(name, State.INFORMATION, f"{found or 'not there'} ({use})")
+
+
+def _platform() -> Check:
+    if kernel.HAS_PROC:
+        return Check("platform", State.GOOD, f"{sys.platform} with /proc")
+    found = f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not"
+    return Check("platform", State.PROBLEM, found, "run it on Linux, or in a Linux container")
+
+
+def _uv() -> Check:
+    try:
+        path = uv_path()
+    except InstallError as error:
+        return Check("uv", State.PROBLEM, error.reason, "pip install uv")
+    if version := _first_line((path, "--version")):
+        return Check("uv", State.GOOD, f"{version}, {path}")
+    return Check("uv", State.PROBLEM, f"{path} does not run", "pip install -U uv")
+
+
+def _compiler() -> Check:
+    wanted = os.environ.get("CXX") or "g++"
+    path = shutil.which(wanted) or shutil.which("clang++")
+    if path is not None and (version := _first_line((path, "--version"))):
+        return Check("C++ compiler", State.GOOD, version)
+    found = f"neither {wanted} nor clang++ is there: inductor and scenarios with C++ sources are skipped"
+    return Check("C++ compiler", State.PROBLEM, found, "apt-get install g++, or set CXX")
+
+
+def _tool(name: str, path: str | None, use: str) -> Check:
+    if path and (version := _first_line((path, "--version"))):
+        return Check(name, State.GOOD, version)
+    return Check(name, State.PROBLEM, f"not there: {use}", f"pip install {name}")
+
+
+def ptrace_check() -> Check:
+    """Read a process that is no descendant of the reader, as a hung process is none."""
+    py_spy = find_tool("py-spy")
+    if py_spy is None:
+        return Check("ptrace", State.PROBLEM, "not tried, for want of py-spy", "pip install py-spy")
+    child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
+    try:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()  # it has started
+        dump = _run((py_spy, "dump", "--pid", str(child.pid)))
+    finally:
+        child.kill()
+        child.communicate()
+    if dump is not None and dump.returncode == 0 and "Thread" in dump.stdout:
+        return Check("ptrace", State.GOOD, f"py-spy reads another process ({_privileges()})")
+    lines = (dump.stderr or dump.stdout).strip().splitlines() if dump is not None else []
+    cause = next((line for line in lines if "permi" in line.lower()), next(iter(lines), "no answer"))
+    words = cause.strip().lstrip("0123456789: ")  # py-spy numbers a chain of causes
+    found = f"py-spy cannot read another process: {words} ({_privileges()})"
+    return Check("ptrace", State.PROBLEM, found, REMEDY)
+
+
+def _privileges() -> str:
+    """Return what the kernel allows: yama's scope, whether CAP_SYS_PTRACE is held, whether a seccomp filter is set."""
+    scope = "no yama"
+    with suppress(OSError):
+        scope = f"yama scope {YAMA.read_text(encoding='ascii').strip()}"
+    with suppress(OSError, KeyError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        held = "held" if int(fields["CapEff"], 16) >> SYS_PTRACE & 1 else "not held"
+        filtered = ", a seccomp filter" if fields.get("Seccomp") == FILTERED else ""
+        return f"{scope}, CAP_SYS_PTRACE {held}{filtered}"
+    return scope
+
+
+def _cgroup() -> str | None:
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError):
+            limit = Path(path).read_text(encoding="ascii").strip()
+            is_limited = limit.isdigit() and int(limit) < psutil.virtual_memory().total
+            return f"{int(limit) // 2**20} MiB" if is_limited else "no limit"
+    return None
+
+
+def _index() -> Check:
+    url = configured_sources().index_url
+    if url is None:
+        return Check("index", State.PROBLEM, "none is configured", "set UV_DEFAULT_INDEX or PIP_INDEX_URL")
+    shown = without_credentials(url)
+    if answers(url):
+        return Check("index", State.GOOD, shown)
+    remedy = "check network and proxy, or name a mirror: UV_DEFAULT_INDEX=https://…"
+    return Check("index", State.PROBLEM, f"no answer from {shown}", remedy)
+
+
+def _disk(home: Path) -> Check:
+    folder = next(folder for folder in (home, *home.parents) if folder.exists())
+    if not os.access(folder, os.W_OK):
+        remedy = "set WHICHTORCH_HOME to a folder of your own"
+        return Check("disk", State.PROBLEM, f"{folder} may not be written to", remedy)
+    free = shutil.disk_usage(folder).free / 1e6
+    if free < ROOM_MB:
+        found = f"{free / 1000:.1f} GB free at {folder}, {ROOM_MB // 1000} wanted"
+        return Check("disk", State.PROBLEM, found, "free some, or set WHICHTORCH_HOME to a folder on a larger disk")
+    return Check("disk", State.GOOD, f"{free / 1000:.0f} GB free at {folder}")
+
+
+def _memory() -> Check:
+    available = psutil.virtual_memory().available / 2**20
+    if available < MEMORY_PER_JOB_MB:
+        found = f"{available:.0f} MiB available, {MEMORY_PER_JOB_MB} wanted"
+        return Check("memory", State.PROBLEM, found, "end what uses it; a compiling torch takes that much")
+    return Check("memory", State.GOOD, f"{available:.0f} MiB available")
+
+
+def _first_line(command: tuple[str, ...]) -> str | None:
+    """Return the first line that a command prints; None where it fails."""
+    ended = _run(command)
+    lines = ended.stdout.strip().splitlines() if ended is not None and ended.returncode == 0 else []
+    return lines[0] if lines else None
+
+
+def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str] | None:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return None

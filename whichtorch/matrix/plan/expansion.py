@@ -1,0 +1,196 @@
+"""From a matrix file to the environments that it asks for; from a known environment back to what asks for it."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.version import Version
+
+from whichtorch.matrix.environments import configs, patches
+from whichtorch.matrix.environments.index import sources, version_specs
+from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
+from whichtorch.matrix.errors import PreventedError, UsageError, WhichtorchError
+from whichtorch.matrix.model import ANY_HARDWARE, NO_PATCH, Build, Config, Environment, Patch, Request
+from whichtorch.matrix.privacy.redaction import restored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from whichtorch.matrix.plan.matrix_file import Axes, MatrixFile
+
+EXISTING = "existing"  # the build of an environment that whichtorch did not make
+
+
+class Expansion(NamedTuple):
+    """The environments asked for, and what there is to say about how they were chosen."""
+
+    requests: tuple[Request, ...]
+    notes: tuple[str, ...]
+
+
+def existing(interpreter: Path, config: Config, file: Path | None = None) -> Request:
+    """Return the request for the environment of a user's own Python, with a config of a matrix file."""
+    build = Build(name=EXISTING)
+    return Request(torch="", python="", build=build, config=config, interpreter=interpreter.absolute(), matrix=file)
+
+
+def expand(
+    file: MatrixFile,
+    *,
+    cache: Path,
+    interpreters_given: Sequence[Path] = (),
+    product: bool = True,
+    path: Path | None = None,
+) -> Expansion:
+    """Return the environments that a matrix file asks for, each once: oldest torch first, then given interpreters.
+
+    Without `product` only the interpreters count. `path` is where the file was read, for the commands that ask
+    for an environment again. The indexes are asked which versions exist; listings are kept below `cache`. An index
+    that does not answer gives a request with a `problem` for each environment that needs it. Raises UsageError for a
+    version that no index lists.
+    """
+    expander = _Expander(file, cache, path)
+    chosen: list[Request] = []
+    if product:
+        axes = file.axes
+        chosen += expander.product(axes, expander.pythons)
+        for row in file.include:
+            one_row = {"torch": (row.torch,), "build": (row.build,), "config": (row.config,), "patch": (row.patch,)}
+            one_row |= {"hardware": (row.hardware,)} if row.hardware else {}
+            pythons = (row.python,) if row.python else expander.pythons
+            chosen += expander.product(axes.model_copy(update=one_row), pythons)
+    if interpreters_given and file.axes.patch != (NO_PATCH,):
+        hint = "name a release with --torch, or apply the patch there yourself"
+        raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
+    for interpreter, name in itertools.product(interpreters_given, file.axes.config):
+        chosen.append(existing(interpreter, configs.config_named(name, file.configs), path))
+    requests: dict[tuple[str, ...], Request] = {}
+    for request in chosen:
+        if not any(row.matches(request) for row in file.exclude):
+            requests.setdefault(request.key, request)
+    return Expansion(tuple(requests.values()), tuple(dict.fromkeys(expander.notes)))
+
+
+class _Choice(NamedTuple):
+    """An environment without its config."""
+
+    torch: str
+    python: str
+    build: Build
+    problem: str | None = None
+
+    @property
+    def age(self) -> tuple[bool, Version, str]:
+        """A sort key: the oldest torch first; at the end a wheel's path, or a spec that could not be looked up."""
+        try:
+            return False, Version(self.torch), self.python
+        except ValueError:
+            return True, Version("0"), self.python
+
+
+class _Expander:
+    """Multiplies axes, and notes what there is to say about it."""
+
+    def __init__(self, file: MatrixFile, cache: Path, path: Path | None) -> None:
+        self.file, self.cache, self.path = file, cache, path
+        self.notes: list[str] = []
+        self.pythons = file.axes.python or (DEFAULT_PYTHON,)
+
+    def product(self, axes: Axes, pythons: Sequence[str]) -> list[Request]:
+        """Return torch x Python x build x config x patch x hardware, oldest torch first."""
+        chosen_builds = [self._build(name) for name in axes.build]
+        chosen_patches = self._patches(axes.patch)
+        choices = [choice for spec in axes.torch for choice in self._choices(spec, pythons, chosen_builds)]
+        return [
+            Request(
+                torch=choice.torch,
+                python=choice.python,
+                build=choice.build,
+                config=configs.config_named(name, self.file.configs),
+                patch=patch,
+                hardware=kind,
+                requirements=self.file.requirements,
+                problem=choice.problem,
+                show_python=bool(self.file.axes.python),
+                matrix=self.path,
+            )
+            for choice in sorted(choices, key=lambda choice: choice.age)
+            for name in axes.config
+            for patch in chosen_patches
+            for kind in [self.file.kinds.get(name) for name in axes.hardware or ("",)]
+        ]
+
+    def _patches(self, specs: Sequence[str]) -> list[Patch | None]:
+        """Return what the values of the axis mean; raises UsageError for two patches of one name."""
+        chosen = [patches.patch_named(spec, self.file.patches) for spec in specs]
+        texts: dict[str, str] = {}
+        for patch in filter(None, chosen):
+            if texts.setdefault(patch.name, patch.text) != patch.text:
+                raise UsageError(f"two patches are called {patch.name!r}", hint="give one of the files another name")
+        return chosen
+
+    def _choices(self, spec: str, pythons: Iterable[str], chosen_builds: Sequence[Build]) -> list[_Choice]:
+        """Return what a spec means for each Python and build; raises UnknownVersionError where none of them has it."""
+        choices: list[_Choice] = []
+        unknown: dict[_Choice, version_specs.UnknownVersionError] = {}
+        for python, build in itertools.product(pythons, chosen_builds):
+            try:
+                versions, notes = version_specs.find(spec, build, python, self.cache)
+                choices += [_Choice(version, python, build) for version in versions]
+                self.notes += notes
+            except version_specs.UnknownVersionError as error:
+                unknown[_Choice(spec, python, build, error.message)] = error
+            except PreventedError as error:
+                choices.append(_Choice(spec, python, build, error.message))
+        if unknown and not choices:
+            raise next(iter(unknown.values()))
+        return [*choices, *unknown]
+
+    def _build(self, name: str) -> Build:
+        if name != "auto":
+            return sources.build_named(name, self.file.builds)
+        build, reason = sources.choose_auto(self.cache)
+        self.notes.append(f"build auto is {build.name}: {reason}")
+        return build
+
+
+def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter: Path | None) -> Request | None:
+    """Return the request for one environment, with a matrix file's builds and configs; None where it has no such."""
+    try:
+        if interpreter is not None:
+            return existing(interpreter, configs.config_named(axes["config"], file.configs))
+        narrowed = file.with_axes(
+            torch=(axes["torch"],),
+            python=() if axes["python"] == DEFAULT_PYTHON else (axes["python"],),
+            build=(axes["build"],),
+            config=(axes["config"],),
+            patch=(axes["patch"],),
+            hardware=() if axes.get("hardware", ANY_HARDWARE) == ANY_HARDWARE else (axes["hardware"],),
+        )
+        return next(iter(expand(narrowed, cache=home / "cache").requests), None)
+    except WhichtorchError:
+        return None
+
+
+def environment_named(name: str, environments: Mapping[str, Environment]) -> Environment:
+    """Return the known environment with this label or id, the latest of several; raises UsageError with the labels."""
+    usable = [environment for environment in environments.values() if environment.is_usable]
+    for environment in reversed(usable):
+        if environment.label == name or (len(name) > 3 and environment.id.startswith(name)):
+            return environment
+    labels = list(dict.fromkeys(environment.label for environment in usable))
+    near = difflib.get_close_matches(name, labels, n=3, cutoff=0.5)
+    known = f"known are {', '.join(near or labels[-5:])}"
+    hint = known if labels else "run `whichtorch matrix` first, or name a Python by its path"
+    raise UsageError(f"no known environment has the label or id {name!r}", hint=hint)
+
+
+def axes_of(environment: Environment) -> dict[str, str]:
+    """Return what asks for an environment again; a wheel by its path, since other wheels may have its version."""
+    options = dict(zip(environment.options, environment.options[1:], strict=False))
+    spec = str(restored(Path(options.get("--torch", environment.torch))))
+    patch = str(restored(Path(options.get("--patch", NO_PATCH))))
+    return environment.axes | {"patch": patch} | ({"torch": spec} if spec.endswith(".whl") else {})

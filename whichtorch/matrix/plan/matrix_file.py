@@ -1,0 +1,304 @@
+"""A matrix file: what is multiplied, what runs, and the builds, configs and patches that it defines.
+
+All mistakes are reported at once. It is longer than other modules because each table stands beside its checks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+
+from whichtorch.matrix.environments import configs, patches
+from whichtorch.matrix.environments.index import sources, version_specs
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import NO_PATCH, Build, Config, Hardware, Patch, Request
+from whichtorch.matrix.suite.selection import in_specifier
+from whichtorch.matrix.suite.toml_lines import line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+DEFAULT_FILE = Path(__file__).parents[1] / "default.toml"
+
+
+class _OwnTables(NamedTuple):
+    """What the file defines that names are checked against, beside the built-in ones."""
+
+    builds: Mapping[str, Build]
+    configs: Mapping[str, Config]
+    patches: Mapping[str, Patch]
+    hardware: Iterable[str]  # names
+    folder: Path  # that the file is in
+
+
+def _named(check: Callable[[str, _OwnTables], object]) -> AfterValidator:
+    """Return a validator of names: what `check` raises is one of the mistakes of the file."""
+
+    def validate(name: str, info: ValidationInfo[_OwnTables]) -> str:
+        try:
+            check(name, info.context)
+        except UsageError as error:
+            raise ValueError(f"{error.message}; {error.hint}".rstrip("; ")) from None
+        return name
+
+    return AfterValidator(validate)
+
+
+def _python_version(value: str) -> str:
+    if not re.fullmatch(r"3\.\d+", value):
+        raise ValueError(f"{value!r} is not a Python version such as 3.11")
+    return value
+
+
+def _specifier(value: str) -> str:
+    try:
+        SpecifierSet(value)
+    except InvalidSpecifier:
+        raise ValueError(f"{value!r} is not a specifier such as <2.3") from None
+    return value
+
+
+_TorchSpec = Annotated[str, _named(lambda spec, _own: version_specs.check_spec(spec))]
+_BuildName = Annotated[str, _named(lambda name, own: name == "auto" or sources.build_named(name, own.builds))]
+_ConfigName = Annotated[str, _named(lambda name, own: configs.config_named(name, own.configs))]
+_PatchName = Annotated[str, _named(lambda name, own: patches.patch_named(name, own.patches))]
+
+
+def _kind_named(name: str, own: _OwnTables) -> None:
+    if name not in own.hardware:
+        hint = f"known are {', '.join(own.hardware)}" if own.hardware else "define it in a [hardware.NAME] table"
+        raise UsageError(f"no hardware is called {name!r}", hint=hint)
+
+
+_HardwareName = Annotated[str, _named(_kind_named)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
+
+
+class Axes(_Table):
+    """What is multiplied."""
+
+    torch: tuple[_TorchSpec, ...] = Field(min_length=1)
+    python: tuple[Annotated[str, AfterValidator(_python_version)], ...] = ()
+    build: tuple[_BuildName, ...] = Field(default=("auto",), min_length=1)
+    config: tuple[_ConfigName, ...] = Field(default=("default",), min_length=1)
+    patch: tuple[_PatchName, ...] = Field(default=(NO_PATCH,), min_length=1)
+    hardware: tuple[_HardwareName, ...] = ()
+
+
+class Suite(_Table):
+    """Which scenarios run."""
+
+    scenarios: tuple[str, ...] = ("*",)
+
+
+class Exclude(_Table):
+    """Environments to leave out: those that match every value named here."""
+
+    torch: Annotated[str, AfterValidator(_specifier)] = ""
+    python: str = ""
+    build: str = ""
+    config: str = ""
+    patch: str = ""
+    hardware: str = ""
+
+    def matches(self, request: Request) -> bool:
+        """Return whether every value named here applies to `request`."""
+        return (
+            in_specifier(request.torch, self.torch, as_final=False)
+            and self.python in {"", request.python}
+            and self.build in {"", request.build.name}
+            and self.config in {"", request.config.name}
+            and self.patch in {"", NO_PATCH if request.patch is None else request.patch.name}
+            and self.hardware in {"", request.hardware_name}
+        )
+
+
+class Include(_Table):
+    """One more environment, beside the product of the axes."""
+
+    torch: _TorchSpec
+    python: str | None = None
+    build: _BuildName = "auto"
+    config: _ConfigName = "default"
+    patch: _PatchName = NO_PATCH
+    hardware: Annotated[str, _named(lambda name, own: not name or _kind_named(name, own))] = ""
+
+
+class BuildTable(_Table):
+    """A [build.NAME] table."""
+
+    index_url: str | None = None
+    find_links: str | None = None
+    backend: str | None = None
+    requirements: tuple[str, ...] = ()
+    nightly: bool = False
+
+
+class ConfigTable(_Table):
+    """A [config.NAME] table."""
+
+    env: dict[str, str] = {}
+    hooks: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    summary: str = ""
+
+
+def _patch_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
+    try:
+        patches.read_patch(info.context.folder / file)
+    except UsageError as error:
+        raise ValueError(f"{error.message}; {error.hint}".rstrip("; ")) from None
+    return info.context.folder / file
+
+
+class PatchTable(_Table):
+    """A [patch.NAME] table."""
+
+    file: Annotated[Path, AfterValidator(_patch_file)]  # in the file, its path begins where the file is
+
+
+class HardwareTable(_Table):
+    """A [hardware.NAME] table."""
+
+    gpu: str = ""
+    driver: Annotated[str, AfterValidator(_specifier)] = ""
+    arch: str = ""
+    cpu: str = ""
+    host: str = ""
+
+
+class MatrixFile(_Table):
+    """A whole matrix file."""
+
+    axes: Axes
+    suite: Suite = Suite()
+    requirements: tuple[str, ...] = ()
+    exclude: tuple[Exclude, ...] = ()
+    include: tuple[Include, ...] = ()
+    build: dict[str, BuildTable] = {}
+    config: dict[str, ConfigTable] = {}
+    patch: dict[str, PatchTable] = {}
+    hardware: dict[str, HardwareTable] = {}
+
+    @cached_property
+    def builds(self) -> dict[str, Build]:
+        """The builds that the file defines."""
+        return {name: Build(name=name, **table.model_dump()) for name, table in self.build.items()}
+
+    @cached_property
+    def configs(self) -> dict[str, Config]:
+        """The configs that the file defines."""
+        return {name: Config(name=name, **table.model_dump()) for name, table in self.config.items()}
+
+    @cached_property
+    def patches(self) -> dict[str, Patch]:
+        """The patches that the file names."""
+        return {name: patches.read_patch(table.file, name, option=name) for name, table in self.patch.items()}
+
+    @cached_property
+    def kinds(self) -> dict[str, Hardware]:
+        """The kinds of hardware that the file defines."""
+        return {name: Hardware(name=name, **table.model_dump()) for name, table in self.hardware.items()}
+
+    def with_axes(self, *, keep_rows: bool = False, **given: Sequence[str] | None) -> MatrixFile:
+        """Return the file with other values on the given axes, by their names; None leaves an axis as it is.
+
+        The [[include]] rows go: whoever names an axis wants just that. `keep_rows` keeps the [[exclude]] rows.
+        Raises UsageError for values that mean nothing.
+        """
+        if all(named is None for named in given.values()):
+            return self
+        values = dict(self.axes) | {axis: named for axis, named in given.items() if named is not None}
+        try:
+            own = _OwnTables(self.builds, self.configs, self.patches, self.kinds, Path())
+            axes = Axes.model_validate(values, context=own)
+        except ValidationError as error:
+            raise _mistakes(error, "the options", within=("axes",)) from None
+        exclude = self.exclude if keep_rows else ()
+        return self.model_copy(update={"axes": axes, "include": (), "exclude": exclude})
+
+
+def read_matrix_file(path: Path) -> MatrixFile:
+    """Read a matrix file. Raises UsageError that names every mistake with its line and remedy."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except FileNotFoundError:
+        raise UsageError(f"no such matrix file: {path}", hint=f"start from a copy of {DEFAULT_FILE}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the matrix file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}") from None
+    return checked(table, str(path), text)
+
+
+def checked(table: Mapping[str, Any], source: str, text: str = "") -> MatrixFile:
+    """Return the matrix file that a table says, read from `text` at `source`. Raises as `read_matrix_file`."""
+    own = _OwnTables(
+        builds=dict.fromkeys(table.get("build") or (), Build(name="")),
+        configs=dict.fromkeys(table.get("config") or (), Config(name="")),
+        patches=dict.fromkeys(table.get("patch") or (), Patch(name="", text="")),
+        hardware=tuple(table.get("hardware") or ()),
+        folder=Path(source).parent,
+    )
+    try:
+        return MatrixFile.model_validate(table, context=own)
+    except ValidationError as error:
+        raise _mistakes(error, source, text) from None
+
+
+def _mistakes(error: ValidationError, source: str, text: str = "", within: tuple[str, ...] = ()) -> UsageError:
+    """Return the error that names every mistake; with a `text` also its line, `within` which table all of them are."""
+    # a list whose only element is wrong is also too short, after validation
+    details = [detail for detail in error.errors() if detail["type"] != "too_short" or not detail["input"]]
+    described = sorted(_described(detail, text, within) for detail in details)
+    messages = [f"{source}:{line}: {message}" if text else message for line, message in described]
+    if len(messages) == 1:
+        return UsageError(messages[0] if text else f"{source}: {messages[0]}")
+    return UsageError("\n  ".join([f"{len(messages)} mistakes in {source}:", *messages]))
+
+
+def _described(detail: ErrorDetails, text: str, within: tuple[str, ...]) -> tuple[int, str]:
+    """Return the line of a mistake, and what is wrong with the remedy."""
+    keys = (*within, *detail["loc"])
+    if detail["type"] == "value_error" and isinstance(keys[-1], int):
+        keys = keys[:-1]  # the message quotes the element
+    message = detail["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if detail["type"] == "extra_forbidden":
+        known = _keys_beside(keys)
+        near = difflib.get_close_matches(str(keys[-1]), known, n=1)
+        message = "unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}")
+    elif detail["type"] == "missing":
+        message = "is missing"
+    elif detail["type"] == "tuple_type":
+        message = f"must be a list, as in {keys[-1]} = [{detail['input']!r}]"
+    return line_of(text, keys) + 1, f"{'.'.join(map(str, keys))}: {message}"
+
+
+def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
+    """Return the keys that may stand beside a key, in the same table."""
+    tables: dict[str | int, type[_Table]] = {
+        "axes": Axes,
+        "suite": Suite,
+        "exclude": Exclude,
+        "include": Include,
+        "build": BuildTable,
+        "config": ConfigTable,
+        "patch": PatchTable,
+        "hardware": HardwareTable,
+    }
+    model = tables[keys[0]] if len(keys) > 1 else MatrixFile
+    return [field.alias or name for name, field in model.model_fields.items()]

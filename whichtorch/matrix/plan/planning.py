@@ -1,0 +1,288 @@
+"""Cells: environments x scenarios x variants, what is still to be run of each, and what its records come to."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, overload
+
+from whichtorch.matrix.diagnosis import conditions
+from whichtorch.matrix.environments.configs import cell_environ
+from whichtorch.matrix.model import (
+    UNOBSERVED,
+    Attempt,
+    Cell,
+    ConditionResult,
+    Doubt,
+    Environment,
+    Expectation,
+    Limits,
+    Outcome,
+    Record,
+    Request,
+    Role,
+    Scenario,
+    combine,
+    judging_records,
+    record_key,
+    variant_suffix,
+)
+from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.suite import selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from whichtorch.matrix.plan.matrix_file import MatrixFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How cells are run."""
+
+    timeout: float | None = None  # seconds, instead of the scenarios' own
+    repeat: int = 1  # attempts a cell
+    fresh: bool = False  # records of earlier runs do not count
+    stall: bool = True  # stop early on evidence of a deadlock
+    look_longer: bool = False  # look once more, for longer, at what a timeout that somebody chose has stopped
+    until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
+    provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
+    in_search: bool = False  # it is compared with passes elsewhere: what takes many times as long is as bad as a hang
+    fork: bool = False  # what is expected to pass may do so in a process that has imported torch before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRequest:
+    """What a user asks `matrix` for, read and checked."""
+
+    home: Path  # the state folder
+    file: MatrixFile
+    path: Path | None = None  # of the file; None for the default one
+    interpreters: tuple[Path, ...] = ()  # of existing environments
+    product: bool = True  # False where only the interpreters are meant
+    scenarios: tuple[str, ...] = ()  # globs; those of the file where nothing is named
+    scripts: tuple[str, ...] = ()  # files of the user's own
+    options: RunOptions
+    jobs: int | None = None  # attempts at once; None for as many as fit the machine
+    disk_budget_mb: float | None = None  # for environments; None for most of what is free
+    install_timeout: float  # seconds of a step of an install
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCell:
+    """A scenario and variant to be run in an environment."""
+
+    request: Request
+    scenario: Scenario
+    variant: dict[str, str]
+    options: RunOptions
+
+    @property
+    def name(self) -> str:
+        """The scenario, and the variant in brackets."""
+        return self.scenario.name + variant_suffix(self.variant)
+
+    @property
+    def limits(self) -> Limits:
+        """What its attempts may use."""
+        timeout = self.options.timeout or self.scenario.timeout
+        return Limits(timeout=timeout, memory_mb=self.scenario.memory_mb, stall=self.options.stall)
+
+    @property
+    def looks_longer(self) -> bool:
+        """Whether what its timeout stops may be looked at once more, for longer: nobody chose that timeout."""
+        is_default = self.options.timeout is None and not self.scenario.has_timeout
+        return self.options.look_longer or is_default
+
+    def key(self, environment: Environment) -> str:
+        """Return the key of its records."""
+        return record_key(environment.id, self.scenario.source_hash, self.variant, self.limits)
+
+    def environ(self, environment: Environment, home: Path) -> dict[str, str]:
+        """Return the variables that its attempts run with."""
+        return cell_environ(self.request, environment, home) | selection.variant_environ(self.variant)
+
+    def configured(self, env: Mapping[str, str], hooks: Sequence[str] = ()) -> PlannedCell:
+        """Return the cell with further variables and start-up hooks."""
+        config = self.request.config
+        changed = config.model_copy(update={"hooks": (*config.hooks, *hooks), "env": {**config.env, **env}})
+        return replace(self, request=self.request.model_copy(update={"config": changed}))
+
+    def expectation(self, environment: Environment | None) -> Expectation | None:
+        """Return what the scenario's header says of it; before there is an environment, by what was asked for."""
+        axes = environment.axes | {"python": environment.python} if environment else self.request.axes
+        return selection.expected(self.scenario, self.variant, axes)
+
+    def expects_hang(self, environment: Environment) -> bool:
+        """Return whether its header says that it hangs here."""
+        line = self.expectation(environment)
+        return line is not None and line.outcome is Outcome.HANG
+
+    def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
+        """Return those of its records that count. Seen afresh or not, it dispatches what it was seen to."""
+        if self.options.fresh:
+            return [each for each in records if each.attempt.role is Role.OBSERVE]
+        return [each for each in records if self.counts(each, environment)]
+
+    def may_fork(self, environment: Environment) -> bool:
+        """Return whether its attempts begin forked: those that are expected to pass, where forks are asked for."""
+        return self.options.fork and selection.agrees(Outcome.PASS, self.expectation(environment))
+
+    def counts(self, record: Record, environment: Environment) -> bool:
+        """Return whether a record may judge it: a forked one only where forks may, by a pass or a skip."""
+        if not record.attempt.evidence.is_forked:
+            return True
+        return record.attempt.outcome in {Outcome.PASS, Outcome.SKIP} and self.may_fork(environment)
+
+    def is_settled(self, records: Sequence[Record]) -> bool:
+        """Return whether records leave nothing to run."""
+        return not self.wants_attempt(records) and not self.wants_observation(records)
+
+    def wants_attempt(self, known: Sequence[Record], new: Sequence[Record] = ()) -> bool:
+        """Return True while attempts are missing: `known` were made before, `new` since the run began."""
+        if any(record.attempt.outcome in self.options.until for record in new):
+            return False
+        return self.decided([*known, *new]) < self.options.repeat
+
+    def decided(self, records: Sequence[Record]) -> int:
+        """Return how many records judge it and need no other look, unless it is `provisional`.
+
+        A slow attempt with less than the timeout needs a whole look; one with all of it a longer look, if allowed.
+        """
+        judging = judging_records(records)
+        return len(judging) if self.options.provisional else sum(not self.needs_look(each.attempt) for each in judging)
+
+    def needs_look(self, attempt: Attempt) -> bool:
+        """Return whether an attempt was slow, and another one is to be given more time."""
+        most = self.limits.timeout
+        is_short = attempt.limit < most or (attempt.limit == most and self.looks_longer)
+        return attempt.outcome is Outcome.SLOW and is_short
+
+    def wants_observation(self, records: Sequence[Record]) -> bool:
+        """Return True for a pass whose conditions were not looked for. A hang is not run again: its stacks tell."""
+        deciding = combine([record.attempt for record in records])
+        if deciding is None or deciding.outcome is not Outcome.PASS:
+            return False
+        is_observed = any(record.attempt.role is Role.OBSERVE for record in records)
+        return not is_observed and bool(self.scenario.declared(self.variant))
+
+    def judged(
+        self, environment: Environment, records: Sequence[Record], *, reused: int = 0, problem: str = ""
+    ) -> Cell:
+        """Return the cell with the outcome that its records come to.
+
+        Without records it has the environment's own outcome, unbuildable or broken, or is an error: `problem` says
+        what kept it from running. A pass whose conditions were not met is vacuous. A hang is a hang; whether its
+        conditions were met stands beside it.
+        """
+        attempts = tuple(record.attempt for record in judging_records(records))
+        deciding = combine(attempts)
+        results: tuple[ConditionResult, ...] = ()
+        doubt: Doubt | None = None
+        if deciding is None:
+            outcome = environment.outcome or Outcome.ERROR
+            signature, seconds, reason = None, 0.0, environment.reason or problem or None
+        else:
+            outcome, seconds, reason = deciding.outcome, deciding.seconds, deciding.note or None
+            signature = next(record.signature for record in records if record.attempt is deciding)
+            if outcome is Outcome.PASS:
+                results, doubt, unmet = self._observed(records)
+                outcome = Outcome.VACUOUS if doubt is Doubt.UNMET else Outcome.PASS
+                reason = unmet or reason
+            elif outcome is Outcome.HANG and (observation := deciding.evidence.observed):
+                results = conditions.check(self.scenario.declared(self.variant), observation)
+        line = self.expectation(environment)
+        return Cell(
+            environment=environment.id,
+            scenario=self.scenario.name,
+            variant=self.variant,
+            source_hash=self.scenario.source_hash,
+            outcome=outcome,
+            signature=signature,
+            expected=selection.agrees(outcome, line),
+            known=line.why if line else "",
+            seconds=seconds,
+            attempts=attempts,
+            conditions=results,
+            reused=reused,
+            reason=reason,
+            doubt=doubt,
+        )
+
+    def _observed(self, records: Sequence[Record]) -> tuple[tuple[ConditionResult, ...], Doubt | None, str | None]:
+        """Return whether the conditions of a pass were met, and in words which were not, or why that is not known."""
+        declared = self.scenario.declared(self.variant)
+        observing = [record.attempt for record in records if record.attempt.role is Role.OBSERVE]
+        if not declared or not observing:
+            return (), None, None
+        latest = observing[-1]
+        observation = latest.evidence.observed
+        problem = conditions.problem_of(declared, observation)
+        if latest.outcome is not Outcome.PASS:
+            problem = f"the observed script ended in {latest.outcome}"
+        if problem is not None or observation is None:
+            return (), Doubt.UNOBSERVED, f"{UNOBSERVED}: {problem}"
+        results = conditions.check(declared, observation)
+        doubt = None if all(result.met for result in results) else Doubt.UNMET
+        return results, doubt, conditions.unmet_reason(results)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Sequence[PlannedCell]):
+    """Every cell once, environment by environment. A cell is made when it is asked for: there may be millions."""
+
+    requests: tuple[Request, ...]
+    tests: tuple[tuple[Scenario, dict[str, str]], ...]  # scenarios and variants
+    options: RunOptions
+
+    def __len__(self) -> int:
+        return len(self.requests) * len(self.tests)
+
+    @overload
+    def __getitem__(self, position: int) -> PlannedCell: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[PlannedCell]: ...
+    def __getitem__(self, position: int | slice) -> PlannedCell | list[PlannedCell]:
+        if isinstance(position, slice):
+            return [self[each] for each in range(*position.indices(len(self)))]
+        request, test = divmod(range(len(self))[position], len(self.tests))
+        scenario, variant = self.tests[test]
+        return PlannedCell(request=self.requests[request], scenario=scenario, variant=variant, options=self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedShare(Mapping[int, PlannedCell]):
+    """Some cells of a plan, by their positions in it."""
+
+    planned: Sequence[PlannedCell]
+    positions: array[int] = field(default_factory=lambda: array("q"))
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.positions)
+
+    def __getitem__(self, position: int) -> PlannedCell:
+        return self.planned[position]
+
+
+def plan(requests: Iterable[Request], suite: Sequence[Scenario], options: RunOptions) -> Plan:
+    """Return every cell once, environment by environment."""
+    tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
+    distinct = {(scenario.name, variant_suffix(variant)): (scenario, variant) for scenario, variant in tests}
+    return Plan(tuple(requests), tuple(distinct.values()), options)
+
+
+def plan_matrix(request: MatrixRequest) -> tuple[Plan, tuple[str, ...]]:
+    """Return the cells that a user asks for, and notes on how their environments were chosen; raises as `expand`."""
+    globs = request.scenarios or (() if request.scripts else request.file.suite.scenarios)
+    suite = selection.select(selection.suite(), globs) if globs else []
+    suite += map(selection.script, request.scripts)
+    cache, given = request.home / "cache", request.interpreters
+    requests, notes = expand(
+        request.file, cache=cache, interpreters_given=given, product=request.product, path=request.path
+    )
+    return plan(requests, suite, request.options), notes

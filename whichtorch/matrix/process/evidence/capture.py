@@ -1,0 +1,310 @@
+"""Take the stacks of every process of a tree that is about to be stopped, and keep them raw in a folder.
+
+Each collector is a program of its own with its own patience. For each process of the tree they run in the order of
+`COLLECTORS`: what the kernel says comes first (before anything disturbs the process), faulthandler last, whose signal
+interrupts system calls. What fails is a note, and never more than that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence.sampler import kernel_lines
+from whichtorch.matrix.process.evidence.stack_dump import StackDump, stack_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+STACKS_SIGNAL = 59  # what matrix/environments/inside/startup/sitecustomize.py registers
+MEMBERS = 512  # processes of a tree of which the kernel is asked
+PROCESSES = 256  # of a larger tree the first ones tell the story
+FEW = 8  # processes that are all read in full, 1 to 2 s of a core each; of more, one of each kind: see `_choose`
+AT_ONCE = 4  # processes read side by side
+PATIENCE = 10.0  # seconds for one dump: with torch loaded the first reads 500 MB of symbols
+BUDGET = 7.0  # seconds after which no further process is read in full
+GLANCES = 20.0  # seconds after which no further process of a large tree is glanced at: 64 need 2 on two idle cores
+LONGEST = 45.0  # seconds for all of it, after which nothing is waited for
+WRITING = 0.5  # seconds for a process to write its own stacks: its handler runs at once, or its signals are blocked
+STEP = 0.02  # seconds between two calls of `step`
+
+_REFUSED = ("permission denied", "not permitted", "permissionerror", "ptrace_scope")
+NOT_PERMITTED = "no permission to read stacks (ptrace): only what the process and the kernel tell by themselves is kept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collector:
+    """One source of stacks: what it runs, on which processes, for how long, and who reads its output."""
+
+    name: str  # of the program, which is looked for beside the running interpreter and on PATH
+    arguments: tuple[str, ...] = ()  # {pid} is the process; () where the kernel or the process writes by itself
+    file: str  # in the folder of stacks
+    parser: str  # "module:function" below whichtorch.matrix.diagnosis.collectors
+    rank: int  # of two collectors that know a fact, the lower rank is believed
+    patience: float = PATIENCE  # seconds for one process
+    is_fallback: bool = False  # reads any process whose frames no other has read; a partial output of it is kept
+    is_glance: bool = False  # reads the Python frames only, which costs next to nothing: of all processes of many
+
+    @property
+    def is_per_process(self) -> bool:
+        """True where each process has a file of its own."""
+        return "{pid}" in self.file
+
+
+KERNEL = Collector(name="kernel", file="kernel.txt", parser="stack_tools:parse_kernel", rank=0)
+FACTS = Collector(name="facts", file="facts.json", parser="fact_sheet:parse_facts", rank=0)
+FAULTHANDLER = Collector(
+    name="faulthandler", file="{pid}.faulthandler.txt", parser="stack_tools:parse_faulthandler", rank=4
+)
+COLLECTORS = (
+    KERNEL,
+    FACTS,
+    Collector(
+        name="py-spy", file="{pid}.pyspy.json", parser="stack_tools:parse_pyspy", rank=2,
+        arguments=("dump", "--native", "--locals", "--json", "--pid", "{pid}"),
+    ),
+    Collector(
+        name="py-spy", file="{pid}.python.json", parser="stack_tools:parse_pyspy", rank=2, is_glance=True,
+        arguments=("dump", "--locals", "--json", "--pid", "{pid}"),
+    ),
+    Collector(
+        name="pystack", file="{pid}.pystack.txt", parser="stack_tools:parse_pystack", rank=1,
+        arguments=("remote", "--native", "{pid}"),
+    ),
+    Collector(
+        name="gdb", file="{pid}.gdb.txt", parser="stack_tools:parse_gdb", rank=3, patience=30.0, is_fallback=True,
+        arguments=("-nx", "-batch", "-p", "{pid}", "-ex", "thread apply all bt"),
+    ),
+    FAULTHANDLER,
+)  # fmt: skip
+
+
+def find_tool(name: str) -> str | None:
+    """Return the path of a program that the tool starts: beside the running interpreter, else on PATH."""
+    folders = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return shutil.which(name, path=folders)
+
+
+def find_tools(known: Mapping[str, str | None] | None = None) -> dict[str, str]:
+    """Return the paths of the collectors' programs by name: the known ones, and those that are installed."""
+    programs = [collector.name for collector in COLLECTORS if collector.arguments]
+    paths = {name: (known or {}).get(name) or find_tool(name) for name in programs}
+    return {name: path for name, path in paths.items() if path}
+
+
+class Collection:
+    """The stacks of some processes on their way into a folder; `step` is called again and again and never waits.
+
+    `tools` are paths of programs by the collectors' names. `helpers` are the children that the caller reaps for it:
+    pid -> status, None while they run.
+    """
+
+    def __init__(
+        self,
+        pids: Sequence[int],
+        folder: str | Path,
+        tools: Mapping[str, str],
+        helpers: dict[int, int | None],
+        *,
+        ask: bool = True,
+    ) -> None:
+        self._folder, self._tools, self._helpers, self._may_ask = Path(folder), tools, helpers, ask
+        self._began = time.monotonic()
+        self._failures: dict[str, str] = {}
+        self._given_up: set[str] = set()  # collectors that were too slow once, and are not run again
+        self.is_refused = False  # no collector may read another process
+        self._signalled: float | None = None  # when the processes were sent faulthandler's signal
+        self._sizes: dict[int, int] = {}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._pids = list(pids)[:PROCESSES]
+        self._beyond = len(pids) - len(self._pids)
+        self._dropped: list[int] = []  # processes for which no time was left
+        members = list(pids)[:MEMBERS]
+        with (self._folder / KERNEL.file).open("w", encoding="utf-8", errors="replace") as file:
+            file.writelines(line + "\n" for line in kernel_lines(members))
+        self._take_facts(members)
+        self._going = {pid for pid in self._pids if not _is_stopped(pid)}
+        self._broken_off: set[int] = set()  # processes of which a collector was ended while it read them
+        self._has_frames: set[int] = set()  # processes that a collector has read
+        self._is_glancing = len(self._pids) > FEW
+        self._end = time.monotonic() + (GLANCES if self._is_glancing else BUDGET)
+        self._waiting = list(self._pids)
+        self._active: list[Generator[None]] = []
+
+    def step(self, now: float) -> bool:
+        """Take over what has ended, start what is next; return whether all is done."""
+        if now - self._began > LONGEST:
+            self._failures["diagnosis"] = f"took longer than {LONGEST:.0f} s"
+            return True
+        if self._waiting and now > self._end:
+            self._dropped += self._waiting
+            self._waiting.clear()
+        self._active = [reading for reading in self._active if next(reading, self) is None]
+        if self._is_glancing and not self._waiting and not self._active:
+            self._is_glancing, self._end = False, now + BUDGET
+            self._waiting = self._choose()
+        while self._waiting and len(self._active) < AT_ONCE:
+            reading = self._read(self._waiting.pop(0))
+            if next(reading, self) is None:
+                self._active.append(reading)
+        return not self._active and self._is_written(now)
+
+    def close(self) -> None:
+        """End what is still under way, and remove what holds nothing."""
+        for reading in self._active:
+            reading.close()
+        is_to_be_asked = not (self._may_ask or self._has_frames)  # later, and writes into its file then
+        kept = {self._own(pid) for pid in self._pids} if is_to_be_asked else set()
+        for path in self._folder.iterdir():
+            if path.suffix == ".part" or not (path.stat().st_size or path in kept):
+                path.unlink()
+
+    def resume(self) -> None:
+        """Let processes go on that a collector has stopped and, ended by force, has left so; they have ended by now."""
+        for pid in filter(_is_stopped, self._broken_off & self._going):
+            kernel.send(pid, signal.SIGCONT)
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether a collector has read any process."""
+        return bool(self._has_frames)
+
+    @property
+    def notes(self) -> list[str]:
+        """What went wrong, each thing once."""
+        notes = [NOT_PERMITTED] if self.is_refused else []
+        notes += [f"{name}: {why}" for name, why in self._failures.items()]
+        glanced_at = sum(pid in self._has_frames for pid in self._dropped)
+        if left_out := self._beyond + len(self._dropped) - glanced_at:
+            notes.append(f"of {left_out} processes no stacks were taken: there were too many")
+        if glanced_at:
+            notes.append(f"of {glanced_at} processes only the Python frames were read: there were too many")
+        return notes
+
+    def _choose(self) -> list[int]:
+        """Return which processes of a large tree are read in full: one of each kind, of the rarest kind first.
+
+        Processes of a kind are at the same places in the same program, as the ranks of a job are that wait for one.
+        """
+        glance = next(collector for collector in COLLECTORS if collector.is_glance)
+        kinds: dict[object, list[int]] = {}
+        for pid in (pid for pid in self._pids if pid not in self._dropped):
+            shape = stack_shape(self._folder / glance.file.format(pid=pid))
+            kinds.setdefault(shape or pid, []).append(pid)
+        return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self._has_frames, len(own)))]
+
+    def _take_facts(self, members: Sequence[int]) -> None:
+        """Write what /proc knows beyond states and system calls; whatever is wrong with that is a note."""
+        from whichtorch.matrix.process.evidence.facts import (
+            write_facts,  # the tool itself reads this module, and needs no facts
+        )
+
+        try:
+            write_facts(members, self._folder / FACTS.file)
+        except Exception as error:  # noqa: BLE001 - a hang is told without facts, too
+            self._failures[FACTS.name] = repr(error)
+
+    def _read(self, pid: int) -> Generator[None]:
+        """Take the stacks of one process, collector after collector; yield while one works."""
+        is_python = _is_python(pid)
+        for collector in (row for row in COLLECTORS if row.is_glance == self._is_glancing):
+            program = self._tools.get(collector.name)
+            is_wanted = pid not in self._has_frames if collector.is_fallback else is_python
+            if program is None or not is_wanted or collector.name in self._given_up or not _is_alive(pid):
+                continue
+            try:
+                dump = StackDump(collector, program, pid, self._folder)
+            except OSError as error:
+                self._given_up.add(collector.name)
+                self._failures.setdefault(collector.name, f"could not be started: {error}")
+                continue
+            self._helpers[dump.pid] = status = None
+            try:
+                while (status := self._helpers[dump.pid]) is None and time.monotonic() < dump.end:
+                    yield
+            finally:
+                if status is None:  # it is too slow, or the collection is over
+                    kernel.send(dump.pid, signal.SIGKILL)
+                    self._broken_off.add(pid)
+                    os.close(dump.errors)
+            if status is None:
+                self._given_up.add(collector.name)
+                self._failures.setdefault(collector.name, "took too long")
+                continue
+            del self._helpers[dump.pid]
+            why = dump.finish(status)
+            if not why:
+                self._has_frames.add(pid)
+            elif not _is_alive(pid):
+                continue  # it ended meanwhile: that it cannot be read is no lack of permission
+            elif any(word in why.lower() for word in _REFUSED):
+                self.is_refused = True
+            else:
+                last_line = why.splitlines()[-1][:200]
+                self._failures.setdefault(collector.name, f"could not read process {pid}: {last_line}")
+
+    def _is_written(self, now: float) -> bool:
+        """Signal every process that can write its Python stacks; return whether all have written them."""
+        if self._signalled is None:
+            self._signalled = now
+            self._sizes = {pid: 0 for pid in self._pids if self._may_ask and self._can_write(pid)}
+            for pid in self._sizes:
+                kernel.send(pid, STACKS_SIGNAL)
+        before, self._sizes = self._sizes, {pid: self._own(pid).stat().st_size for pid in self._sizes}
+        is_still = before == self._sizes and all(self._sizes.values())
+        return is_still or now - self._signalled > WRITING
+
+    def _can_write(self, pid: int) -> bool:
+        """Return whether a process has registered a handler; any other would die of the signal."""
+        caught = int(kernel.field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
+        return self._own(pid).exists() and bool(caught >> (STACKS_SIGNAL - 1) & 1)
+
+    def _own(self, pid: int) -> Path:
+        return self._folder / FAULTHANDLER.file.format(pid=pid)
+
+
+def collect(pids: Sequence[int], folder: Path, tools: Mapping[str, str]) -> Collection:
+    """Take the stacks of processes that this tool did not start, without sending them a signal; return when done."""
+    helpers: dict[int, int | None] = {}
+    collection = Collection(pids, folder, tools, helpers, ask=False)
+    try:
+        while not collection.step(time.monotonic()):
+            for child in [pid for pid, status in helpers.items() if status is None]:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    helpers[ended] = status
+            time.sleep(STEP)
+    finally:
+        collection.close()
+        for child in [pid for pid, status in helpers.items() if status is None]:
+            kernel.send(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        collection.resume()
+    return collection
+
+
+def _is_python(pid: int) -> bool:
+    """Return whether a process runs Python, by its program or by a library that it has loaded."""
+    try:
+        if Path(f"/proc/{pid}/exe").readlink().name.startswith("python"):
+            return True
+        return b"/libpython" in kernel.read(f"/proc/{pid}/maps", 1 << 22)
+    except OSError:
+        return True  # not known: let the collectors say what is wrong
+
+
+def _is_alive(pid: int) -> bool:
+    process = kernel.process(pid)
+    return process is not None and process.is_alive
+
+
+def _is_stopped(pid: int) -> bool:
+    process = kernel.process(pid)
+    return process is not None and process.state == "T"

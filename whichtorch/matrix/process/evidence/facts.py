@@ -1,0 +1,267 @@
+"""Read from /proc what a tree's processes are to each other: who ended, who holds what another waits for.
+
+These are the facts that no stack tells: places in a distributed job, owners of mutexes, both ends of pipes and sockets,
+holders of locked files, children that ended. What may not be read is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import descriptors, elf, snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
+    from pathlib import Path
+
+    from whichtorch.matrix.process.evidence.stall import ThreadSnapshot
+
+LONGEST = 3.0  # seconds for all of it: what comes after is left out
+# Of a process's environment nothing else is kept: it may hold secrets.
+KEPT_VARIABLES = frozenset({
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+})  # fmt: skip
+VARIABLES = 4096  # of an environment that are read
+VARIABLE = 256  # bytes of one
+ENDED_THREADS = 1  # that /proc counts in a process that has ended
+_STATUS_AT = 49  # of the fields after a process's name in /proc/PID/stat: how it ended
+_UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, struct.error)
+
+_TRANSFERS = {
+    "read", "readv", "write", "writev", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "sendmmsg", "accept",
+    "accept4", "connect",
+}  # fmt: skip
+_LOCKING = {7, 38}  # F_SETLKW, F_OFD_SETLKW
+_FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0, 9
+_FUTEX_LOCK_PI = {6, 13}
+_FUTEX_COMMAND, _FUTEX_PRIVATE = 0x7F, 0x80
+_FUTEX_OWNER = 0x3FFFFFFF  # of a word: the thread; the other bits are flags
+# glibc's pthread_mutex_t, the same on all 64-bit machines: lock, count, owner, users, kind (nptl/bits/struct_mutex.h)
+_MUTEX = struct.Struct("=iIiIi")
+_CONTENDED = 2  # value of a lock that somebody waits for
+_KINDS, _RECURSIVE, _ROBUST = 3, 1, 16  # the type of a mutex
+_KIND_FLAGS = _KINDS | _ROBUST | 32 | 64 | 128 | 256 | 512  # priority inheritance and protection, shared, elision
+# glibc's pthread_rwlock_t: readers, writers, two futexes, padding, writer, shared, …, flags
+_READ_WRITE = struct.Struct("=IIIIIIiI16xI")
+_READ_WRITE_FUTEXES = {8: 2, 12: 3}  # where in it they are, and which field
+_FUTEX_OF_WRITER = 3  # value of a futex of one that somebody waits for until a writer lets go
+_HAS_WRITER = 3  # bits of `readers`
+_MOST_COUNTED = 1 << 16  # of times that a recursive mutex is locked, and of users of a mutex
+
+
+def write_facts(pids: Sequence[int], path: Path) -> None:
+    """Write what is known of the processes of a tree, and of their children that ended, one line each."""
+    rows = [json.dumps(row) for row in tree_facts(pids)]
+    path.write_text('{"processes": [\n' + ",\n".join(rows) + "\n]}\n", encoding="utf-8")
+
+
+def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what is known of processes and of their children that ended: fields of `Process` (diagnosis/stacks.py)."""
+    end = time.monotonic() + LONGEST
+    threads = {pid: _threads(pid, end) for pid in pids}
+    all_tids = {tid for pid in pids for tid in kernel.thread_ids(pid)}
+    waits = {pid: {thread.tid: _awaited(pid, thread) for thread in own} for pid, own in threads.items()}
+    awaited = {
+        pid: {number: wait.kind for wait in own.values() for number in wait.numbers} for pid, own in waits.items()
+    }
+    opened = descriptors.describe(awaited, end)
+    rows = []
+    for pid in [*pids, *_ended_children(pids)]:
+        row = _process(pid)
+        if time.monotonic() < end:
+            row["environ"] = environment(pid)
+        row["descriptors"] = opened.get(pid)
+        row["threads"] = _thread_rows(pid, threads.get(pid, ()), waits.get(pid, {}), all_tids)
+        rows.append({name: value for name, value in row.items() if value})
+    return rows
+
+
+def _threads(pid: int, end: float) -> list[ThreadSnapshot]:
+    threads = []
+    for tid in kernel.thread_ids(pid):
+        if time.monotonic() > end:
+            break
+        with contextlib.suppress(*_UNREADABLE):
+            threads.append(snapshots.read_thread(pid, tid))
+    return threads
+
+
+def _thread_rows(
+    pid: int, threads: Iterable[ThreadSnapshot], waits: dict[int, descriptors.Awaited], all_tids: Container[int]
+) -> list[dict[str, Any]]:
+    """Return the threads of which something is known; one that bears its process's name has none of its own."""
+    own_tids = set(kernel.thread_ids(pid))
+    threads = list(threads)
+    inherited = next((thread.name for thread in threads if thread.tid == pid), "")
+    rows = []
+    for thread in threads:
+        numbers = waits[thread.tid].numbers
+        row = {
+            "name": thread.name if thread.name != inherited else "",
+            "descriptor": numbers[0] if len(numbers) == 1 else None,
+            "owner": _owner(pid, thread, own_tids, all_tids),
+        }
+        known = {name: value for name, value in row.items() if value not in (None, "")}
+        if known:
+            rows.append({"tid": thread.tid, **known})
+    return rows
+
+
+def _ended_children(pids: Sequence[int]) -> list[int]:
+    """Return the children that nobody has reaped."""
+    known = set(pids)
+    others = (kernel.process(pid) for pid in sorted(kernel.pids() - known))
+    return [other.pid for other in others if other and other.parent in known and not other.is_alive]
+
+
+def _process(pid: int) -> dict[str, Any]:
+    """Return the parent and the command of a process, and how it ended."""
+    process = kernel.process(pid)
+    if process is None:
+        return {"pid": pid}
+    command = ""
+    with contextlib.suppress(OSError):
+        command = kernel.command_line(pid)
+    row: dict[str, Any] = {"pid": pid, "parent": process.parent, "command": command or process.name}
+    if not process.is_alive and process.threads <= ENDED_THREADS:
+        with contextlib.suppress(*_UNREADABLE):
+            row["ended"] = _ended(pid)
+    return row
+
+
+def _ended(pid: int) -> str:
+    """Return "exit code 1" or "SIGKILL"; "" where the kernel does not say."""
+    fields = kernel.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    status = int(fields[_STATUS_AT])
+    if not status and os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
+        return ""  # to those who may not know it is always 0
+    number = os.waitstatus_to_exitcode(status)
+    if number >= 0:
+        return f"exit code {number}"
+    try:
+        return signal.Signals(-number).name
+    except ValueError:
+        return f"signal {-number}"
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Return a process's place in a distributed job: from its variables as they are now, not as it was started."""
+    entries = None
+    with contextlib.suppress(*_UNREADABLE):
+        entries = _variables_now(pid)
+    if entries is None:
+        try:
+            entries = kernel.read(f"/proc/{pid}/environ").split(b"\0")
+        except OSError:
+            return {}
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, is_set, value = entry.decode(errors="replace").partition("=")
+        if is_set and name in KEPT_VARIABLES:
+            found.setdefault(name, value)
+    return found
+
+
+def _variables_now(pid: int) -> list[bytes] | None:
+    """Follow the variable `environ` of the C library, which setenv(3) changes; None where it is not found."""
+    program = os.fsencode(os.readlink(f"/proc/{pid}/exe"))
+    places: list[tuple[int, list[bytes]]] = []
+    for start, _, fields in kernel.mappings(pid):
+        if len(fields) == 6 and int(fields[2], 16) == 0:
+            name = os.path.basename(fields[5])
+            # A program that uses the variable by itself has it, and the library uses that.
+            if fields[5] == program:
+                places.insert(0, (start, fields))
+            elif name.startswith((b"libc.so", b"libc-", b"ld-musl")):
+                places.append((start, fields))
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for start, fields in places:
+            for symbol in (b"environ", b"__environ"):
+                if found := elf.symbol_range(pid, start, fields, symbol):
+                    return _variables_at(memory.fileno(), found[0])
+    return None
+
+
+def _variables_at(memory: int, address: int) -> list[bytes] | None:
+    """Return the variables that the one at an address points to, None where there are none."""
+    (array,) = struct.unpack("=Q", os.pread(memory, 8, address))
+    if not array:
+        return None
+    pointers = os.pread(memory, 8 * VARIABLES, array)
+    entries = []
+    for (pointer,) in struct.iter_unpack("=Q", pointers[: len(pointers) // 8 * 8]):
+        if not pointer:
+            break
+        with contextlib.suppress(OSError, OverflowError):
+            entry, is_whole, _ = os.pread(memory, VARIABLE, pointer).partition(b"\0")
+            if is_whole:
+                entries.append(entry)
+    return entries
+
+
+def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.Awaited:
+    """Return the descriptors that a thread's system call waits for, and what for."""
+    call, arguments = thread.call, thread.arguments
+    kind = "end" if thread.state == "S" else ""
+    if not call or not arguments:
+        return descriptors.Awaited(())
+    if call in _TRANSFERS:
+        return descriptors.Awaited((ctypes.c_int(arguments[0]).value,), kind)
+    if call == "flock" or (call == "fcntl" and arguments[1] in _LOCKING):
+        return descriptors.Awaited((ctypes.c_int(arguments[0]).value,), "lock")
+    if "poll" in call or "select" in call:
+        numbers = snapshots.polled(pid, call, arguments) or ()
+        return descriptors.Awaited(tuple(dict.fromkeys(numbers)), kind)
+    return descriptors.Awaited(())
+
+
+def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids: Container[int]) -> int | None:
+    """Return the thread that holds the mutex a thread waits for, None where the futex is none or it is not known.
+
+    Locks of Python are semaphores, and their memory means something else: everything must fit.
+    """
+    if thread.call != "futex" or thread.state != "S":
+        return None
+    address, operation, expected = thread.arguments[:3]
+    command = operation & _FUTEX_COMMAND
+    tids = own_tids if operation & _FUTEX_PRIVATE else all_tids
+    owner = 0
+    with contextlib.suppress(*_UNREADABLE):
+        if command in _FUTEX_LOCK_PI:
+            (word,) = struct.unpack("=I", kernel.memory(pid, address, 4))
+            owner = word & _FUTEX_OWNER
+        elif command in (_FUTEX_WAIT, _FUTEX_WAIT_BITSET):
+            owner = _mutex_owner(kernel.memory(pid, address, _MUTEX.size), expected)
+            owner = owner or (_writer(pid, address) if expected == _FUTEX_OF_WRITER else 0)
+    return owner if owner in tids else None
+
+
+def _mutex_owner(content: bytes, expected: int) -> int:
+    """Return the owner of a mutex that somebody waits for; 0 where the memory is no such mutex."""
+    lock, count, owner, users, kind = _MUTEX.unpack(content)
+    if kind & ~_KIND_FLAGS or not 0 < users < _MOST_COUNTED:
+        return 0
+    if kind & _ROBUST:
+        return owner if owner == lock & _FUTEX_OWNER else 0
+    is_counted = 0 < count < _MOST_COUNTED if kind & _KINDS == _RECURSIVE else count == 0
+    return owner if lock == expected == _CONTENDED and is_counted else 0
+
+
+def _writer(pid: int, address: int) -> int:
+    """Return the writer that holds the read-write lock with a futex at an address; 0 where the memory is none."""
+    for distance, position in _READ_WRITE_FUTEXES.items():
+        fields = _READ_WRITE.unpack(kernel.memory(pid, address - distance, _READ_WRITE.size))
+        readers, *_, pad_3, pad_4, writer, shared, flags = fields
+        is_one = not pad_3 and not pad_4 and shared in (0, 1) and flags <= 2
+        if is_one and fields[position] == _FUTEX_OF_WRITER and readers & _HAS_WRITER == _HAS_WRITER:
+            return int(writer)
+    return 0

@@ -1,0 +1,171 @@
+"""Read from /proc what each thread of a tree waits for.
+
+A thread that waits for the GIL looks like any other with a deadline: take_gil waits 5 ms, again and again. Only the
+address of the futex tells. CPython keeps the GIL in the static `_PyRuntime` (3.7 and later; from 3.12 on inside its
+main interpreter), while the locks of `threading` are on the heap.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import elf, peers, stall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# linux/arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h
+_X86_64 = {
+    0: "read", 1: "write", 7: "poll", 19: "readv", 20: "writev", 23: "select", 42: "connect", 43: "accept",
+    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 202: "futex",
+    232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
+    299: "recvmmsg", 307: "sendmmsg", 441: "epoll_pwait2",
+}  # fmt: skip
+_AARCH64 = {
+    22: "epoll_pwait", 25: "fcntl", 32: "flock", 63: "read", 64: "write", 65: "readv", 66: "writev",
+    72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex", 202: "accept", 203: "connect", 206: "sendto",
+    207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 243: "recvmmsg", 260: "wait4", 269: "sendmmsg",
+    441: "epoll_pwait2",
+}  # fmt: skip
+CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
+LOWEST_STACK = 1 << 32  # a lower stack is that of a 32-bit process, whose calls have other numbers
+RETRIES = 4  # of a thread seen awake: a waiter for the GIL is awake for some microseconds in every 5 ms
+RETRY_AFTER = 0.001  # seconds
+POLLED_LIMIT = 4096  # descriptors in one poll or select
+SIGNALS_FROM_KERNEL = 1 << 13 | 1 << 28  # SIGALRM, SIGIO: their timers are not listed in /proc
+NOT_GIL_LIMIT = 10_000  # addresses remembered
+SYMBOL = b"_PyRuntime"
+
+
+class ProcView:
+    """Answer what stall detection asks, from /proc of this machine (see `stall.KernelView`)."""
+
+    def __init__(self, tree: kernel.Tree, supervisor: int) -> None:
+        self._tree = tree
+        self._supervisor = supervisor
+        self._runtimes: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._code: dict[int, bytes] = {}  # address of each process's code: exec changes it
+        self._not_gil: set[tuple[int, int]] = set()  # pid and address: no need to read the maps again
+
+    def threads(self, pid: int, first: int) -> Iterator[stall.ThreadSnapshot]:
+        """Yield the threads of a process, `first` first."""
+        for tid in sorted(kernel.thread_ids(pid), key=lambda tid: tid != first):
+            try:
+                thread = read_thread(pid, tid)
+                for _ in range(RETRIES):
+                    if not (thread.state == "R" or thread.call == "") or not self._runtimes.get(pid):
+                        break
+                    time.sleep(RETRY_AFTER)
+                    thread = read_thread(pid, tid)
+            except (OSError, ValueError, KeyError):
+                thread = stall.ThreadSnapshot(tid=tid, name="?", state="?", switches=0, call=None)
+            yield thread
+
+    def io(self, pid: int) -> tuple[int, ...]:
+        """Return rchar and wchar; nothing where they may not be read (then the switches alone tell)."""
+        try:
+            lines = kernel.read(f"/proc/{pid}/io").split(b"\n")
+            return tuple(int(line.split()[1]) for line in lines[:2])
+        except (OSError, ValueError, IndexError):
+            return ()
+
+    def expects_signals(self, pid: int) -> bool:
+        """Return whether a process has POSIX timers, or catches SIGALRM or SIGIO (setitimer shows nowhere)."""
+        try:
+            if int(kernel.field(f"/proc/{pid}/status", b"SigCgt:"), 16) & SIGNALS_FROM_KERNEL:
+                return True
+        except ValueError:
+            return True
+        try:
+            return bool(kernel.read(f"/proc/{pid}/timers"))
+        except OSError:
+            return False  # a kernel without CONFIG_POSIX_TIMERS or its list
+
+    def is_gil(self, pid: int, address: int) -> bool:
+        """Return whether `address` is in a `_PyRuntime` of the process."""
+        process = kernel.process(pid)
+        code = process.code if process else b""
+        if self._code.get(pid) != code or (not self._runtimes[pid] and (pid, address) not in self._not_gil):
+            self._code[pid] = code
+            self._runtimes[pid] = runtime_ranges(pid)
+        if any(start <= address < end for start, end in self._runtimes[pid]):
+            return True
+        if len(self._not_gil) > NOT_GIL_LIMIT:
+            self._not_gil.clear()
+        self._not_gil.add((pid, address))
+        return False
+
+    def polled(self, pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
+        """Read from a process's memory, or from its epoll instance, which descriptors it waits for."""
+        return polled(pid, call, arguments)
+
+    def is_inside(self, waiters: Sequence[stall.Waiter], members: frozenset[int]) -> bool:
+        """Search the descriptors and mappings of every process once; new processes leave it uncertain."""
+        living = frozenset(member.pid for member in self._tree.look(full=True) if member.is_alive)
+        return members >= living and not peers.may_end_from_outside(waiters, living, self._supervisor)
+
+
+def read_thread(pid: int, tid: int) -> stall.ThreadSnapshot:
+    """Return the snapshot of a thread; raise OSError where it has gone."""
+    folder = f"/proc/{pid}/task/{tid}"
+    status = kernel.read(folder + "/status").decode(errors="replace")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    call: str | None = ""
+    arguments: tuple[int, ...] = ()
+    channel = ""
+    try:
+        words = kernel.read(folder + "/syscall").split()
+        if len(words) == 9 and int(words[7], 16) >= LOWEST_STACK:
+            call = CALLS.get(int(words[0]), "")
+            arguments = tuple(int(word, 16) for word in words[1:7])
+    except OSError:
+        call = None
+        channel = kernel.read(folder + "/wchan").decode(errors="replace")
+    name, state, switches = fields["Name"].strip(), fields["State"][0], int(fields["voluntary_ctxt_switches"])
+    return stall.ThreadSnapshot(
+        tid=tid, name=name, state=state, switches=switches, call=call, arguments=arguments, channel=channel
+    )
+
+
+def polled(pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | None:
+    """Return which descriptors a poll, select or epoll waits for: they are in the process's memory."""
+    is_poll = call in {"poll", "ppoll"}
+    count = arguments[1] if is_poll else arguments[0]
+    try:
+        if call.startswith("epoll"):
+            return peers.epolled(pid, arguments[0])
+        if not 0 < count <= POLLED_LIMIT:
+            return None
+        if is_poll:
+            entries = struct.iter_unpack("=ihh", _memory(pid, arguments[0], 8 * count))
+            return tuple(descriptor for descriptor, _events, _returned in entries if descriptor >= 0)
+        size = -(-count // 64) * 8  # of a set of descriptors, one bit each
+        mask = 0
+        for pointer in filter(None, arguments[1:4]):
+            mask |= int.from_bytes(_memory(pid, pointer, size), "little")
+        return tuple(descriptor for descriptor in range(count) if mask >> descriptor & 1)
+    except (OSError, ValueError, OverflowError, struct.error):
+        return None
+
+
+def _memory(pid: int, address: int, size: int) -> bytes:
+    """Read a piece of a process's memory; raise OSError, ValueError or OverflowError where it is not all there."""
+    content = kernel.memory(pid, address, size)
+    if len(content) != size:
+        raise ValueError(address)
+    return content
+
+
+def runtime_ranges(pid: int) -> tuple[tuple[int, int], ...]:
+    """Return the addresses [start, end) of all `_PyRuntime` in a process; empty where it may not be read."""
+    ranges = []
+    for start, _, fields in kernel.mappings(pid):
+        if len(fields) < 6 or b"python" not in os.path.basename(fields[5]).lower() or int(fields[2], 16) != 0:
+            continue
+        if found := elf.symbol_range(pid, start, fields, SYMBOL):
+            ranges.append(found)
+    return tuple(ranges)

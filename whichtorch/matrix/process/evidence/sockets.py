@@ -1,0 +1,134 @@
+"""Pair the sockets of this machine: TCP by their addresses, unix sockets by what the kernel tells of them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import NamedTuple
+
+from whichtorch.matrix.process import kernel
+
+_SOCK_DIAG, _DIAG_BY_FAMILY = 4, 20  # linux/sock_diag.h
+_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+_SHOWN = 1 | 4 | 8  # UDIAG_SHOW_NAME, UDIAG_SHOW_PEER, UDIAG_SHOW_ICONS
+_NAME, _PEER, _PENDING = 0, 2, 3  # UNIX_DIAG_*
+_NETLINK_DONE, _NETLINK_ERROR = 3, 2
+_ESTABLISHED, _SYN_SENT, _CLOSE_WAIT, _LISTEN = 1, 2, 8, 10  # net/tcp_states.h, of unix sockets, too
+_TABLE_READ = 1 << 24  # bytes of a table of sockets
+_MAPPED = b"\0" * 10 + b"\xff" * 2  # an IPv4 address as an IPv6 socket has it
+
+
+class SocketRow(NamedTuple):
+    """One socket and its other end."""
+
+    local: str = ""  # "127.0.0.1:4242", or the path of a unix socket
+    peer: str = ""
+    is_listening: bool = False
+    other: str = ""  # link of the socket at the other end; of the listening one until that accepts
+    is_paired: bool = False  # both ends are connected and held by processes
+
+
+def sockets(pid: int | str = "self") -> dict[str, SocketRow]:
+    """Return the TCP sockets of the network that a process sees, and the unix sockets of ours, by their links."""
+    rows: dict[str, SocketRow] = {}
+    with contextlib.suppress(OSError, struct.error):
+        rows.update(_unix_sockets())
+    rows.update(_tcp_sockets(pid))
+    return rows
+
+
+def _tcp_sockets(pid: int | str) -> dict[str, SocketRow]:
+    ends: dict[tuple[str, str], tuple[int, str]] = {}  # local and remote address: state, link
+    listeners: dict[str, str] = {}
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in kernel.read(f"/proc/{pid}/net/{table}", _TABLE_READ).splitlines()[1:]:
+                words = line.split()
+                state, link = int(words[3], 16), f"socket:[{words[9].decode()}]" if words[9] != b"0" else ""
+                local, remote = _address(words[1]), _address(words[2])
+                if state == _LISTEN:
+                    listeners[local] = link
+                else:
+                    ends[local, remote] = (state, link)
+    rows = {link: SocketRow(local=local, is_listening=True) for local, link in listeners.items()}
+    for (local, remote), (state, link) in ends.items():
+        other_state, other = ends.get((remote, local), (0, ""))
+        is_paired = bool(other) and state == other_state == _ESTABLISHED
+        if not other and (state == _SYN_SENT or other_state in {_ESTABLISHED, _CLOSE_WAIT}):  # nobody accepted it yet
+            port = remote.rpartition(":")[2]
+            places = (remote, f"0.0.0.0:{port}", f"[::]:{port}")
+            other = next((listeners[place] for place in places if place in listeners), "")
+        if link:
+            rows[link] = SocketRow(local=local, peer=remote, other=other, is_paired=is_paired)
+    return rows
+
+
+def _address(text: bytes) -> str:
+    """Return "127.0.0.1:80" of `0100007F:0050`: words of four bytes, as the processor stores them."""
+    host, _, port = text.partition(b":")
+    numbers = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
+    packed = struct.pack(f"={len(numbers)}I", *numbers)
+    if packed.startswith(_MAPPED) and len(packed) == 16:
+        packed = packed[12:]
+    if len(packed) == 4:
+        return f"{socket.inet_ntop(socket.AF_INET, packed)}:{int(port, 16)}"
+    return f"[{socket.inet_ntop(socket.AF_INET6, packed)}]:{int(port, 16)}"
+
+
+def _unix_sockets() -> dict[str, SocketRow]:
+    """Ask the kernel for the pairs of unix sockets (sock_diag(7)): /proc/net/unix does not list them."""
+    states: dict[int, int] = {}
+    names: dict[int, str] = {}
+    others: dict[int, int] = {}
+    listeners: dict[int, int] = {}  # of those that connected to one and are not accepted yet
+    for inode, state, attributes in _diagnosed():
+        states[inode] = state
+        for kind, value in attributes:
+            if kind == _NAME:
+                names[inode] = value.rstrip(b"\0").replace(b"\0", b"@").decode(errors="replace")
+            elif kind == _PEER and len(value) >= 4:
+                others[inode] = struct.unpack_from("=I", value)[0]
+            elif kind == _PENDING:
+                listeners |= dict.fromkeys(struct.unpack(f"={len(value) // 4}I", value), inode)
+    rows = {}
+    for inode, state in states.items():
+        other = others.get(inode) or listeners.get(inode, 0)
+        rows[f"socket:[{inode}]"] = SocketRow(
+            local=names.get(inode, ""),
+            peer=names.get(other, ""),
+            is_listening=state == _LISTEN,
+            other=f"socket:[{other}]" if other else "",
+            is_paired=bool(others.get(inode)),
+        )
+    return rows
+
+
+def _diagnosed() -> list[tuple[int, int, list[tuple[int, bytes]]]]:
+    """Return inode, state and attributes of every unix socket."""
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, 0, _SHOWN, 0xFFFFFFFF, 0xFFFFFFFF)
+    rows: list[tuple[int, int, list[tuple[int, bytes]]]] = []
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
+        netlink.settimeout(1.0)
+        netlink.send(struct.pack("=IHHII", 16 + len(request), _DIAG_BY_FAMILY, _DUMP, 1, 0) + request)
+        while True:
+            data = netlink.recv(1 << 17)
+            start = 0
+            while start + 16 <= len(data):
+                length, kind = struct.unpack_from("=IH", data, start)
+                if kind in (_NETLINK_DONE, _NETLINK_ERROR) or length < 16:
+                    return rows
+                state, inode = struct.unpack_from("=2xBxI", data, start + 16)
+                rows.append((inode, state, _attributes(data[start + 32 : start + length])))
+                start += -(-length // 4) * 4
+
+
+def _attributes(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the attributes of a message: their kinds and values."""
+    attributes = []
+    position = 0
+    while position + 4 <= len(data):
+        size, kind = struct.unpack_from("=HH", data, position)
+        attributes.append((kind, data[position + 4 : position + size]))
+        position += max(4, -(-size // 4) * 4)
+    return attributes

@@ -1,0 +1,217 @@
+"""Run tasks that import torch by forking them from processes that have imported it, and all others as ever.
+
+Most of a small script's time is `import torch`. A fork server pays for it once: one is kept for each interpreter, level
+of imports and set of variables, below a supervisor that watches what is forked from it as if it had started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
+from whichtorch.matrix.process.script_reading import read_script
+from whichtorch.matrix.process.supervision import Ending, ForkServer, Supervised, Task, end, hand_over, launch
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+PROGRAM = Path(__file__).parents[1] / "environments" / "inside" / "fork_server.py"  # runs in the environments
+SERVERS = 2  # alive at once: each holds some 300 MB
+USES = 200  # forks of a server, after which another takes its place
+FAILURES = 2  # of servers for the same interpreter, level and variables, after which none is tried any more
+END_PATIENCE = 10.0  # seconds for a supervisor to end its server
+# Variables that differ between attempts, and that nothing reads while it is imported: no part of what a server is.
+PER_ATTEMPT = {"TMPDIR", "HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
+OWN_PREFIX, HOOKS = "WHICHTORCH_", "WHICHTORCH_HOOKS"
+# A forked script runs to its end, exit handlers included, but is not taken apart then: what frees the memory of torch
+# and of compilers takes longer than a small script. A crash of that part is not seen.
+BRIEF_EXIT = "WHICHTORCH_BRIEF_EXIT"
+# they begin at the first import, with files of one attempt
+WRITING_HOOKS = {"observe", "note_functions", "last_operator"}
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class ForkSlot:
+    """A supervisor that has a fork server, or will have one with its first task; it serves a task at a time."""
+
+    key: object  # what tells servers apart
+    server: ForkServer
+    program: subprocess.Popen[bytes] | None = None
+    uses: int = 0
+
+    def begin(self, task: Task) -> Supervised:
+        """Hand a task over."""
+        if self.program is None:
+            self.program = launch(self.server.mark)
+        self.uses += 1
+        mark = task.mark or mark_for(Path(task.cwd), os.urandom(6).hex())
+        return hand_over(replace(task, mark=mark, server=self.server), self.program)
+
+    def close(self) -> None:
+        """End the server, and all that is below its supervisor; what its imports wrote goes, however that ended."""
+        if self.program is not None:
+            self._end(self.program)
+            self.program = None
+        shutil.rmtree(self.server.scratch, ignore_errors=True)
+
+    def _end(self, program: subprocess.Popen[bytes]) -> None:
+        assert program.stdin is not None
+        with contextlib.suppress(OSError):
+            program.stdin.close()
+        try:
+            program.wait(END_PATIENCE)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            sweep(lambda mark: mark == self.server.mark)
+        end(program)
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The slots of an executor."""
+
+    most: int
+    idle: list[ForkSlot] = field(default_factory=list)  # the one used last is the last
+    alive: int = 0  # idle ones and those at work
+    is_closed: bool = False
+    failures: dict[object, int] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class ForkingExecutor(LocalExecutor):
+    """Runs tasks on this machine, forked where that shows the same as starting them, and cold elsewhere.
+
+    It is a context manager: what it keeps alive ends with it. `servers` is how many may live at once. `level` is what
+    all scripts find imported, instead of what each needs: scripts that are alike then share a server.
+    """
+
+    def __init__(self, servers: int = SERVERS, level: str = "", program: Path = PROGRAM) -> None:
+        super().__init__()
+        self._level = level
+        self._pool = _Pool(servers)
+        self._program = program
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
+        """Run a task to its end, or until `cancelled` is set; None if it was interrupted before it could start."""
+        level, because = level_of(task)
+        level = level and (self._level or level)
+        slot = None
+        if level:
+            slot, because = self._take(task, level)
+        if slot is None:
+            ending = super().run(task, cancelled)
+            return replace(ending, cold_because=because) if ending else None
+        ending = None
+        try:
+            ending = self.attend(lambda: slot.begin(task), cancelled)
+        finally:
+            self._give_back(slot, ending)
+        return ending
+
+    def interrupt(self) -> None:
+        """Stop all tasks that run, and start no other."""
+        super().interrupt()
+        self.close()
+
+    def close(self) -> None:
+        """End the servers that are idle now, and each other one with its task; later tasks start cold."""
+        with self._pool.lock:
+            self._pool.is_closed = True
+            idle, self._pool.idle = self._pool.idle, []
+            self._pool.alive -= len(idle)
+        for slot in idle:
+            slot.close()
+
+    def _take(self, task: Task, level: str) -> tuple[ForkSlot | None, str]:
+        """Return a slot for a task, or why there is none; never wait for one."""
+        pool, key, left = self._pool, key_of(task, level), None
+        with pool.lock:
+            if pool.is_closed:
+                return None, "the executor is closed"
+            if pool.failures.get(key, 0) >= FAILURES:
+                return None, "its fork server has failed before"
+            fitting = [slot for slot in pool.idle if slot.key == key]
+            if fitting:
+                pool.idle.remove(fitting[-1])
+                return fitting[-1], ""
+            if pool.alive >= pool.most:
+                if not pool.idle:
+                    return None, "as many fork servers as may live are at work"
+                left = pool.idle.pop(0)
+            else:
+                pool.alive += 1
+        if left is not None:
+            left.close()
+        return ForkSlot(key=key, server=self._server(task, level)), ""
+
+    def _give_back(self, slot: ForkSlot, ending: Ending | None) -> None:
+        """Keep a slot for the next task, unless its server failed, grew old, or is not wanted any more."""
+        pool = self._pool
+        was_forked = ending is not None and ending.start != "cold" and not ending.problem
+        with pool.lock:
+            if ending is not None and ending.cold_because:
+                pool.failures[slot.key] = pool.failures.get(slot.key, 0) + 1
+            if was_forked and slot.uses < USES and not pool.is_closed:
+                pool.idle.append(slot)
+                return
+            pool.alive -= 1
+        slot.close()
+
+    def _server(self, task: Task, level: str) -> ForkServer:
+        owner = task.mark.rpartition(":")[0]
+        name = f"fork-{os.urandom(6).hex()}"
+        mark = f"{owner}:{name}" if owner else mark_for(Path(task.cwd), name)
+        return ForkServer(
+            argv=(task.argv[0], str(self._program), level),
+            env=_lasting(task.env) | {MARK_VARIABLE: mark},
+            level=level,
+            mark=mark,
+            scratch=tempfile.mkdtemp(prefix="whichtorch-fork-"),
+        )
+
+
+def level_of(task: Task) -> tuple[str, str]:
+    """Return how much a task's script may find imported, or "" and why it has to start cold."""
+    hooks = {name.strip() for name in task.env.get(HOOKS, "").split(",")} & WRITING_HOOKS
+    if sys.platform != "linux":
+        return "", "forks are only watched on Linux"
+    if len(task.argv) < 2 or not Path(task.argv[0]).name.startswith(("python", "pypy")):
+        return "", "it is no script of Python"
+    if not task.argv[1].endswith(".py") or not Path(task.argv[1]).is_absolute():
+        return "", "it is no script with an absolute path"
+    if hooks:
+        return "", f"the hook {min(hooks)} begins at the first import"
+    reading = read_script(Path(task.argv[1]))
+    return reading.level, reading.cold_because
+
+
+def key_of(task: Task, level: str) -> tuple[object, ...]:
+    """Return what a server must have in common with a task."""
+    return (task.argv[0], level, tuple(sorted(_lasting(task.env).items())))
+
+
+def _lasting(environ: dict[str, str]) -> dict[str, str]:
+    """Return the variables that may act while torch is imported."""
+    return {
+        name: text
+        for name, text in environ.items()
+        if name not in PER_ATTEMPT and (name in {HOOKS, BRIEF_EXIT} or not name.startswith(OWN_PREFIX))
+    }

@@ -1,0 +1,79 @@
+"""How a task's leader is started: what it inherits from the supervisor, and what it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.process import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+# Python ignores the first two, and exec keeps that; the others may be ignored since the tool's own start.
+DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+HIGHEST = -20  # niceness
+
+
+def spawn(task: dict[str, Any]) -> int:
+    """Start a task's program in a session of its own and return its process id; raise OSError where that fails."""
+    append = os.O_WRONLY | os.O_APPEND
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.path.abspath(task["stdout"]), append, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.path.abspath(task["stderr"]), append, 0),
+    ]
+    argv = task["argv"]
+    # The supervisor itself takes on what the leader inherits: no code can run between fork and exec.
+    with leader_settings():
+        os.chdir(task["cwd"])
+        return os.posix_spawnp(
+            argv[0], argv, task["env"], file_actions=actions, setsid=True, setsigmask=(), setsigdef=DEFAULTED
+        )
+
+
+def raise_priority() -> None:
+    """Be scheduled before other processes, where that is allowed; children do not inherit it.
+
+    A deadline must fire on a crowded machine too, and the faster side wins against a fork bomb. The supervisor
+    uses a few thousandths of a core.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (OSError, AttributeError):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, HIGHEST)
+
+
+@contextlib.contextmanager
+def leader_settings() -> Iterator[None]:
+    """Take on the core limit and the OOM score that the leader inherits, and give them up again."""
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    score_path = "/proc/self/oom_score_adj"
+    score = b""
+    with contextlib.suppress(OSError, ValueError):
+        # Where cores go to a program, the kernel ignores a limit of 0 but takes 1 as "none" (core(5)).
+        piped = kernel.HAS_PROC and kernel.read("/proc/sys/kernel/core_pattern").startswith(b"|")
+        resource.setrlimit(resource.RLIMIT_CORE, (min(int(piped), limits[1] if limits[1] >= 0 else 1), limits[1]))
+    with contextlib.suppress(OSError):
+        if os.getpriority(os.PRIO_PROCESS, 0) == HIGHEST:
+            os.setpriority(os.PRIO_PROCESS, 0, 0)  # raised for a task before
+    with contextlib.suppress(OSError):
+        score = kernel.read(score_path)
+        _write(score_path, b"1000")  # when the machine is out of memory, a task goes before anything else
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _write(score_path, score)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_CORE, limits)
+
+
+def _write(path: str, text: bytes) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(text)

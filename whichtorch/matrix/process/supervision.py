@@ -1,0 +1,218 @@
+"""Start a task under a supervisor, and read how it ended.
+
+This is the tool's side. A small program per task (`supervisor_program.py`) does the work; it outlives a tool that is
+killed, and ends the tree then. Should both be killed, `marks.py` finds what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import capture
+from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
+
+ROOT = str(Path(__file__).resolve().parents[3])  # the folder that holds the package `whichtorch`
+PROGRAM = "import sys; sys.path.insert(0, {!r}); from whichtorch.matrix.process.supervisor_program import main; main()"
+OUTER_GRACE = 40.0  # seconds past the timeout: twice what a working supervisor can take
+FORK_GRACE = 150.0  # seconds more, where a fork server may have to be started first
+INTERRUPT_PATIENCE = 2.5  # seconds from `interrupt` until the supervisor itself is given up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkServer:
+    """A process that has imported already what a task will import, and that the task is forked from."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]  # the whole environment, without what is each task's own
+    level: str  # how much it has imported, a word
+    mark: str  # of the server, which all that is forked from it carries, too
+    scratch: str  # a folder that the server's imports may write to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What to run and what it may use."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: dict[str, str]  # the whole environment; `start` adds the mark
+    stdout: str  # path of a file; the same path as stderr merges them
+    stderr: str
+    timeout: float  # seconds, wall clock
+    is_hard: bool = False  # nothing runs past the timeout: stacks are taken before it
+    goal: float | None = None  # seconds with a core that are enough: had them, it ends as at the timeout
+    memory_mb: int | None = None  # resident, whole tree, 1 MB = 10**6 bytes
+    processes: int = 512  # alive at once, whole tree
+    stall: bool = False  # stop early on evidence that nothing in the tree can go on
+    idle_limit: float | None = None  # seconds without any headway that end it as the timeout does
+    sample: bool = False  # over the last seconds of a busy process, sample its stacks: is it still moving?
+    mark: str = ""  # value of WHICHTORCH_ATTEMPT in the environment: finds survivors of a killed tool
+    py_spy: str | None = None  # path of py-spy for `sample`; None: searched for
+    stacks: str | None = None  # folder for the stacks of a task stopped by stall or timeout; None: not taken
+    collectors: dict[str, str] = field(default_factory=dict)  # paths for `stacks` by name; others are searched for
+    name: str = ""  # for people
+    server: ForkServer | None = None  # None: the task is started as any program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a task ended."""
+
+    stopped_by: str  # a value of model.StoppedBy
+    seconds: float  # from start to end or to the decision to stop it; diagnosis not counted
+    limit: float | None = None  # seconds it was given: its timeout, less where it had its goal before; None: not known
+    exit_code: int | None = None  # of the leader; None where a signal ended it or it had to be killed
+    signal: str | None = None  # that ended the leader, "SIGSEGV"; None where the supervisor sent it
+    cpu_seconds: float = 0  # user + system, whole tree
+    peak_rss_mb: float = 0  # whole tree
+    survivors: tuple[str, ...] = ()  # processes that outlived the leader: "name (pid): command line"
+    stdout_bytes: int = 0  # as written
+    stderr_bytes: int = 0
+    busy: bool | None = None  # did the tree use or queue for a core at its timeout? None: not looked at
+    moving: bool | None = None  # did a busy process's innermost frames change at its timeout? None: not known
+    note: str = ""
+    evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames
+    diagnosis_seconds: float = 0  # spent on `Task.stacks`, not counted elsewhere
+    problem: str = ""  # why nothing is known about the task: it could not be started, or the supervisor died
+    start: str = "cold"  # or "fork" and the server's level
+    cold_because: str = ""  # why it was not forked, where that could be expected
+
+
+class Supervised:
+    """A running task, seen from the tool (thread-safe). What can fork goes on without it, for other tasks."""
+
+    def __init__(self, task: Task, program: subprocess.Popen[bytes]) -> None:
+        self.task = task  # with its mark and the paths of its tools filled in
+        self._program = program
+        self._is_over = False
+        self._was_interrupted = False
+        self._started = time.monotonic()
+        self._deadline = self._started + task.timeout + OUTER_GRACE + (capture.LONGEST if task.stacks else 0)
+        self._deadline += FORK_GRACE if task.server else 0
+        self._ending: Ending | None = None
+        self._waiting = threading.Lock()
+        self._closing = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor, whose descendants the task's processes are."""
+        return self._program.pid
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the task's start."""
+        return time.monotonic() - self._started
+
+    def wait(self) -> Ending:
+        """Return how the task ended; wait at most for its timeout and a grace."""
+        with self._waiting:
+            if self._ending is None:
+                self._ending = self._read()
+            return self._ending
+
+    def interrupt(self) -> None:
+        """Stop the task now; `wait` then returns an Ending stopped by "interrupt" within 3 s."""
+        with self._closing:
+            if self._is_over or self._was_interrupted:
+                return
+            self._was_interrupted = True
+            self._deadline = min(self._deadline, time.monotonic() + INTERRUPT_PATIENCE)
+            assert self._program.stdin is not None
+            if self.task.server is None:
+                self._program.stdin.close()
+            else:
+                with contextlib.suppress(BrokenPipeError):
+                    self._program.stdin.write(b"\n")
+
+    def _read(self) -> Ending:
+        """Read the supervisor's answer; whatever happens to it, leave nothing running."""
+        stdout = self._program.stdout
+        assert stdout is not None
+        # Each wait takes a second at most, because `interrupt` may bring the deadline forward meanwhile.
+        poll = select.poll()
+        poll.register(stdout.fileno(), select.POLLIN)
+        answer, part = b"", b"?"
+        while part and not answer.endswith(b"\n") and (left := self._deadline - time.monotonic()) > 0:
+            if poll.poll(min(left, 1.0) * 1000):
+                part = os.read(stdout.fileno(), 1 << 16)
+                answer += part
+        try:
+            fields = json.loads(answer)
+            fields["survivors"] = tuple(fields.get("survivors", ()))
+            ending = Ending(**fields)
+        except (ValueError, TypeError):
+            ending = self._give_up(late=bool(part))
+        with self._closing:
+            self._is_over = True
+        if self.task.server is None:
+            end(self._program)
+        return ending
+
+    def _give_up(self, *, late: bool) -> Ending:
+        """End all processes that carry the task's mark, because the supervisor cannot."""
+        self._program.kill()
+        marks = {self.task.mark, self.task.server.mark if self.task.server else self.task.mark}
+        survivors = sweep(lambda mark: mark in marks)
+        return Ending(
+            stopped_by="interrupt" if self._was_interrupted else "timeout" if late else "exit",
+            seconds=time.monotonic() - self._started,
+            survivors=tuple(survivors[: kernel.SURVIVORS_NAMED]),
+            problem="the supervisor did not answer in time" if late else "the supervisor died",
+        )
+
+
+def start(task: Task) -> Supervised:
+    """Start a task under a supervisor process of its own.
+
+    Return at once. What keeps the task from starting (no such program or folder) is its Ending's `problem`.
+    """
+    mark = task.mark or mark_for(Path(task.cwd), os.urandom(6).hex())
+    return hand_over(replace(task, mark=mark, server=None), launch(mark))
+
+
+def launch(mark: str) -> subprocess.Popen[bytes]:
+    """Start a supervisor, which waits for a task."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", PROGRAM.format(ROOT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {MARK_VARIABLE: mark},
+        start_new_session=True,  # Ctrl-C at the terminal is the tool's business
+        bufsize=0,
+    )
+
+
+def end(program: subprocess.Popen[bytes]) -> None:
+    """End a supervisor that has no task any more."""
+    program.kill()  # it has ended, unless it hangs itself
+    program.wait()
+    for stream in (program.stdin, program.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def hand_over(task: Task, program: subprocess.Popen[bytes]) -> Supervised:
+    """Give a supervisor a task that has a mark."""
+    task = replace(task, env=task.env | {MARK_VARIABLE: task.mark})
+    if task.sample or task.stacks:
+        task = replace(task, py_spy=task.py_spy or capture.find_tool("py-spy"))
+    if task.stacks:
+        task = replace(task, collectors=capture.find_tools({"py-spy": task.py_spy} | task.collectors))
+    assert program.stdin is not None
+    text = memoryview(json.dumps(asdict(task)).encode() + b"\n")
+    with contextlib.suppress(BrokenPipeError):  # it died; `wait` says so
+        while text:
+            text = text[program.stdin.write(text) or 0 :]
+    return Supervised(task, program)

@@ -1,0 +1,280 @@
+"""Records on disk: append-only JSON Lines, one folder per run.
+
+    runs/<run id>/run.json        the call: command, start, end, exit code
+    runs/<run id>/scenarios.jsonl, environments.jsonl, cells.jsonl, records.jsonl
+    runs/<run id>/bisection.json  the answer of a search
+    runs/<run id>/attempts/<n>/   what each attempt wrote
+
+The run that makes an attempt writes its record once; later runs find the record by its key. The cells of a run hold
+the attempts they rest on, whichever run made them, so a report needs no other folder. Each line is flushed at once:
+`kill -9` costs at most the line being written, and a reader leaves that line out.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from pydantic import ValidationError
+
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
+from whichtorch.matrix.privacy.redaction import Redactor
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.scratch import scratch_database
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    Item = TypeVar("Item", bound=Model)
+
+# A merged run may hold two versions of a script. Those of a bisection are stored again and again.
+_CELLS = """
+create table cells (
+    environment text, name text, source text, outcome text, expected integer, simply_passed integer,
+    primary key (environment, name, source)
+) without rowid;
+"""
+_TELLING = """
+select name, count(*) from cells group by name having not min(simply_passed) order by sum(not expected) desc, name
+"""
+MOST_SHOWN = 100_000  # cells that a command reads to show them: some 6 kB of memory each
+_FILES = ("records", "cells", "environments", "scenarios")  # the .jsonl files of a run
+_ELSEWHERE = "set WHICHTORCH_HOME to a folder on a disk with room that you may write to"
+
+
+def state_folder() -> Path:
+    """Make and return the state folder: $WHICHTORCH_HOME or .whichtorch. Raises PreventedError if it is unwritable."""
+    home = Path(os.environ.get("WHICHTORCH_HOME") or ".whichtorch").absolute()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        raise PreventedError(f"cannot write to {home}: {error.strerror}", hint=_ELSEWHERE) from error
+    return home
+
+
+class CellLine(Model):
+    """A line of cells.jsonl."""
+
+    place: int  # the cell's index in the plan
+    records: tuple[str, ...]  # keys of the records it rests on
+    cell: Cell
+
+
+class RunStore:
+    """The folder of one run. Everything it writes is redacted."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self.folder = folder
+        self.run = run
+        self.redactor = Redactor.of_this_machine()
+        self._lock = threading.Lock()
+        self._attempts = 0
+        self._scenarios: set[str] = set()  # source hashes of those written
+        self._cells = scratch_database(self, _CELLS)
+        try:
+            (folder / "attempts").mkdir(parents=True)
+            self._files = {name: (folder / f"{name}.jsonl").open("a", encoding="utf-8") for name in _FILES}
+            write_run(folder, run, self.redactor)
+        except OSError as error:
+            raise PreventedError(f"cannot write to {folder}: {error.strerror}", hint=_ELSEWHERE) from error
+
+    def attempt_folder(self) -> Path:
+        """Make and return the folder of the next attempt."""
+        with self._lock:
+            self._attempts += 1
+            folder = self.folder / "attempts" / f"{self._attempts:05d}"
+        folder.mkdir()
+        return folder
+
+    def path_of(self, folder: Path) -> str:
+        """Return the path of an attempt's folder, relative to the state folder."""
+        return f"runs/{self.run.id}/attempts/{folder.name}"
+
+    def add_record(self, record: Record) -> None:
+        """Append a record."""
+        self._append("records", record)
+
+    def add_cell(self, cell: Cell, keys: list[str], index: int = 0) -> None:
+        """Append a cell with the keys of the records it rests on and its index in the plan."""
+        simply_passed = cell.outcome is Outcome.PASS and cell.expected and not cell.is_doubted
+        row = cell.environment, cell.name, cell.source_hash, cell.outcome.name, cell.expected, simply_passed
+        with self._lock:
+            self._cells.execute("insert or replace into cells values (?, ?, ?, ?, ?, ?)", row)
+        self._append("cells", CellLine(place=index, records=tuple(keys), cell=cell))
+
+    def add_environment(self, environment: Environment) -> None:
+        """Append an environment."""
+        self._append("environments", environment)
+
+    def add_scenario(self, scenario: Scenario) -> None:
+        """Append a scenario, once."""
+        with self._lock:
+            is_new = scenario.source_hash not in self._scenarios
+            self._scenarios.add(scenario.source_hash)
+        if is_new:
+            self._append("scenarios", scenario)
+
+    def stored(self) -> StoredRun:
+        """Return what is stored of the run by now."""
+        return RunFolder(folder=self.folder, run=self.run).read()
+
+    def shown(self) -> StoredRun:
+        """Return what a command shows of the run: of more than MOST_SHOWN cells, those of tests that do not just pass.
+
+        The tests with the most unexpected cells are taken first, and no more than have MOST_SHOWN cells.
+        """
+        tally = Counter(self.tally)
+        if tally.total() <= MOST_SHOWN:
+            return self.stored()
+        with self._lock:
+            telling = self._cells.execute(_TELLING).fetchall()
+        totals = accumulate(count for _, count in telling)
+        names = {
+            self.redactor.text(name) for (name, _), total in zip(telling, totals, strict=True) if total <= MOST_SHOWN
+        }
+        shown = RunFolder(folder=self.folder, run=self.run).read(names)
+        tally.subtract((cell.outcome, cell.expected) for cell in shown.result.cells)
+        return replace(shown, left_out=dict(+tally))
+
+    @property
+    def tally(self) -> dict[tuple[Outcome, bool], int]:
+        """How many cells have each outcome, expected or not, as they were stored last."""
+        with self._lock:
+            rows = self._cells.execute("select outcome, expected, count(*) from cells group by outcome, expected")
+            return {(Outcome[outcome], bool(expected)): count for outcome, expected, count in rows}
+
+    def finish(self, run: Run) -> None:
+        """Write how the run ended."""
+        outcomes: Counter[Outcome] = Counter()
+        unexpected = 0
+        for (outcome, is_expected), count in self.tally.items():
+            outcomes[outcome] += count
+            unexpected += 0 if is_expected else count
+        self.run = run.model_copy(update={"ended": True, "outcomes": dict(outcomes), "unexpected": unexpected})
+        write_run(self.folder, self.run, self.redactor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _append(self, name: str, item: Model) -> None:
+        redacted = self.redactor.json_line(item.model_dump_json(by_alias=True))
+        with self._lock:
+            self._files[name].write(redacted + "\n")
+            self._files[name].flush()
+
+
+def write_run(folder: Path, run: Run, redactor: Redactor) -> None:
+    """Write run.json, redacted: completely or not at all."""
+    temporary = folder / "run.json.new"
+    temporary.write_text(redactor.json_line(run.model_dump_json(indent=1)) + "\n", encoding="utf-8")
+    temporary.replace(folder / "run.json")
+
+
+def new_run(home: Path, command: tuple[str, ...], planned: int = 0) -> RunStore:
+    """Make the folder of a new run with `planned` cells. Run ids sort by time."""
+    started = datetime.now(UTC)
+    id_ = f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    seconds = started.isoformat(timespec="seconds")
+    run = Run(id=id_, started=seconds, home=str(home), command=command, planned=planned)
+    return RunStore(home / "runs" / id_, run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """A whole run, stored here or on another machine."""
+
+    folder: Path
+    result: Result
+    left_out: Mapping[tuple[Outcome, bool], int] = field(default_factory=dict)  # cells that the result lacks
+
+    def file(self, path: str) -> Path:
+        """Return where an attempt's file lies: in this run's folder, wherever that is now, or in a run beside it."""
+        own = f"runs/{self.result.run.id}/"
+        return self.folder / path.removeprefix(own) if path.startswith(own) else self.folder.parent.parent / path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """A run's folder and its run.json, without its cells."""
+
+    folder: Path
+    run: Run
+
+    def read(self, names: Collection[str] | None = None) -> StoredRun:
+        """Return the run in the order of the plan, each cell as it was stored last: all, or only those with a name."""
+        folder = self.folder
+        scenarios = {scenario.source_hash: scenario for scenario in read_lines(folder / "scenarios.jsonl", Scenario)}
+        known = {environment.id: environment for environment in read_lines(folder / "environments.jsonl", Environment)}
+        # by source hash, too: a merged run may hold two versions of a script
+        cells: dict[tuple[str, str, str], tuple[int, Cell]] = {}
+        for line in read_lines(folder / "cells.jsonl", CellLine):
+            if names is None or line.cell.name in names:
+                cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
+        ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
+        environments = {cell.environment: _unknown(cell.environment) for cell in ordered} | known
+        result = Result(
+            run=self.run,
+            scenarios=tuple(scenarios.values()),
+            environments=tuple(environments.values()),
+            cells=tuple(ordered),
+        )
+        return StoredRun(folder=folder, result=result)
+
+
+def _unknown(id_: str) -> Environment:
+    """Return a stand-in for an environment that was not written because the tool was killed, so its cells are shown."""
+    return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
+
+
+def read_records(home: Path) -> Records:
+    """Return all records of all runs below `home`, oldest run first."""
+    records = Records()
+    for record in _lines_of_all_runs(home, "records", Record):
+        records.add(record)
+    return records
+
+
+def read_environments(home: Path) -> dict[str, Environment]:
+    """Return the environments of all runs below `home` by id, each as the latest run describes it, latest last."""
+    environments: dict[str, Environment] = {}
+    for environment in _lines_of_all_runs(home, "environments", Environment):
+        environments.pop(environment.id, None)
+        environments[environment.id] = environment
+    return environments
+
+
+def read_cells(home: Path) -> Iterator[CellLine]:
+    """Yield the cells of all runs below `home`, oldest run first."""
+    return _lines_of_all_runs(home, "cells", CellLine)
+
+
+def _lines_of_all_runs(home: Path, name: str, kind: type[Item]) -> Iterator[Item]:
+    for path in sorted((home / "runs").glob(f"*/{name}.jsonl")):
+        yield from read_lines(path, kind)
+
+
+def read_lines(path: Path, kind: type[Item]) -> Iterator[Item]:
+    """Yield the readable lines of a file; none where the file is missing.
+
+    A line torn by a kill and a line of a later schema are left out.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            with suppress(ValidationError):
+                yield kind.model_validate_json(line)

@@ -1,0 +1,153 @@
+"""Stored runs: list them, find the one that a user means, and remove old ones."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Record, Run
+from whichtorch.matrix.records.store import RunFolder, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+COMPARABLE = ("matrix", "merge")  # the kinds of run that `latest` and a date mean: a search runs only what it needs
+_LATEST = re.compile(r"latest(?:~(\d+))?")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_RUN_FILES = ("run.json", "*/run.json", "runs/*/run.json", ".whichtorch/runs/*/run.json", "*/runs/*/run.json")
+
+
+def all_runs(home: Path) -> list[RunFolder]:
+    """Return the runs of a state folder, oldest first, without those whose run.json cannot be read."""
+    return _run_folders((home / "runs").glob("*/run.json"))
+
+
+def _run_folders(files: Iterable[Path]) -> list[RunFolder]:
+    runs = []
+    for file in files:
+        try:
+            runs.append(RunFolder(folder=file.parent, run=Run.model_validate_json(file.read_bytes())))
+        except (OSError, ValidationError):
+            continue
+    return sorted(runs, key=lambda run_folder: (run_folder.run.started, run_folder.run.id))
+
+
+def runs_below(folder: Path) -> list[RunFolder]:
+    """Return the runs in any folder, oldest first: a run's own, a state folder, or the artifacts of several jobs.
+
+    Raises UsageError where there is none.
+    """
+    runs = _run_folders({file.resolve() for pattern in _RUN_FILES for file in folder.glob(pattern)})
+    if not runs:
+        raise UsageError(f"there is no run in {folder}", hint="name a folder with a run.json, or one above it")
+    return runs
+
+
+def find(text: str, home: Path) -> RunFolder:
+    """Return the run that a user means: by id or its beginning, name, latest, latest~1, day, or folder.
+
+    Where a folder or a day has several runs, the latest is meant. Raises UsageError that lists the latest runs.
+    """
+    known = all_runs(home)
+    exact = [run_folder for run_folder in known if text in {run_folder.run.id, run_folder.run.name}]
+    comparable = [run_folder for run_folder in known if run_folder.run.kind in COMPARABLE]
+    if exact:
+        return exact[-1]
+    if latest := _LATEST.fullmatch(text):
+        back = int(latest[1] or 0)
+        if back >= len(comparable):
+            raise UsageError(f"there is no run {text}: of a matrix {len(comparable)} are stored", hint=_listing(known))
+        return comparable[-1 - back]
+    if _DAY.fullmatch(text):
+        comparable = [run_folder for run_folder in comparable if run_folder.run.started.startswith(text)]
+        if not comparable:
+            raise UsageError(f"no run was started on {text} (UTC)", hint=_listing(known))
+        return comparable[-1]
+    if Path(text).is_dir():
+        below = runs_below(Path(text))
+        return ([run_folder for run_folder in below if run_folder.run.kind in COMPARABLE] or below)[-1]
+    matching = [run_folder for run_folder in known if run_folder.run.id.startswith(text)]
+    if len(matching) > 1:
+        ids = ", ".join(run_folder.run.id for run_folder in matching)
+        raise UsageError(f"{len(matching)} runs begin with {text}: {ids}", hint="give more of the id")
+    if not matching:
+        raise UsageError(f"no run is called {text}, and no folder", hint=_listing(known))
+    return matching[0]
+
+
+def _listing(known: Sequence[RunFolder]) -> str:
+    if not known:
+        return "run `whichtorch matrix` first, or name the folder of a run from elsewhere"
+    return f"the latest are {', '.join(run_folder.run.id for run_folder in known[-3:])}; `whichtorch runs` lists all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What was removed."""
+
+    runs: tuple[Run, ...]
+    freed: int  # bytes
+    kept_attempts: int  # attempts of those runs that other runs rest on
+
+
+def removable(runs: Sequence[RunFolder], keep: int) -> list[RunFolder]:
+    """Return the runs to remove so that the last `keep` stay. Runs with a name, or not ended, also stay."""
+    old = runs[: max(0, len(runs) - keep)]
+    return [run_folder for run_folder in old if run_folder.run.ended and not run_folder.run.name]
+
+
+def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) -> Pruned:
+    """Remove runs and their records, except the attempts that cells of `others` rest on.
+
+    Such attempts stay in the run's folder with their records; the folder then no longer counts as a run.
+    """
+    needed = {
+        _attempt_folder(attempt.stdout)
+        for run_folder in others
+        for cell in run_folder.read().result.cells
+        for attempt in cell.attempts
+        if attempt.stdout
+    }
+    freed = kept = 0
+    for run_folder in chosen:
+        before = _size(run_folder.folder)
+        own = {path for path in needed if path.startswith(f"runs/{run_folder.run.id}/")}
+        if own:
+            _strip(run_folder.folder, home, own)
+        else:
+            shutil.rmtree(run_folder.folder)
+        freed += before - _size(run_folder.folder)
+        kept += len(own)
+    return Pruned(runs=tuple(run_folder.run for run_folder in chosen), freed=freed, kept_attempts=kept)
+
+
+def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
+    """Remove everything of a run but some attempts, given by their folders, and their records."""
+    records = [
+        record
+        for record in read_lines(folder / "records.jsonl", Record)
+        if _attempt_folder(record.attempt.stdout) in attempts
+    ]
+    (folder / "run.json").unlink()  # first, so that it is no run from here on
+    for name in ("cells", "environments", "scenarios"):
+        (folder / f"{name}.jsonl").unlink(missing_ok=True)
+    temporary = folder / "records.jsonl.new"
+    temporary.write_text("".join(record.model_dump_json(by_alias=True) + "\n" for record in records), encoding="utf-8")
+    temporary.replace(folder / "records.jsonl")
+    for attempt in (folder / "attempts").iterdir():
+        if attempt.relative_to(home).as_posix() not in attempts:
+            shutil.rmtree(attempt)
+
+
+def _attempt_folder(stdout: str) -> str:
+    return str(PurePosixPath(stdout).parent)
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,253 @@
+"""One attempt: a planned cell and a limit -> a record."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.diagnosis.busy_loop import busy_loop
+from whichtorch.matrix.diagnosis.conditions import stuck_calls
+from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
+from whichtorch.matrix.diagnosis.hang import stack_folder
+from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
+from whichtorch.matrix.diagnosis.traceback_chain import shortened
+from whichtorch.matrix.diagnosis.verdict import Verdict, judge
+from whichtorch.matrix.model import (
+    Attempt,
+    AttemptEvidence,
+    BusyLoop,
+    DispatchedCalls,
+    Environment,
+    Outcome,
+    Record,
+    Role,
+    StoppedBy,
+)
+from whichtorch.matrix.process.marks import mark_for
+from whichtorch.matrix.process.supervision import Ending, Task
+from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
+from whichtorch.matrix.suite.companions import lay_beside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
+    from whichtorch.matrix.diagnosis.stacks import Process
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.process.executor import Executor
+    from whichtorch.matrix.records.store import RunStore
+
+STACKS = "stacks"  # folder of an attempt, for what `process.evidence.capture` takes
+_OBSERVATION = "observed.json"  # in an observing attempt's folder
+SURVIVOR_LENGTH = 300  # characters of a process and its command line: the rest is mostly a script within it
+STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback is looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOrder:
+    """How one attempt is to be made."""
+
+    limit: float  # seconds
+    role: Role = Role.JUDGE
+    goal: float | None = None  # seconds with a core, of a longer look at what was slow
+    idle_limit: float | None = None  # seconds without headway that end it
+    rerun_because: str = ""  # why it is made
+    may_fork: bool = False  # from a process that has imported torch
+    cold_because: str = ""  # why it may not, where others of its cell might
+    is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
+    native: Path | None = None  # the module that was built from the scenario's native sources
+    caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
+    folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
+    hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
+
+
+def run_attempt(
+    planned: PlannedCell, environment: Environment, order: AttemptOrder, executor: Executor, home: Path, store: RunStore
+) -> Record | None:
+    """Run a script once, in a folder of its own in the run's store; return None where it was interrupted.
+
+    Redact what the script and the collectors wrote before anything is read from it, so that the record shows no
+    more than the files do.
+    """
+    started = datetime.now(UTC).isoformat(timespec="microseconds")
+    folder = store.attempt_folder()
+    task = _task(planned, environment, order, home, folder)
+    redactor = store.redactor.knowing(planned.request.config.env)
+    try:
+        ending = executor.run(task)
+    finally:
+        _remove(folder / "tmp")
+        redactor.tree(folder)
+    if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
+        return None
+    stderr = _end_of(Path(task.stderr))
+    diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
+    loop = _busy(ending, diagnosis[0] if diagnosis else None)
+    ending = replace(ending, evidence={name: value for name, value in ending.evidence.items() if name != "loop"})
+    if loop:
+        ending.evidence["loop"] = loop
+    look = StoppedLook(
+        kind=diagnosis[0].kind if diagnosis else None,
+        place=loop.place if loop else "",
+        goal=order.goal,
+        is_brief=order.is_brief,
+        hung_before=order.hung_before,
+    )
+    verdict = judge(ending, stderr, planned.limits.memory_mb, look)
+    if diagnosis:
+        verdict, diagnosis = _agreed(verdict, *diagnosis, folder / STACKS, loop)
+    evidence = _evidence(ending, verdict, order, planned.request.hardware_name)
+    if order.role is Role.OBSERVE:
+        evidence = evidence.model_copy(update={"observed": _observation(folder)})
+    elif diagnosis and verdict.outcome is Outcome.HANG and planned.scenario.declared(planned.variant):
+        evidence = evidence.model_copy(update={"observed": stuck_calls(diagnosis[0])})
+    attempt = Attempt(
+        role=order.role,
+        outcome=verdict.outcome,
+        seconds=round(ending.seconds, 3),
+        stopped_by=StoppedBy(ending.stopped_by),
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        peak_rss_mb=round(ending.peak_rss_mb, 1),
+        survivors=tuple(redactor.text(survivor)[:SURVIVOR_LENGTH] for survivor in ending.survivors),
+        stdout=str(Path(task.stdout).relative_to(home)),
+        stderr=str(Path(task.stderr).relative_to(home)),
+        limit=order.limit if ending.limit is None else ending.limit,
+        cpu_seconds=round(ending.cpu_seconds, 2),
+        started=started,
+        stdout_bytes=ending.stdout_bytes,
+        stderr_bytes=ending.stderr_bytes,
+        stacks=str((folder / STACKS).relative_to(home)) if (folder / STACKS).exists() else "",
+        diagnosis=stack_folder.stored(*diagnosis, ending.diagnosis_seconds) if diagnosis else None,
+        note="; ".join(filter(None, (verdict.note, problem))),
+        message=verdict.message,
+        evidence=evidence,
+    )
+    record = _record(planned, environment, attempt, verdict.signature)
+    return Record.model_validate_json(redactor.json_line(record.model_dump_json(by_alias=True)))
+
+
+def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
+    """Return where the user's code was busy when an attempt was stopped: in a loop, or at a line."""
+    loop = busy_loop(ending.evidence.get("loop"), ending.seconds)
+    is_busy = diagnosis is not None and diagnosis.kind in RUNNING and diagnosis.places
+    if (loop and (loop.repeats or diagnosis is None or is_busy)) or not is_busy:
+        return loop if loop and (loop.repeats or ending.stopped_by == StoppedBy.TIMEOUT) else None
+    assert diagnosis is not None
+    place = diagnosis.places[0]
+    return BusyLoop(place=place, words=f"busy at {place}")
+
+
+def _evidence(ending: Ending, verdict: Verdict, order: AttemptOrder, hardware: str) -> AttemptEvidence:
+    update = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
+    if ending.start != "cold" or ending.cold_because or order.cold_because:
+        update |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
+    return AttemptEvidence.model_validate(ending.evidence).model_copy(update=update)
+
+
+def _record(planned: PlannedCell, environment: Environment, attempt: Attempt, signature: str | None) -> Record:
+    return Record(
+        key=planned.key(environment),
+        environment=environment.id,
+        scenario=planned.scenario.name,
+        source_hash=planned.scenario.source_hash,
+        variant=planned.variant,
+        limits=planned.limits,
+        attempt=attempt,
+        signature=signature,
+    )
+
+
+def _diagnosis(
+    ending: Ending, environment: Environment, folder: Path, stderr: str
+) -> tuple[tuple[HangDiagnosis, tuple[Process, ...]] | None, str]:
+    """Return what the stacks of a stopped attempt show, and what kept it from being known."""
+    if ending.stopped_by not in {StoppedBy.STALL, StoppedBy.TIMEOUT}:
+        _remove(folder)
+        return None, ""
+    try:
+        stall = AttemptEvidence.model_validate(ending.evidence).stall
+        return stack_folder.diagnose_folder(folder, stack_folder.tables_of(environment), stderr, stall), ""
+    except Exception as error:  # noqa: BLE001 - without a diagnosis there is a verdict all the same
+        return None, f"diagnosis failed: {error!r}"
+
+
+def _agreed(
+    verdict: Verdict, diagnosis: HangDiagnosis, processes: tuple[Process, ...], folder: Path, loop: BusyLoop | None
+) -> tuple[Verdict, tuple[HangDiagnosis, tuple[Process, ...]]]:
+    """Return the verdict with the place for a signature, and a diagnosis that does not contradict it."""
+    agreed = agreeing(diagnosis, verdict.outcome, loop)
+    if agreed is not diagnosis:
+        stack_folder.write_readable(folder, agreed, processes)
+    signature = agreed.signature if verdict.outcome is Outcome.HANG else None
+    return replace(verdict, signature=signature or verdict.signature), (agreed, processes)
+
+
+def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, home: Path, folder: Path) -> Task:
+    scratch = folder / "tmp"
+    scratch.mkdir()
+    lay_beside({name: planned.scenario.path.parent / name for name in planned.scenario.data}, scratch)
+    stacks = folder / STACKS
+    stacks.mkdir()
+    # unless it is asked for, every attempt compiles anew, and leaves nothing behind for the next
+    caches = order.caches or scratch
+    environ = planned.environ(environment, home) | {
+        "TMPDIR": str(scratch),
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        "TRITON_CACHE_DIR": str(caches / "triton"),
+        "WHICHTORCH_STACKS": str(stacks),
+    }
+    environ |= {NATIVE_VARIABLE: str(order.native)} if order.native else {}
+    if order.role is Role.OBSERVE:
+        environ |= _observing(environ, folder)
+    return Task(
+        argv=(str(environment.interpreter), str(planned.scenario.path)),
+        cwd=str(order.folder or (scratch if planned.scenario.in_suite else Path.cwd())),
+        env=environ,
+        stdout=str(folder / "stdout.txt"),
+        stderr=str(folder / "stderr.txt"),
+        timeout=order.limit,
+        is_hard=not planned.looks_longer,
+        goal=order.goal,
+        memory_mb=planned.limits.memory_mb,
+        stall=planned.limits.stall and sys.platform == "linux",
+        idle_limit=order.idle_limit,
+        sample=True,
+        mark=mark_for(home, folder.name),
+        stacks=str(stacks),
+        name=f"{planned.name}  {environment.label}",
+    )
+
+
+def _observing(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables that make a task an observed one; the config's hooks stay the first."""
+    hooks = [name for name in environ.get("WHICHTORCH_HOOKS", "").split(",") if name]
+    return {"WHICHTORCH_HOOKS": ",".join([*hooks, "observe"]), "WHICHTORCH_OBSERVE": str(folder / _OBSERVATION)}
+
+
+def _observation(folder: Path) -> DispatchedCalls | None:
+    """Return what the observer wrote, None where it wrote nothing that can be read."""
+    try:
+        return DispatchedCalls.model_validate_json((folder / _OBSERVATION).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _end_of(path: Path) -> str:
+    """Return the end of what a script wrote, whatever bytes it holds, with its last exception."""
+    try:
+        return shortened(path.read_text(encoding="utf-8", errors="replace"), STDERR_READ)
+    except FileNotFoundError:
+        return ""
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, most often an empty one: looking into it costs ten times as much."""
+    try:
+        folder.rmdir()
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,127 @@
+"""Native sources of scenarios: built once per installation, outside the attempts' time, and kept.
+
+    native/<key>/<module>.so, build.log
+
+The key holds what the module depends on: the installation and the sources, but neither config nor variant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.environments.commander import condensed
+from whichtorch.matrix.environments.configs import cell_environ_of
+from whichtorch.matrix.environments.inside.build_native import NO_COMPILER
+from whichtorch.matrix.model import Config, Environment, StoppedBy, digest
+from whichtorch.matrix.privacy.redaction import Redactor
+from whichtorch.matrix.process.marks import mark_for
+from whichtorch.matrix.process.supervision import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.process.executor import Executor
+
+BUILDER = Path(__file__).parents[1] / "environments" / "inside" / "build_native.py"
+BUILD_TIMEOUT = 600.0  # seconds: a source with all of torch's headers takes 30 s, ten at once much longer
+BUILD_MEMORY_MB = 8000  # what a compiler may need for torch's headers, several times over
+VARIABLE = "WHICHTORCH_NATIVE"  # tells a script where its module is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeModule:
+    """A module, or why there is none; neither for a scenario without native sources."""
+
+    path: Path | None = None
+    problem: str = ""  # one line, with remedy and log: never evidence about torch
+
+
+class NativeModules:
+    """The modules of one state folder. Safe between threads, and between processes."""
+
+    def __init__(self, home: Path, executor: Executor, stage: Callable[[str, str], None]) -> None:
+        self._home, self._executor, self._stage = home, executor, stage
+        self._guard = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._failed: dict[str, NativeModule] = {}  # not tried again in this run
+
+    def get(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
+        """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
+        folder = planned.scenario.path.parent
+        sources = [folder / name for name in planned.scenario.native]
+        key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
+        module = self._home / "native" / key / f"{sources[0].stem}.so"
+        with self._guard:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if module.exists():
+                return NativeModule(path=module)
+            if key not in self._failed:
+                built = self._build(planned, environment, sources, module)
+                if built is None or built.path is not None:
+                    return built
+                self._failed[key] = built
+            return self._failed[key]
+
+    # below: with the lock of the module held
+
+    def _build(
+        self, planned: PlannedCell, environment: Environment, sources: list[Path], module: Path
+    ) -> NativeModule | None:
+        """Build a module; another process that builds the same one at the same time only wastes its time."""
+        interpreter = environment.interpreter
+        assert interpreter is not None
+        module.parent.mkdir(parents=True, exist_ok=True)
+        log = module.with_name("build.log")
+        # the linker gets a name of its own, so that a half-written module is never loaded
+        partial = module.parent / f"partial-{os.getpid()}" / module.name
+        partial.parent.mkdir(exist_ok=True)
+        task = Task(
+            argv=(str(interpreter), str(BUILDER), str(partial), *map(str, sources)),
+            cwd=str(partial.parent),
+            env=cell_environ_of(Config(name="default"), interpreter, None),
+            stdout=str(log),
+            stderr=str(log),
+            timeout=BUILD_TIMEOUT,
+            memory_mb=BUILD_MEMORY_MB,
+            mark=mark_for(self._home, module.parent.name),
+        )
+        names = ", ".join(planned.scenario.native)
+        self._stage(environment.label, f"building {names}")
+        try:
+            ending = self._executor.run(task)
+            if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
+                return None
+            if ending.exit_code == 0 and partial.exists():
+                partial.replace(module)
+                return NativeModule(path=module)
+        finally:
+            Redactor.of_this_machine().file(log)
+            shutil.rmtree(partial.parent, ignore_errors=True)
+            self._stage(environment.label, "ready")
+        if ending.exit_code == NO_COMPILER:
+            why = "there is no C++ compiler; install g++, or name one in CXX"
+        elif ending.stopped_by != StoppedBy.EXIT:
+            why = f"stopped by {ending.stopped_by} after {ending.seconds:.0f} s"
+        else:
+            why = ending.problem or _first_error(log) or condensed(log, ending)
+        return NativeModule(problem=f"{names} could not be built: {why}; log {log}")
+
+
+def _first_error(log: Path) -> str | None:
+    """Return the first error of a compiler's output: those after it often follow from it."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return next((line.strip() for line in lines if "error: " in line), None)
+
+
+def _installation(environment: Environment) -> list[object]:
+    """Return what tells one installation from another, whatever the config."""
+    commit = environment.fingerprint.git_version
+    return [str(environment.interpreter), environment.python, environment.build, environment.packages, commit]

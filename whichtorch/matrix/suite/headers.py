@@ -1,0 +1,282 @@
+"""Read the comment header that says what a scenario is.
+
+The header is a comment block as in PEP 723, of type `scenario`, holding TOML:
+
+    # /// scenario
+    # summary = "linear on the meta device"
+    # [variants]
+    # grad = ["on", "off"]
+    # ///
+
+Unlike in PEP 723 the first `# ///` ends it, so that a block of another type may follow at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import ValidationError
+
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Condition, Expectation, Outcome, Scenario
+from whichtorch.matrix.suite.toml_lines import line_of, line_of_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pydantic_core import ErrorDetails
+
+SUITE_ROOT = Path(__file__).absolute().parents[2] / "scenarios"
+VARIABLE_PREFIX = "WHICHTORCH_"
+
+_START = "# /// scenario"
+_END = "# ///"
+_MARKER = re.compile(r"#\s*///\s*(\w+)\s*")
+_GIVEN = {"name", "path", "source_hash", "in_suite", "data", "has_timeout"}  # follow from the file, not from its header
+_KEYS = [name for name in Scenario.model_fields if name not in _GIVEN]
+_NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Condition.model_fields)}
+_VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
+# WHICHTORCH_<NAME> variables with another meaning: a variant of that name would hide them, or be hidden
+_TAKEN_VARIANTS = frozenset(
+    [
+        "attempt",
+        "brief_exit",
+        "command",
+        "fetch",
+        "functions",
+        "home",
+        "hooks",
+        "ladder",
+        "native",
+        "observe",
+        "operators",
+        "pytorch_index",
+        "stacks",
+    ]
+)
+
+_REMEDIES = {  # by pydantic's type of the mistake
+    "missing": "is missing",
+    "greater_than": "must be more than 0",
+    "tuple_type": "must be a list, in [brackets]",
+    "dict_type": "must be a table of names and values",
+    "model_type": "must be a table, in {braces}",
+    "model_attributes_type": "must be a table, in {braces}",
+    "string_type": "must be text, in quotes",
+    "float_type": "must be a number without quotes",
+    "int_type": "must be a whole number without quotes",
+    "bool_type": "must be true or false, without quotes",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """A mistake in a header. `line` is the line of the file, counted from 1."""
+
+    path: Path
+    line: int
+    message: str  # with its remedy
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+class ScenarioError(UsageError):
+    """The mistakes of one or more headers, all of them, so that they can be corrected in one go."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(sorted(mistakes, key=lambda mistake: (mistake.path, mistake.line)))
+        count = "1 mistake" if len(self.mistakes) == 1 else f"{len(self.mistakes)} mistakes"
+        lines = "".join(f"\n  {mistake}" for mistake in self.mistakes)
+        super().__init__(f"{count} in scenario headers:{lines}", hint=f"a header may have {', '.join(_KEYS)}")
+
+
+class _Header:
+    """The TOML of a script's header, empty where it has none, and the mistakes in it."""
+
+    def __init__(self, path: Path, source: bytes) -> None:
+        self.path = path
+        self.mistakes: list[Mistake] = []
+        # a script may be in another encoding, but its header is in UTF-8
+        text = source.decode("utf-8-sig", errors="replace")
+        # not splitlines(), which also splits at characters that TOML allows in a line
+        self.first, self.text = self._find(re.split(r"\r\n|\r|\n", text.rstrip("\r\n")))
+        self.table: dict[str, Any] = {}
+        try:
+            self.table = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            line, message = line_of_error(error, self.text)
+            self._note_line(self.first + line, f"not TOML: {message}")
+
+    def note(self, message: str, *keys: str | int) -> None:
+        """Note a mistake at a key, given as the names of tables and the indices of elements that lead to it."""
+        self._note_line(self.first + line_of(self.text, keys), f"{'.'.join(map(str, keys))}: {message}")
+
+    def _note_line(self, line: int, message: str) -> None:
+        self.mistakes.append(Mistake(path=self.path, line=line, message=message))
+
+    def _find(self, lines: list[str]) -> tuple[int, str]:
+        """Return the header's TOML, and the line of the file at which it begins. Note mistakes in its marks."""
+        starts = [index for index, line in enumerate(lines) if line.rstrip() == _START]
+        for index, line in enumerate(lines):
+            marker = _MARKER.fullmatch(line)
+            is_near = marker and difflib.get_close_matches(marker[1], ["scenario"], cutoff=0.8)
+            if is_near and index not in starts:
+                self._note_line(index + 1, f"{line.strip()!r} starts no header; did you mean {_START!r}?")
+        if not starts:
+            return 1, ""
+        for index in starts[1:]:
+            self._note_line(index + 1, f"a second header; the first is in line {starts[0] + 1}: join the two")
+        first = starts[0] + 2
+        content = []
+        for number, line in enumerate(lines[first - 1 :], first):
+            if line.rstrip() == _END:
+                break
+            if line.rstrip() != "#" and not line.startswith("# "):
+                message = f"the header has no end; write {_END!r} before this line, or start it with '# '"
+                self._note_line(number, message)
+                break
+            content.append(line[2:])
+        else:
+            self._note_line(len(lines), f"the header has no end; write {_END!r} after its last line")
+        return first, "\n".join(content) + "\n"
+
+
+def read_scenario(path: Path, name: str | None = None) -> Scenario:
+    """Read a script and its header; a script without a header gets the defaults.
+
+    Without `name` it is called by its place in the suite, and outside the suite by its path. Raises UsageError if it
+    cannot be read, ScenarioError with all mistakes of its header.
+    """
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        hint = "give the path of a Python script"
+        raise UsageError(f"cannot read the script {path}: {error.strerror}", hint=hint) from None
+    resolved, root = path.resolve(), SUITE_ROOT.resolve()
+    in_suite = resolved.is_relative_to(root) and resolved.parent != root
+    if name is None:
+        name = f"{path.parent.name}/{path.stem}" if in_suite else path.as_posix()
+    header = _Header(path, source)
+    _check(header)
+    source += b"".join(_native_sources(header))
+    source_hash = hashlib.sha256(source).hexdigest()[:12]
+    given = {"name": name, "path": str(path.absolute()), "source_hash": source_hash, "in_suite": in_suite}
+    scenario = None
+    try:
+        scenario = Scenario.model_validate_json(json.dumps(header.table | given, default=str), strict=True)
+    except ValidationError as error:
+        for detail in error.errors():
+            header.note(_message(detail), *detail["loc"])
+    if header.mistakes or scenario is None:
+        raise ScenarioError(header.mistakes)
+    return scenario
+
+
+def _check(header: _Header) -> None:
+    """Note mistakes that types do not show, and leave in the table what pydantic is to check."""
+    table = header.table
+    for key in [key for key in table if key not in _KEYS]:
+        header.note(f"unknown key; {_nearest(key, _KEYS)}", key)
+        del table[key]
+    _numbers_to_text(table.get("variants"))
+    variants = table["variants"] if isinstance(table.get("variants"), dict) else {}
+    for name, values in variants.items():
+        _check_variant(header, name, values)
+    for key in ("expect", "conditions"):
+        for index, row in enumerate(_list_at(table, key)):
+            if isinstance(row, dict):
+                _check_row(header, row, variants, (key, index))
+    timeout = table.get("timeout")
+    table["has_timeout"] = timeout is not None
+    if isinstance(timeout, float) and not math.isfinite(timeout):
+        header.note("must be finite; a hang is a hang after minutes", "timeout")
+        del table["timeout"]
+    for link in _list_at(table, "links"):
+        if isinstance(link, str) and not link.startswith(("https://", "http://")):
+            header.note(f"{link!r} is not a URL; write it out from https:// on", "links")
+
+
+def _check_variant(header: _Header, name: str, values: Any) -> None:
+    if not _VARIANT_NAME.fullmatch(name):
+        header.note("names are lower-case letters, digits and _, as in grad_mode", "variants", name)
+    elif name in _TAKEN_VARIANTS:
+        header.note(f"taken, as are {', '.join(sorted(_TAKEN_VARIANTS))}; choose another", "variants", name)
+    if values == []:
+        header.note("has no values; list some or leave it out", "variants", name)
+    elif isinstance(values, list) and len({str(value) for value in values}) < len(values):
+        header.note("has a value twice; leave one out", "variants", name)
+
+
+def _check_row(header: _Header, row: dict[str, Any], variants: dict[str, Any], keys: tuple[str, int]) -> None:
+    """Note what can never apply in a row of `expect` or `conditions`: no specifier, or a variant that is never run."""
+    for key, example in {"torch": "<2.12", "python": ">=3.12"}.items() if keys[0] == "expect" else ():
+        value = row.get(key, "")
+        if isinstance(value, str):
+            try:
+                SpecifierSet(value)
+            except InvalidSpecifier:
+                header.note(f"{value!r} is not a specifier such as {example!r}", *keys, key)
+    variant = row.get("variant")
+    _numbers_to_text(variant)
+    for name, value in variant.items() if isinstance(variant, dict) else ():
+        if name not in variants:
+            header.note(f"there is no variant {name!r}; {_nearest(name, list(variants))}", *keys, "variant")
+        elif isinstance(variants[name], list) and value not in variants[name]:
+            known = [str(each) for each in variants[name]]
+            header.note(f"{name} is never {value!r}; {_nearest(str(value), known)}", *keys, "variant")
+
+
+def _native_sources(header: _Header) -> Iterator[bytes]:
+    """Yield the contents of the native sources, since a scenario's hash covers them too. Note those missing."""
+    for name in _list_at(header.table, "native"):
+        if not isinstance(name, str):
+            continue  # pydantic reports it
+        try:
+            yield b"\0" + (header.path.parent / name).read_bytes()
+        except (OSError, ValueError):  # ValueError: a null byte in the name
+            header.note(f"there is no file {name!r} beside the script", "native")
+
+
+def _list_at(table: dict[str, Any], key: str) -> list[Any]:
+    value = table.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _numbers_to_text(table: Any) -> None:
+    """Turn the whole numbers in a table of variants into text: `threads = [1, 2]` is natural in TOML."""
+
+    def text(value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    if isinstance(table, dict):
+        for name, value in table.items():
+            table[name] = [text(each) for each in value] if isinstance(value, list) else text(value)
+
+
+def _message(detail: ErrorDetails) -> str:
+    """Return what pydantic found, as what is wrong and its remedy."""
+    if detail["type"] == "extra_forbidden":
+        table, *_, key = map(str, detail["loc"])
+        return f"unknown key; {_nearest(key, _NESTED_KEYS.get(table, []))}"
+    if detail["type"] == "literal_error":
+        return f"must be {detail['ctx']['expected']}"
+    if detail["type"] == "enum":
+        return f"{detail['input']!r} is not an outcome; {_nearest(str(detail['input']), list(Outcome))}"
+    return _REMEDIES.get(detail["type"], detail["msg"])
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    if near:
+        return f"did you mean {str(near[0])!r}?"
+    return f"known here: {', '.join(known)}" if known else "none is declared here"

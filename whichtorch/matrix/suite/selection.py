@@ -1,0 +1,222 @@
+"""The suite of scenarios: read all, select some, narrow them to variants, and tell which outcome is expected.
+
+A suite is a folder of scripts, one per case, in subfolders by family. A script runs as it is, `python script.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Expectation, Outcome, Scenario
+from whichtorch.matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_TAG = "tag:"
+_VARIANT = re.compile(r"(?P<glob>.*)\[(?P<pairs>\w+=[^\[\]]*)\]")
+_CLOSE = 0.75  # of 1: two names of one family are less alike by their common part alone
+
+
+def suite(root: Path | None = None) -> list[Scenario]:
+    """Return the scenarios in the subfolders of `root`, by default the bundled ones, sorted by name: "family/script".
+
+    Raises ScenarioError with the mistakes of all headers.
+    """
+    scenarios: list[Scenario] = []
+    mistakes: list[Mistake] = []
+    for path in sorted((root or SUITE_ROOT).glob("*/*.py")):
+        if path.parent.name.startswith(("_", ".")) or path.name.startswith("_"):
+            continue
+        try:
+            scenario = read_scenario(path, f"{path.parent.name}/{path.stem}")
+            scenarios.append(scenario.model_copy(update={"in_suite": True}))  # wherever `root` is
+        except ScenarioError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise ScenarioError(mistakes)
+    return sorted(scenarios, key=lambda scenario: scenario.name)
+
+
+def select(scenarios: Sequence[Scenario], globs: Iterable[str]) -> list[Scenario]:
+    """Return the scenarios that any glob selects, in their own order; all of them without a glob.
+
+    A glob matches names ("meta_mm/*") or tags ("tag:dynamo"), or is the path of a script. "NAME[op=mm,grad=off]"
+    narrows it to some variants. Scenarios on request are left out unless a glob spells out their family. Raises
+    UsageError for a glob that selects nothing.
+    """
+    chosen: dict[str, list[Scenario]] = {}
+    for glob in list(globs) or ["*"]:
+        pattern, variant = _split_variant(glob)
+        selected = [scenario for scenario in scenarios if all(_match(pattern, scenario))]
+        if not selected and glob != "*":  # an empty suite is not a typing mistake
+            raise _no_match(pattern, scenarios)
+        for scenario in selected:
+            chosen.setdefault(scenario.name, []).append(_narrowed(scenario, variant))
+    return [narrowed for scenario in scenarios for narrowed in _distinct(scenario, chosen.get(scenario.name, []))]
+
+
+def script(text: str) -> Scenario:
+    """Return the user's script that "repro.py" or "repro.py[op=mm]" names. It runs in the user's folder.
+
+    Raises UsageError where there is no such file, ScenarioError for mistakes in its header.
+    """
+    name, variant = (text, dict[str, str]()) if Path(text).is_file() else _split_variant(text)
+    path = Path(name)
+    if not path.is_file():
+        raise UsageError(f"no such script: {name}")
+    return _narrowed(read_scenario(path.absolute(), name).model_copy(update={"in_suite": False}), variant)
+
+
+def _split_variant(glob: str) -> tuple[str, dict[str, str]]:
+    """Return glob and variant of "NAME[op=mm,grad=off]"; brackets without "=" belong to the glob."""
+    match = _VARIANT.fullmatch(glob)
+    if match is None:
+        return glob, {}
+    pairs = (pair.partition("=") for pair in match["pairs"].split(","))
+    return match["glob"], {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _narrowed(scenario: Scenario, variant: dict[str, str]) -> Scenario:
+    """Return the scenario with only the variants that have the given values.
+
+    With `one_factor`, a value other than the base's leaves all other factors at the base.
+    """
+    for name, value in variant.items():
+        if value not in scenario.variants.get(name, ()):
+            known = "; ".join(f"{name} = {' | '.join(values)}" for name, values in scenario.variants.items())
+            raise UsageError(
+                f"{scenario.name} has no variant {name}={value}",
+                hint=f"its variants are {known}" if known else "it has no variants",
+            )
+    variants = scenario.variants
+    if scenario.one_factor and any(value != variants[name][0] for name, value in variant.items()):
+        variants = {name: values[:1] for name, values in variants.items()}
+    return scenario.model_copy(update={"variants": variants | {name: (value,) for name, value in variant.items()}})
+
+
+def _distinct(scenario: Scenario, narrowed: list[Scenario]) -> list[Scenario]:
+    """Return a scenario once per distinct narrowing; only the whole one where that was chosen."""
+    distinct = {tuple(each.variants.items()): each for each in narrowed}
+    whole = distinct.get(tuple(scenario.variants.items()))
+    return [scenario] if whole else list(distinct.values())
+
+
+def _match(glob: str, scenario: Scenario) -> tuple[bool, bool]:
+    """Return whether `glob` matches a scenario, and whether it may select that: not every glob selects one on request.
+
+    Such a scenario is selected by its path, or where its family is spelt out, without a wildcard.
+    """
+    family = _family(scenario.name)
+    if glob.startswith(_TAG):
+        tag = glob.removeprefix(_TAG)
+        matches, is_spelt_out = any(fnmatchcase(each, tag) for each in scenario.tags), tag == family
+    else:
+        is_path = glob.endswith(".py") and Path(glob).resolve() == scenario.path.resolve()
+        matches = is_path or fnmatchcase(scenario.name, _as_name(glob))
+        is_spelt_out = is_path or _family(_as_name(glob)) == family
+    return matches, matches and (is_spelt_out or not scenario.on_request)
+
+
+def _as_name(glob: str) -> str:
+    """Return the glob for names that a path such as scenarios/family/script.py stands for."""
+    return glob.removeprefix("./").removeprefix("scenarios/").removesuffix(".py")
+
+
+def _family(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _no_match(glob: str, scenarios: Sequence[Scenario]) -> UsageError:
+    """Return the error for a glob that selects nothing, with what was probably meant."""
+    on_request = sorted({f"{_family(scenario.name)}/*" for scenario in scenarios if any(_match(glob, scenario))})
+    if on_request:
+        return UsageError(
+            f"only scenarios that run on request match {glob!r}",
+            hint=f"ask for them by family: {', '.join(on_request)}",
+        )
+    if glob.startswith(_TAG):
+        tags = sorted({tag for scenario in scenarios for tag in scenario.tags})
+        near = [_TAG + tag for tag in difflib.get_close_matches(glob.removeprefix(_TAG), tags)]
+        known = f"known tags are {', '.join(tags)}"
+    else:
+        families = sorted({_family(scenario.name) for scenario in scenarios})
+        meant = {f"{family}/*": f"{family}/*" for family in families}
+        for scenario in scenarios:
+            meant[scenario.name] = meant[scenario.name.rpartition("/")[2]] = scenario.name
+        near = [meant[name] for name in difflib.get_close_matches(_as_name(glob), meant, cutoff=_CLOSE)]
+        known = f"the families are {', '.join(families)}"
+    remedy = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else known
+    return UsageError(f"no scenario matches {glob!r}", hint=remedy)
+
+
+def variants_of(scenario: Scenario) -> list[dict[str, str]]:
+    """Return every combination of the scenario's variants; an empty one if it has none.
+
+    With `one_factor`: the base, which has the first value of each, then the base with each other value in turn.
+    """
+    if scenario.one_factor:
+        base = {name: values[0] for name, values in scenario.variants.items()}
+        return [base, *(base | {name: value} for name, values in scenario.variants.items() for value in values[1:])]
+    return [
+        dict(zip(scenario.variants, values, strict=True)) for values in itertools.product(*scenario.variants.values())
+    ]
+
+
+def variant_environ(variant: dict[str, str]) -> dict[str, str]:
+    """Return the environment variables that tell a script its variant: {"op": "mm"} as WHICHTORCH_OP=mm."""
+    return {VARIABLE_PREFIX + name.upper(): value for name, value in variant.items()}
+
+
+def expected(scenario: Scenario, variant: dict[str, str], axes: Mapping[str, str]) -> Expectation | None:
+    """Return the first line of the scenario's `expect` that applies, if any.
+
+    `axes` are those of a request or an environment: torch and python are versions. A pre-release counts as the release
+    it leads to, so that "<2.12" leaves out the nightlies of 2.12; a local part such as +cpu never matters. Nor does a
+    patch: what it changes is to be seen.
+    """
+    for line in scenario.expect:
+        if (
+            in_specifier(axes["torch"], line.torch, as_final=True)
+            and in_specifier(axes["python"], line.python, as_final=True)
+            and fnmatchcase(axes["build"], line.build or "*")
+            and fnmatchcase(axes["config"], line.config or "*")
+            and line.variant.items() <= variant.items()
+        ):
+            return line
+    return None
+
+
+def agrees(outcome: Outcome, line: Expectation | None) -> bool:
+    """Return whether a header's line expects an outcome; without a line, `pass` is expected.
+
+    A skip never contradicts a header: the script says that it does not apply here.
+    """
+    return outcome in {line.outcome if line else Outcome.PASS, Outcome.SKIP}
+
+
+def in_specifier(version: str, specifier: str, *, as_final: bool) -> bool:
+    """Return whether `specifier` is empty or holds `version`; a wheel's path is in no specifier.
+
+    Pre-releases count. With `as_final`, 2.12.0rc1 counts as 2.12.0, unless the specifier itself names a
+    pre-release.
+    """
+    if not specifier:
+        return True
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return False
+    specifiers = SpecifierSet(specifier)
+    if as_final and not specifiers.prereleases:
+        parsed = Version(parsed.base_version)
+    return specifiers.contains(parsed, prereleases=True)

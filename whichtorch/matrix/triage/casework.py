@@ -1,0 +1,330 @@
+"""A script that fails -> a case: the steps, in the order of what they cost, each kept as soon as it is done."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.environments.whole_files import write_whole
+from whichtorch.matrix.errors import why_stopped
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.suite.companions import lay_beside
+from whichtorch.matrix.triage import logs
+from whichtorch.matrix.triage.case import (
+    FILE,
+    MINIMAL,
+    Case,
+    CaseEnvironment,
+    CaseFolder,
+    Ladder,
+    Reproduction,
+    Stopped,
+)
+from whichtorch.matrix.triage.case_runs import OFF, Setting
+from whichtorch.matrix.triage.categories import is_wrong, logs_of
+from whichtorch.matrix.triage.classification import classify, signs_of
+from whichtorch.matrix.triage.failure_shape import shape_of
+from whichtorch.matrix.triage.guilty_pass import guilty_pass
+from whichtorch.matrix.triage.ladder import climb, mending
+from whichtorch.matrix.triage.minimise.minimising import Minimising
+from whichtorch.matrix.triage.minimise.same_failure import Reference, SameFailure
+from whichtorch.matrix.triage.other_releases import with_change, with_fix, with_newest
+from whichtorch.matrix.triage.places import Elsewhere, opened_case
+from whichtorch.matrix.triage.reproduction import reproduce, seen_in
+from whichtorch.matrix.triage.shown_test import shown_test
+from whichtorch.matrix.triage.step import Step, TriageOrder
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Environment, Scenario
+    from whichtorch.matrix.triage.case_runs import CaseRun, CaseRuns
+
+
+UNTOLD = (
+    "it is not cut down: a check of its own fails, and no release is known in which it passes, so that nothing would "
+    "tell the failure of a smaller script from any other"
+)
+
+
+def triage(order: TriageOrder, cache: EnvironmentCache, show: Show) -> Case:
+    """Take the steps that are asked for and not yet done, and return the case.
+
+    Raises UsageError for what names no one environment, PreventedError where none can be had. An interrupted case
+    says where it was stopped, and the same order then goes on there; KeyboardInterrupt passes through before the first
+    step.
+    """
+    with opened_case(order.place, order.test, cache, show) as runs:
+        return Casework(order, runs, Elsewhere(order.place, cache, show, order.tell)).done()
+
+
+class Casework:
+    """One case under way. What a step found is on disk before the next one begins."""
+
+    def __init__(self, order: TriageOrder, runs: CaseRuns, elsewhere: Elsewhere) -> None:
+        self.order, self.runs, self.elsewhere = order, runs, elsewhere
+        self.folder = CaseFolder(order.folder)
+        self.case = self._begun()
+        self._until = None if order.max_seconds is None else time.monotonic() + order.max_seconds
+
+    def done(self) -> Case:
+        """Take the steps."""
+        steps = {
+            Step.ENVIRONMENT: self._environment,
+            Step.REPRODUCE: self._reproduce,
+            Step.LAYER: self._layer,
+            Step.CLASSIFY: self._classify,
+            Step.GATHER: self._gather,
+            Step.MINIMISE: self._minimise,
+            Step.BISECT: self._bisect,
+            Step.UNIT_TEST: self._unit_test,
+            Step.VALIDATE: self._validate,
+            Step.FIX: self._fix,
+        }
+        for step in self.order.steps:
+            if self._until is not None and time.monotonic() >= self._until:
+                self.order.tell(f"{step}: left out, the time is over")
+                break
+            started = time.monotonic()
+            try:
+                is_taken = steps[step]()
+            except KeyboardInterrupt as interrupt:
+                self._stop(step, interrupt)
+                break
+            if is_taken:
+                took = {**self.case.seconds, str(step): round(time.monotonic() - started, 1)}
+                self._keep(self.case.model_copy(update={"seconds": took}))
+                self.order.shown(self.case)
+            if self.case.environment is not None and self.case.environment.problem:
+                break
+        return self.case
+
+    def _begun(self) -> Case:
+        """Return the case as it is on disk, or a new one: of another script, environment or variant it is another."""
+        scenario, environment = self.order.test.scenario, self.runs.environment
+        known = None if self.order.fresh else self.folder.read()
+        if known is not None and _is_of(known, scenario, self.order.test.variant, environment):
+            is_partial = known.stopped is not None and known.stopped.step == Step.REPRODUCE
+            return known.model_copy(update={"stopped": None} | ({"reproduction": None} if is_partial else {}))
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        self.folder.empty()
+        shutil.copyfile(scenario.path, self.folder.path / scenario.path.name)
+        lay_beside(self.runs.companions, self.folder.path)
+        return Case(
+            name=self.folder.path.name,
+            script=scenario.path.name,
+            source_hash=scenario.source_hash,
+            variant=self.order.test.variant,
+        )
+
+    def _keep(self, case: Case) -> None:
+        self.case = case
+        line = self.runs.store.redactor.json_line(case.model_dump_json(by_alias=True, indent=1))
+        for folder in (self.folder.path, self.runs.store.folder):  # pages of runs find it in the second
+            write_whole(folder / FILE, line)
+
+    def _stop(self, step: Step, interrupt: KeyboardInterrupt) -> None:
+        """Keep in which step the case was left, and show what is known."""
+        store, stopped = self.runs.store, Stopped(step=step, why=why_stopped(interrupt), run=self.runs.cut_off)
+        self.order.tell(stopped.words)
+        store.run = store.run.model_copy(update={"interrupted": stopped.is_interrupted})
+        self._keep(self.case.model_copy(update={"stopped": stopped}))
+        self.order.shown(self.case)
+
+    # the steps; each returns whether there was anything to do
+
+    def _environment(self) -> bool:
+        if self.case.environment is not None:
+            return False
+        environment = CaseEnvironment.of(self.runs.environment)
+        self._keep(self.case.model_copy(update={"environment": environment}))
+        return True
+
+    def _reproduce(self) -> bool:
+        if self.case.reproduction is not None:
+            return False
+        made: list[CaseRun] = []
+        try:
+            reproduce(self.runs, self.order.tell, made)
+        finally:  # of one that is interrupted, the runs that ended count
+            if made:
+                reproduction, shown = seen_in(made, self.runs.planned.limits.timeout)
+                calls = next((run.calls for run in shown if run.calls), ())
+                self._keep(self.case.model_copy(update={"reproduction": reproduction, "calls": calls}))
+        return True
+
+    def _try_fork(self) -> None:
+        """See whether a forked run shows what a cold one has shown; if not, all runs stay cold."""
+        seen = self.case.reproduction
+        if seen is None or self.case.cold_because is not None:
+            self.runs.forks = self.case.cold_because == ""
+            return
+        self.runs.forks = True
+        run = self.runs.run(seen.brief_limit(forks=True), Setting(rung={}, may_fork=True))
+        because = run.record.attempt.evidence.cold_because
+        if not because and not seen.failure.is_shown_by(run.record) and seen.outcome.is_red:
+            because = f"a forked run showed {run.record.attempt.outcome.word} {run.record.signature or ''}".strip()
+        self.runs.forks = not because
+        self._keep(self.case.model_copy(update={"cold_because": because}))
+
+    def _layer(self) -> bool:
+        ladder, seen = self.case.ladder or Ladder(), self.case.reproduction
+        if ladder.is_complete or seen is None:
+            return False
+        self._try_fork()
+        if self.case.calls and not (ladder.graph_breaks or ladder.recompilations):
+            breaks, recompilations = logs.count(self.runs, seen.brief_limit(forks=False))
+            ladder = ladder.model_copy(update={"graph_breaks": breaks, "recompilations": recompilations})
+        if seen.outcome.is_red:
+            climbing = partial(climb, self.runs, self.case.calls, seen.failure, seen.limit)
+            for rung in climbing(ladder.rungs, self.order.tell):
+                ladder = ladder.model_copy(update={"rungs": (*ladder.rungs, rung)})
+                self._keep(self.case.model_copy(update={"ladder": ladder}))
+            guilty = guilty_pass(self.runs, ladder.rungs, seen.failure, seen.limit)
+            ladder = ladder.model_copy(update={"guilty": guilty})
+        self._keep(self.case.model_copy(update={"ladder": ladder.model_copy(update={"is_complete": True})}))
+        return True
+
+    def _classify(self) -> bool:
+        """Classify anew each time: it costs nothing, and the rules may have become better."""
+        if self.case.reproduction is None:
+            return False
+        found = classify(signs_of(self.case, self.order.test.scenario.path))
+        self._keep(self.case.model_copy(update={"classification": found}))
+        return True
+
+    def _gather(self) -> bool:
+        found, seen = self.case.classification, self.case.reproduction
+        if self.case.logs is not None or found is None or seen is None or not self.case.calls:
+            return False
+        kept = logs.gather(self.runs, logs_of(found.category), seen.brief_limit(forks=False), self.folder.path / "logs")
+        self.runs.store.redactor.tree(self.folder.path / "logs")
+        self._keep(self.case.model_copy(update={"logs": kept}))
+        return True
+
+    def _minimise(self) -> bool:
+        seen, ladder = self.case.reproduction, self.case.ladder
+        if self.case.minimal is not None or seen is None or ladder is None or not seen.outcome.is_red:
+            return False
+        with ExitStack() as held:
+            has_own_check = signs_of(self.case, self.order.test.scenario.path).is_raised_by_script
+            reference = self._reference(ladder, held, has_own_check=has_own_check)
+            if reference is None and has_own_check:
+                self.order.tell(UNTOLD)
+            else:
+                self._cut_down(seen, reference)
+        return True
+
+    def _cut_down(self, seen: Reproduction, reference: Reference | None) -> None:
+        """Find the smallest script that fails like this one, and passes where the reference is."""
+        source = self.order.test.scenario.path.read_text(encoding="utf-8")
+        whole = self.runs.run(seen.brief_limit(forks=False), Setting(source=source))
+        if not seen.failure.is_shown_by(whole.record):
+            self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
+            return
+        self._try_fork()
+        shape = shape_of(whole)
+        if shape.outcome is Outcome.SLOW and seen.shape is not None:
+            shape = seen.shape  # a hang, which a longer look has shown
+        same = SameFailure(
+            runs=self.runs,
+            shape=shape,
+            limit=seen.limit,
+            brief_limit=seen.brief_limit(forks=self.runs.forks),
+            reference=reference,
+        )
+        is_beside_eager = reference is not None and not reference.is_release
+        is_wrong_result = is_beside_eager and is_wrong(signs_of(self.case, self.order.test.scenario.path))
+        answers = self.folder.answers(reference.words if reference else "")
+        minimal = Minimising(
+            same=same,
+            whole=whole,
+            calls=self.case.calls,
+            known=answers,
+            wrong_without=mending(self.case.ladder.rungs) if is_wrong_result and self.case.ladder else None,
+            tell=self.order.tell,
+        ).smallest(source)
+        (self.folder.path / MINIMAL).write_text(minimal.source, encoding="utf-8")
+        bisected = MINIMAL if reference is not None and reference.is_release else self.case.bisected
+        self._keep(self.case.model_copy(update={"minimal": minimal, "bisected": bisected}))
+
+    def _reference(self, ladder: Ladder, held: ExitStack, *, has_own_check: bool) -> Reference | None:
+        """Return where the script passes: with nothing compiled, or, where its own check fails, in a near release.
+
+        A smaller script whose own check fails may do so for any reason; what torch refuses is told by torch's words.
+        """
+        if any(rung.name == "off" and rung.is_healthy for rung in ladder.rungs):
+            return Reference(runs=self.runs, rung=OFF, words="the same environment with nothing compiled")
+        if not has_own_check:
+            return None
+        self._bisect()
+        if not self.case.healthy_release:
+            return None
+        return self._release_reference(held)
+
+    def _release_reference(self, held: ExitStack) -> Reference:
+        """Return the nearest release in which the script passes."""
+        elsewhere = held.enter_context(self.elsewhere.runs(self.case.healthy_release, self.order.test))
+        elsewhere.forks = self.runs.forks
+        return Reference(runs=elsewhere, rung={}, words=elsewhere.environment.label)
+
+    def _bisect(self) -> bool:
+        """Search for the change; what was cut down too far to pass anywhere is cut down again beside a release."""
+        seen, known = self.case.reproduction, self.case.bisection
+        is_done = known is not None and not known.interrupted
+        if seen is None or not self._has_releases:
+            return False
+        if not is_done:
+            self._keep(with_change(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+            if self.case.bisection is not None and self.case.bisection.interrupted:
+                raise KeyboardInterrupt
+        is_too_small = self.case.minimal is not None and self.case.bisected == self.case.script != self.case.smallest
+        # what crashed or hung may well be refused since then: for the smallest script that is as good as a pass
+        if is_too_small and self.case.healthy_release and seen.outcome is Outcome.FAIL:
+            self.order.tell(f"the smallest script passes in no release, the whole one in {self.case.healthy_release}")
+            with ExitStack() as held:
+                self._cut_down(seen, self._release_reference(held))
+            return True
+        return not is_done
+
+    def _unit_test(self) -> bool:
+        seen = self.case.reproduction
+        if self.case.unit_test is not None or seen is None or not seen.outcome.is_red:
+            return False
+        shown = shown_test(self.case, self.folder.path, self.runs, self.elsewhere, self.order.test)
+        self._keep(self.case.model_copy(update={"unit_test": shown}))
+        return True
+
+    def _validate(self) -> bool:
+        if self.case.newest is not None or not self._has_releases:
+            return False
+        self._keep(with_newest(self.case, self.folder.path, self.elsewhere, self.order.test))
+        return True
+
+    def _fix(self) -> bool:
+        if not self._has_releases or (self.case.fix is not None and not self.case.fix.interrupted):
+            return False
+        self._keep(with_fix(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+        if self.case.fix is not None and self.case.fix.interrupted:
+            raise KeyboardInterrupt
+        return True
+
+    @property
+    def _has_releases(self) -> bool:
+        """Whether there is a failure, and it may be looked for in other releases."""
+        seen = self.case.reproduction
+        return seen is not None and seen.outcome.is_red and self.order.place.interpreter is None
+
+    @property
+    def _left(self) -> float | None:
+        """Seconds that are left, where they are counted."""
+        return None if self._until is None else max(1.0, self._until - time.monotonic())
+
+
+def _is_of(case: Case, scenario: Scenario, variant: dict[str, str], environment: Environment) -> bool:
+    """Return whether a case is about this test in this environment."""
+    is_there = case.environment is None or case.environment.label == environment.label
+    return is_there and (case.source_hash, case.variant) == (scenario.source_hash, variant)

@@ -1,0 +1,193 @@
+"""A call of a function of the script -> the function's body, as it would stand at the place of the call."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.names import bound
+from whichtorch.matrix.triage.minimise.reading import (
+    Function,
+    Layout,
+    Scope,
+    is_docstring,
+    is_simple,
+    loads_in,
+    stores_in,
+)
+from whichtorch.matrix.triage.minimise.rewriting import copied
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inlined:
+    """What stands above the call, and in its place."""
+
+    above: list[ast.stmt]
+    value: ast.expr | None  # None: the function returns nothing
+
+
+def inlined(function: Function, call: ast.Call, layout: Layout, *, skip: int = 0) -> Inlined | None:
+    """Return a call's function at the place of the call; None where that is not certain to be the same.
+
+    `skip` parameters have no argument in the call: 1 for a method's self.
+    """
+    given = given_values(function.args, call, skip)
+    body = [statement for statement in function.body if not is_docstring(statement)]
+    returns = [each for each in _own_statements(body) if isinstance(each, ast.Return)]
+    if given is None or len(returns) > 1 or (returns and returns[0] is not body[-1]):
+        return None
+    statement, scope = layout.statement(call), layout.scope(call)
+    if statement is None or isinstance(scope, (ast.ClassDef, ast.Lambda)):
+        return None
+    values, above = _split(given, body)
+    locals_ = bound(body) | {name for name in given if name not in values}
+    shared = {
+        name for each in _own_statements(body) if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names
+    }
+    names = _new_names(locals_ - shared, given, statement, layout, scope)
+    placed = [_assigned(name, value, statement) for name, value in above]
+    moved = _renamed(body, names, values)
+    if isinstance(scope, ast.Module):
+        moved = [each for each in moved if not isinstance(each, (ast.Global, ast.Nonlocal))]
+    for each in placed:
+        target = each.targets[0]
+        assert isinstance(target, ast.Name)
+        target.id = names.get(target.id, target.id)
+    placed = [each for each in placed if ast.unparse(each.targets[0]) != ast.unparse(each.value)]
+    last = moved.pop() if returns else None
+    assert last is None or isinstance(last, ast.Return)
+    return Inlined(above=[*placed, *moved], value=last.value if last else None)
+
+
+def given_values(parameters: ast.arguments, call: ast.Call, skip: int = 0) -> dict[str, ast.expr] | None:
+    """Return each parameter's argument or default; None where the call does not say."""
+    if any(isinstance(value, ast.Starred) for value in call.args) or any(word.arg is None for word in call.keywords):
+        return None
+    listed = [*parameters.posonlyargs, *parameters.args]
+    found: dict[str, ast.expr] = {}
+    if parameters.defaults:
+        found |= {each.arg: value for each, value in zip(listed[::-1], parameters.defaults[::-1], strict=False)}
+    words = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
+    found |= {each.arg: value for each, value in words if value is not None}
+    wanted = [each.arg for each in listed[skip:]]
+    if len(call.args) > len(wanted):
+        return None
+    passed = dict(zip(wanted, call.args, strict=False)) | {word.arg: word.value for word in call.keywords if word.arg}
+    names = {*wanted, *(each.arg for each in parameters.kwonlyargs)}
+    found = {name: value for name, value in found.items() if name in names} | passed
+    return found if set(found) == names else None
+
+
+def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a body, without those of functions in it."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _own_statements(getattr(statement, inner, []) or [])
+            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                yield from _own_statements(part.body)
+
+
+def _split(
+    given: Mapping[str, ast.expr], body: Sequence[ast.stmt]
+) -> tuple[dict[str, ast.expr], list[tuple[str, ast.expr]]]:
+    """Return the values that may stand in place of their parameters, and those that need an assignment."""
+    stored, loads = stores_in(*body), loads_in(*body)
+    values, above = {}, []
+    for name, value in given.items():
+        is_changed = stored[name] or any(stored[each] for each in loads_in(value))
+        if not is_changed and (is_simple(value) or loads[name] == 1):
+            values[name] = value
+        elif loads[name] or not is_simple(value):
+            above.append((name, value))
+    return values, above
+
+
+def _new_names(
+    own: set[str], given: Mapping[str, ast.expr], place: ast.stmt, layout: Layout, scope: Scope
+) -> dict[str, str]:
+    """Return other names for those that would take the place of a name that is still read there."""
+    found: dict[str, str] = {}
+    stored = bound([place]) if isinstance(place, (ast.Assign, ast.AnnAssign)) else set()
+    passed = {each for name, value in given.items() for each in loads_in(value) if each != name}
+    for name in sorted(own):
+        is_free = name in stored or not (_is_read_elsewhere(name, place, scope) or _is_read_after(name, place, scope))
+        if name in passed or (_is_taken(name, scope, layout) and not is_free):
+            found[name] = layout.fresh(name, set(found.values()))
+    return found
+
+
+def _is_taken(name: str, scope: Scope, layout: Layout) -> bool:
+    return bool(layout.stores[name]) and (
+        isinstance(scope, ast.Module) or bool(stores_in(scope)[name]) or bool(loads_in(scope)[name])
+    )
+
+
+def _is_read_elsewhere(name: str, place: ast.stmt, scope: Scope) -> bool:
+    """Return whether a function within or beside the scope reads the name of the scope itself."""
+    body = scope.body if isinstance(scope, ast.Module) else []
+    functions = [each for each in body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    return any(loads_in(each)[name] and not stores_in(each)[name] for each in functions if each is not place)
+
+
+def _is_read_after(name: str, place: ast.stmt, scope: Scope) -> bool:
+    """Return whether the scope reads a name after a statement and before it is bound again."""
+    inside = set(ast.walk(place))
+    is_after = False
+    for node in _in_text_order(scope):
+        is_after = is_after or node is place
+        if is_after and node not in inside and isinstance(node, ast.Name) and node.id == name:
+            return isinstance(node.ctx, ast.Load)
+    return False
+
+
+def _in_text_order(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a scope's nodes in the order in which they are evaluated, roughly: a value before its targets."""
+    yield node
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Assign):
+        children = [node.value, *node.targets]
+    for child in children:
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _in_text_order(child)
+
+
+def _assigned(name: str, value: ast.expr, place: ast.stmt) -> ast.Assign:
+    return ast.copy_location(ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store())], value=value), place)
+
+
+def _renamed(body: list[ast.stmt], names: Mapping[str, str], values: Mapping[str, ast.expr]) -> list[ast.stmt]:
+    """Return copies of statements with other names, and values in place of some that are read."""
+    found = copied(body, {})
+    for statement in found:
+        rename(statement, names)
+    replaced: dict[ast.AST, list[ast.AST]] = {
+        node: [values[node.id]]
+        for statement in found
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in values
+    }
+    return copied(found, replaced)
+
+
+def rename(tree: ast.AST, names: Mapping[str, str]) -> None:
+    """Give other names to what a tree binds and reads, in place."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) if name in names:
+                node.id = names[name]
+            case ast.arg(arg=name) if name in names:
+                node.arg = names[name]
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) if (
+                name in names
+            ):
+                node.name = names[name]
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) if name in names:
+                node.name = names[name]
+            case ast.alias(name=name, asname=asname) if (asname or name) in names:
+                node.asname = names[asname or name]

@@ -1,0 +1,253 @@
+"""Functions that are called from one place stand there; methods become functions of the class's only object."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.names import dotted
+from whichtorch.matrix.triage.minimise.arguments import inlined
+from whichtorch.matrix.triage.minimise.reading import (
+    COMPREHENSIONS,
+    Layout,
+    blocks_of,
+    in_head,
+    is_docstring,
+    is_simple,
+    layout_of,
+    loads_in,
+    statements_in,
+    words,
+)
+from whichtorch.matrix.triage.minimise.rewriting import Edit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whichtorch.matrix.triage.minimise.reading import Function
+    from whichtorch.matrix.triage.minimise.rewriting import Program
+    from whichtorch.matrix.triage.minimise.searching import Knowledge
+
+_ONCE = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+    ast.Expr,
+    ast.Return,
+    ast.Assert,
+    ast.If,
+    ast.For,
+    ast.With,
+    ast.Raise,
+)
+MOST_PLACES = 4  # that a function of one line is put into
+
+
+def functions_inlined(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that put a function's body where it is called, from one place, or from few where it is short."""
+    layout = layout_of(program.tree)
+    for function in statements_in(program.tree):
+        if not isinstance(function, ast.FunctionDef) or layout.stores[function.name] != 1:
+            continue
+        if function.decorator_list and not _is_context(function):
+            continue
+        if isinstance(layout.parents[function], ast.ClassDef):
+            continue
+        uses = [node for node in layout.loads.get(function.name, []) if not layout.is_inside(node, function)]
+        if not uses or len(uses) != len(layout.loads[function.name]):
+            continue
+        if edit := _inlining(function, uses, layout) or _generator(function, uses, layout):
+            yield edit
+
+
+def _inlining(function: Function, uses: list[ast.Name], layout: Layout) -> Edit | None:
+    """Return the edit that puts a function where it is called; None where that is not certain to be the same."""
+    calls = [layout.parents[use] for use in uses]
+    if _yields(function) or function.decorator_list or len(calls) > (MOST_PLACES if len(function.body) == 1 else 1):
+        return None
+    replaced: dict[ast.AST, list[ast.AST]] = {function: []}
+    for use, call in zip(uses, calls, strict=True):
+        placed = _placed(function, call, layout) if isinstance(call, ast.Call) and call.func is use else None
+        if placed is None or replaced.keys() & placed.keys():
+            return None
+        replaced |= placed
+    return Edit(key=f"inline {function.name}", replaced=replaced)
+
+
+def _placed(function: Function, call: ast.Call, layout: Layout) -> dict[ast.AST, list[ast.AST]] | None:
+    """Return what stands in place of one call and its statement."""
+    found = inlined(function, call, layout)
+    statement = layout.statement(call)
+    if found is None or statement is None:
+        return None
+    is_whole = isinstance(statement, ast.Expr) and statement.value is call
+    if is_whole and (found.value is None or is_simple(found.value)):
+        return {statement: [*found.above, *([] if found.above else [ast.Pass()])]}
+    value = found.value or ast.Constant(value=None)
+    if not found.above:
+        return {call: [value]}
+    repeated = (ast.Lambda, ast.IfExp, ast.BoolOp, *COMPREHENSIONS)
+    between = list(layout.outward(call))
+    between = between[: between.index(statement)]
+    if not isinstance(statement, _ONCE) or any(isinstance(node, repeated) for node in between):
+        return None
+    return {statement: [*found.above, statement], call: [value]}
+
+
+def _yields(function: ast.AST) -> bool:
+    kinds = (ast.Yield, ast.YieldFrom, ast.Await)
+    return any(isinstance(node, kinds) for node in ast.walk(function))
+
+
+def _generator(function: ast.FunctionDef, uses: list[ast.Name], layout: Layout) -> Edit | None:
+    """Return the edit that puts a loop's or a context's body in place of the only `yield` of its generator."""
+    yields = [
+        (each, node)
+        for each in statements_in(function)
+        for node in in_head(each)
+        if isinstance(node, (ast.Yield, ast.YieldFrom))
+    ]
+    call = layout.parents[uses[0]]
+    if len(uses) != 1 or len(yields) != 1 or not isinstance(call, ast.Call) or call.func is not uses[0]:
+        return None
+    statement, given = yields[0]
+    loop = layout.parents[call]
+    body = inlined(function, call, layout)
+    if not isinstance(given, ast.Yield) or not isinstance(statement, ast.Expr) or body is None:
+        return None
+    marks = [each for top in body.above for each in (top, *statements_in(top)) if _yields_itself(each)]
+    if not marks:
+        return None
+    inner = next(node for node in ast.walk(marks[0]) if isinstance(node, ast.Yield))
+    value = inner.value or ast.Constant(value=None)
+    turn: list[ast.stmt]
+    if isinstance(loop, ast.For) and loop.iter is call and not _leaves(loop):
+        turn = [ast.copy_location(ast.Assign(targets=[loop.target], value=value), loop), *loop.body]
+        place: ast.stmt = loop
+    elif isinstance(loop, ast.withitem) and _is_context(function):
+        block = layout.parents[loop]
+        if not isinstance(block, ast.With) or len(block.items) != 1:
+            return None
+        bound = [loop.optional_vars] if loop.optional_vars else []
+        turn = [*(ast.copy_location(ast.Assign(targets=[each], value=value), block) for each in bound), *block.body]
+        place = block
+    elif (taken := _first_taken(call, layout)) is not None:
+        place = taken
+        turn = [ast.copy_location(ast.Assign(targets=taken.targets, value=value), taken)]
+    else:
+        return None
+    return Edit(key=f"inline {function.name}", replaced={function: [], place: body.above, marks[0]: turn})
+
+
+def _is_context(function: ast.FunctionDef) -> bool:
+    """Return whether a function is a context manager that is written as a generator."""
+    return [dotted(each).rpartition(".")[2] for each in function.decorator_list] == ["contextmanager"]
+
+
+def _yields_itself(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Yield)
+
+
+def _leaves(loop: ast.For) -> bool:
+    return any(isinstance(node, (ast.Break, ast.Continue)) for each in loop.body for node in ast.walk(each))
+
+
+def _first_taken(call: ast.Call, layout: Layout) -> ast.Assign | None:
+    """Return the statement `x = next(iter(call))`, or the same without `iter`."""
+    outer = list(layout.outward(call))
+    names = [node.func.id for node in outer if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    taken = layout.statement(call)
+    if names in (["iter", "next"], ["next"]) and isinstance(taken, ast.Assign) and outer.index(taken) == len(names):
+        return taken
+    return None
+
+
+def returns_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that make one `return` of two: `return a if test else b`."""
+    for block in blocks_of(program.tree):
+        for place, statement in enumerate(block):
+            match statement, block[place + 1 :]:
+                case (
+                    ast.If(test=test, body=[ast.Return(value=ast.expr() as first)], orelse=[]),
+                    [ast.Return(value=ast.expr() as second) as last, *_],
+                ):
+                    pass
+                case (
+                    ast.If(
+                        test=test,
+                        body=[ast.Return(value=ast.expr() as first)],
+                        orelse=[ast.Return(value=ast.expr() as second) as last],
+                    ),
+                    _,
+                ):
+                    pass
+                case _:
+                    continue
+            merged = ast.Return(value=ast.IfExp(test=test, body=first, orelse=second))
+            yield Edit(
+                key=f"returns {words(test)}", replaced={last: [], statement: [ast.copy_location(merged, statement)]}
+            )
+
+
+def lambdas(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that put a lambda where a function of one expression is named."""
+    layout = layout_of(program.tree)
+    for function in statements_in(program.tree):
+        if not isinstance(function, ast.FunctionDef) or isinstance(layout.parents[function], ast.ClassDef):
+            continue
+        body = [statement for statement in function.body if not is_docstring(statement)]
+        uses = [node for node in layout.loads.get(function.name, []) if not layout.is_inside(node, function)]
+        if len(body) != 1 or len(uses) != 1 or len(uses) != len(layout.loads[function.name]):
+            continue
+        match body[0]:
+            case ast.Return(value=ast.expr() as value) | ast.Expr(value=value) if not _yields(value):
+                made: ast.expr = ast.Lambda(args=_unhinted(function.args), body=value)
+                for decorator in reversed(function.decorator_list):
+                    made = ast.Call(func=decorator, args=[made], keywords=[])
+                yield Edit(key=f"lambda {function.name}", replaced={function: [], uses[0]: [made]})
+
+
+def _unhinted(parameters: ast.arguments) -> ast.arguments:
+    """Return a function's parameters without hints: a lambda has none."""
+
+    def plain(parameter: ast.arg | None) -> ast.arg | None:
+        return parameter and ast.arg(arg=parameter.arg)
+
+    fields = dict(ast.iter_fields(parameters))
+    for name in ("posonlyargs", "args", "kwonlyargs"):
+        fields[name] = [plain(parameter) for parameter in fields[name]]
+    for name in ("vararg", "kwarg"):
+        fields[name] = plain(fields[name])
+    return ast.arguments(**fields)
+
+
+def parameters_unused(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that leave out a parameter that its function does not read, and its arguments."""
+    layout = layout_of(program.tree)
+    for function in statements_in(program.tree):
+        if not isinstance(function, ast.FunctionDef) or function.args.posonlyargs or function.args.kwonlyargs:
+            continue
+        owner = layout.parents[function]
+        is_made = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+        name = owner.name if is_made and isinstance(owner, ast.ClassDef) else function.name
+        calls = [layout.parents[use] for use in layout.loads.get(name, [])]
+        if (isinstance(owner, ast.ClassDef) and not is_made) or not calls:
+            continue
+        own = loads_in(*function.body)
+        for place, parameter in enumerate(function.args.args[is_made:]):
+            if own[parameter.arg] or not all(isinstance(call, ast.Call) for call in calls):
+                continue
+            replaced = _without(function, place + is_made)
+            for call in calls:
+                assert isinstance(call, ast.Call)
+                gone = [*call.args[place : place + 1], *(word for word in call.keywords if word.arg == parameter.arg)]
+                replaced |= {each: [] for each in gone}
+            yield Edit(key=f"parameter {name} {parameter.arg}", replaced=replaced)
+
+
+def _without(function: ast.FunctionDef, place: int) -> dict[ast.AST, list[ast.AST]]:
+    """Return the edit of a parameter and its default."""
+    parameters = function.args
+    first = len(parameters.args) - len(parameters.defaults)
+    gone = [parameters.args[place], *([parameters.defaults[place - first]] if place >= first else [])]
+    return {each: [] for each in gone}

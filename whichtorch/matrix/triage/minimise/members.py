@@ -1,0 +1,194 @@
+"""What is looked up by a name -> what it is: short methods, properties, registered classes, `**` of a dict."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.names import dotted
+from whichtorch.matrix.triage.minimise.arguments import given_values
+from whichtorch.matrix.triage.minimise.reading import (
+    Layout,
+    is_docstring,
+    is_simple,
+    layout_of,
+    statements_in,
+    stores_in,
+    words,
+)
+from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whichtorch.matrix.triage.minimise.rewriting import Program
+    from whichtorch.matrix.triage.minimise.searching import Knowledge
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def methods_inlined(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that put the expression which a method or property returns where it is called."""
+    layout = layout_of(program.tree)
+    uses: dict[str, list[ast.Attribute]] = {}
+    for node in ast.walk(program.tree):
+        if isinstance(node, ast.Attribute):
+            uses.setdefault(node.attr, []).append(node)
+    for method in statements_in(program.tree):
+        if not isinstance(method, ast.FunctionDef) or not isinstance(layout.parents[method], ast.ClassDef):
+            continue
+        is_sure = layout.stores[method.name] == 1 and not method.name.startswith("__") and method.name in uses
+        if is_sure and (edit := _method_inlined(method, uses[method.name], layout)):
+            yield edit
+
+
+def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: Layout) -> Edit | None:
+    """Return the edit that puts a method of one expression where it is used; None where it has more to it."""
+    body = [statement for statement in method.body if not is_docstring(statement)]
+    is_property = [dotted(each).rpartition(".")[2] for each in method.decorator_list] == ["property"]
+    match body:
+        case [ast.Return(value=ast.expr() as value)] if method.args.args and (is_property or not method.decorator_list):
+            pass
+        case _:
+            return None
+    replaced: dict[ast.AST, list[ast.AST]] = {method: []}
+    for use in uses:
+        call = layout.parents[use]
+        is_called = isinstance(call, ast.Call) and call.func is use
+        if not is_simple(use.value) or layout.is_inside(use, method) or (not is_property and not is_called):
+            return None
+        given = given_values(method.args, call, 1) if isinstance(call, ast.Call) and not is_property else {}
+        if given is None or not all(map(is_simple, given.values())) or stores_in(value):
+            return None
+        given[method.args.args[0].arg] = use.value
+        inner: dict[ast.AST, list[ast.AST]] = {
+            node: [given[node.id]] for node in ast.walk(value) if isinstance(node, ast.Name) and node.id in given
+        }
+        replaced[use if is_property else call] = [*copied([value], inner)]
+    return Edit(key=f"inline .{method.name}", replaced=replaced)
+
+
+def registered(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
+    layout = layout_of(program.tree)
+    registries = {
+        target.id
+        for statement in program.tree.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, (ast.Dict, ast.Call))
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    makers = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
+    for node in statements_in(program.tree):
+        if not isinstance(node, _DEFINITIONS):
+            continue
+        for decorator in node.decorator_list:
+            function = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if not isinstance(function, (ast.Name, ast.Attribute)) or dotted(function).partition(".")[0] not in (
+                makers | registries
+            ):
+                continue
+            for use in ast.walk(program.tree):
+                if looked_up := _registry(use, registries, layout):
+                    plain = ast.Name(id=node.name, ctx=ast.Load())
+                    key = f"registered {node.name} {words(looked_up)}"
+                    yield Edit(key=key, replaced={looked_up: [plain], decorator: []})
+
+
+def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr | None:
+    """Return a node that looks something up in a registry: `R[name]`, `R.get(name)`."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), ctx=ast.Load()) if name in registries:
+            return node
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get")) if name in registries:
+            return None if isinstance(layout.parents[node], ast.Expr) else node
+        case _:
+            return None
+
+
+def spread(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that write the entries of a dict as keywords, in place of `**{…}`; and `*[…]` as arguments."""
+    for node in ast.walk(program.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        for word in node.keywords:
+            if word.arg is not None or not isinstance(word.value, ast.Dict):
+                continue
+            names = [key.value for key in word.value.keys if isinstance(key, ast.Constant)]
+            if len(names) == len(word.value.keys) and all(isinstance(name, str) for name in names):
+                entries = zip(names, word.value.values, strict=True)
+                plain = [ast.keyword(arg=str(name), value=value) for name, value in entries]
+                yield Edit(key=f"spread {words(word.value)}", replaced={word: [*plain]})
+        for argument in node.args:
+            if isinstance(argument, ast.Starred) and isinstance(argument.value, (ast.List, ast.Tuple)):
+                yield Edit(key=f"spread {words(argument)}", replaced={argument: [*argument.value.elts]})
+
+
+def entries(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that put the value of an entry in place of a dict that is written out, and looked up."""
+    for node in ast.walk(program.tree):
+        match node:
+            case ast.Subscript(value=ast.Dict(keys=keys, values=values), slice=ast.Constant(value=wanted)):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value == wanted:
+                        yield Edit(key=f"entry {words(node)}", replaced={node: [value]})
+
+
+def scattered(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that make variables of an object that only holds values: of a dataclass, say."""
+    layout = layout_of(program.tree)
+    classes = {each.name: each for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}
+    for statement in statements_in(program.tree):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=kind)) as call):
+                values = (
+                    _held(classes[kind], call) if kind in classes and layout.times_bound(name, statement) == 1 else None
+                )
+            case _:
+                continue
+        uses = [(use, layout.parents[use]) for use in layout.reads(name, statement)]
+        read = {outer.attr for _, outer in uses if isinstance(outer, ast.Attribute)}
+        is_whole = any(not isinstance(outer, ast.Attribute) for _, outer in uses)
+        if not values or is_whole or not read <= values.keys():
+            continue
+        names = {field: layout.fresh(f"{name}_{field}") for field in sorted(read)}
+        replaced: dict[ast.AST, list[ast.AST]] = {
+            outer: [ast.Name(id=names[outer.attr], ctx=outer.ctx)]
+            for _, outer in uses
+            if isinstance(outer, ast.Attribute)
+        }
+        made = [
+            ast.Assign(targets=[ast.Name(id=names[field], ctx=ast.Store())], value=values[field]) for field in names
+        ]
+        replaced[statement] = [ast.copy_location(each, statement) for each in made]
+        yield Edit(key=f"scatter {name}", replaced=replaced)
+
+
+def _held(node: ast.ClassDef, call: ast.Call) -> dict[str, ast.expr] | None:
+    """Return what an object of a class holds that says what its fields are; None where it does more."""
+    listed = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+    if len(listed) != len([each for each in node.body if not is_docstring(each)]):
+        return None
+    parameters = [ast.arg(arg=each.target.id) for each in listed if isinstance(each.target, ast.Name)]
+    defaults = [each.value or ast.Constant(value=None) for each in listed]
+    return given_values(
+        ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=defaults), call
+    )
+
+
+def fields_unread(program: Program, _: Knowledge) -> Iterator[Edit]:
+    """Yield edits that leave out a field of a dataclass that nothing reads, and its arguments."""
+    layout = layout_of(program.tree)
+    read = {node.attr for node in ast.walk(program.tree) if isinstance(node, ast.Attribute)}
+    for node in statements_in(program.tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        listed = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+        outer = [layout.parents[use] for use in layout.loads.get(node.name, ())]
+        calls = [each for each in outer if isinstance(each, ast.Call)]
+        for place, each in enumerate(listed):
+            name = words(each.target)
+            if name not in read and len(calls) == len(outer):
+                given: list[ast.AST] = [argument for call in calls for argument in call.args[place : place + 1]]
+                given += [word for call in calls for word in call.keywords if word.arg == name]
+                yield Edit(key=f"field {node.name} {name}", replaced={each: [], **{gone: [] for gone in given}})

@@ -1,0 +1,196 @@
+"""The script of a case -> the smallest that fails in the same way, by the cheapest start that works."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from whichtorch.matrix.triage.case import Minimal
+from whichtorch.matrix.triage.case_runs import OFF, Setting
+from whichtorch.matrix.triage.minimise import operator_call
+from whichtorch.matrix.triage.minimise.bindings import compiles
+from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
+from whichtorch.matrix.triage.minimise.definitions import needed_by, registering
+from whichtorch.matrix.triage.minimise.executed_lines import instrumented
+from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
+from whichtorch.matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
+from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
+from whichtorch.matrix.triage.signs import Owner, owner_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+
+    from whichtorch.matrix.triage.case_runs import CaseRun
+    from whichtorch.matrix.triage.minimise.same_failure import SameFailure
+    from whichtorch.matrix.triage.signs import CompileCall
+
+PLACE_TRIALS = 16  # scripts of a place alone that are tried
+FALLBACKS = 4  # larger scripts that are tried where the smallest does not hold
+OPERATOR_TRIALS = 6  # scripts of a single call that are tried: the innermost calls, and what is around them
+ITSELF, CUT = "the script itself", "what it does not need left out"
+GRAPH = "the graph that its backend was given, with its inputs"
+WRONG = "the graph that its backend was given, compared with the same not compiled"
+CALL, PLACE = "the call of torch that it ended in", "the place that it failed in, with the values of there"
+
+
+@dataclass(frozen=True, slots=True)
+class SmallerScript:
+    """A script that was seen to fail, how it was found, and the question that it has answered."""
+
+    source: str
+    method: str
+    same: SameFailure
+
+    def holds(self) -> bool:
+        """Return whether it stands when it starts cold; forks and warm caches may have shown something else."""
+        return self.same.is_verified(self.source)
+
+
+@dataclass(slots=True, kw_only=True)
+class Minimising:
+    """How a script is cut down, and what is known of it."""
+
+    same: SameFailure
+    whole: CaseRun  # the script, run in a folder of its own
+    calls: tuple[CompileCall, ...]  # of compilers, that it makes
+    known: MutableMapping[str, bool]  # answers by candidate: kept, the same minimising goes on
+    wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
+    tell: Callable[[str], None]
+
+    def smallest(self, source: str) -> Minimal:
+        """Return the smallest script found. KeyboardInterrupt passes through."""
+        started = time.monotonic()
+        found = next((each for each in self._smaller(source) if each.holds()), None)
+        best, method, same = (found.source, found.method, found.same) if found else (source, ITSELF, self.same)
+        return Minimal(
+            source=best,
+            method=method,
+            lines=code_lines(best),
+            lines_before=code_lines(source),
+            runs=same.asked,
+            seconds=round(time.monotonic() - started, 1),
+            is_verified=found is not None or same.is_verified(source),
+            healthy_in=same.reference.words if same.reference else "",
+            shape=same.shape,
+        )
+
+    def _smaller(self, source: str) -> Iterator[SmallerScript]:
+        """Yield smaller scripts and how they were found, the cheapest first; none of what this Python cannot read."""
+        if not compiles(source):
+            return
+        if not self.calls:
+            for candidate in self._single_calls(source):
+                if self.same(candidate):
+                    self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
+                    yield SmallerScript(candidate, CALL, self.same)
+        for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
+            if self.same(candidate):
+                self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
+                yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
+        graph = self._graph(source)
+        if graph is not None:
+            self.tell(f"a part of its graph is enough: {code_lines(graph.source)} lines")
+            yield graph
+        lines = [*self._raised_lines(), *self._compiled_lines()]
+        reduction = self._reduced(source, self._executed(source), lines)
+        if reduction.is_smaller:
+            # what fails only by chance may have been taken for the failure: what it was made of may still show it
+            steps = max(1, len(reduction.larger) // FALLBACKS)
+            for text in (reduction.source, *reduction.larger[steps - 1 :: steps]):
+                yield SmallerScript(text, CUT, self.same)
+
+    def _reduced(
+        self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
+    ) -> Reduction:
+        return SourceReducer(is_same=self.same, known=self.known, tell=self._told).reduced(
+            source, executed, failing_lines
+        )
+
+    def _places(self, source: str) -> Iterator[str]:
+        """Yield scripts of the places alone in which the script was when it failed."""
+        script = ScriptPlaces(source, self._raised_lines(), self._compiled_lines())
+        if not script.places:
+            return
+        notes = self.same.runs.caches / "values.json"
+        recorded = self.same.noted(notes, script.recording(str(notes)), self._uncompiled)
+        yield from scripts_of_places(script, recorded, next(iter(self.calls), None))
+
+    def _graph(self, source: str) -> SmallerScript | None:
+        """Return a script of the last graph that a backend was given; None where none was, or it does not fail so."""
+        call = next((call for call in self.calls if call.call != "export" and not call.own), None)
+        if call is None:
+            return None
+        notes = self.same.runs.caches / "graph.json"
+        graph = CapturedGraph.read(self.same.noted(notes, source, {"graph": str(notes)}), call)
+        if graph is None:
+            return None
+        tree = ast.parse(source)
+        acting = registering(tree, next(iter(self._raised_lines()), 0))
+        context = needed_by(ast.Module([], []), tree, acting) if acting else ""
+        if self.wrong_without is not None:
+            return self._wrong_graph(replace(graph, is_checked=True), context)
+        found = graph.smallest(context, self.same)
+        return SmallerScript(self._reduced(found).source, GRAPH, self.same) if found is not None else None
+
+    def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:
+        """Return a script of a graph whose result is wrong compiled, by the same part of the compiler."""
+        whole = [replace(graph, context=before).script(0, len(graph.nodes)) for before in dict.fromkeys(("", context))]
+        same = next(filter(None, map(self.same.of_wrong_result, filter(None, whole))), None)
+        found = graph.smallest(context, same) if same is not None else None
+        if found is None or same is None:
+            return None
+        if self.wrong_without and not same.passes_with(found, self.wrong_without):
+            return None  # it is wrong for another reason
+        return SmallerScript(found, WRONG, same)
+
+    @property
+    def _uncompiled(self) -> Mapping[str, Any]:
+        """The rung at which what a script calls to write notes is read by no compiler."""
+        return OFF if self.calls else {}
+
+    def _told(self, step: ReductionStep) -> None:
+        if step.is_same:
+            self.tell(f"candidate {step.calls}: {step.lines} lines")
+
+    def _executed(self, source: str) -> frozenset[int] | None:
+        """Return the lines that run, with nothing compiled; None where none was noted."""
+        notes = self.same.runs.caches / "lines.txt"
+        script = instrumented(source, str(notes))
+        if script is None:
+            return None
+        lines = self.same.noted(notes, script, self._uncompiled).split()
+        return frozenset(int(line) for line in lines if line.isdigit()) or None
+
+    def _raised_lines(self) -> list[int]:
+        """Return the script's lines on the stack of the first cause, the innermost last."""
+        frames = self.whole.chain[-1].frames if self.whole.chain else ()
+        return [frame.line for frame in reversed(frames) if owner_of(frame) is Owner.SCRIPT]
+
+    def _compiled_lines(self) -> list[int]:
+        """Return the script's lines that a compiler was reading when it failed, the innermost last.
+
+        They are on no stack: the message quotes them ("from user code").
+        """
+        name = re.escape(self.same.runs.planned.scenario.path.name)
+        message = self.whole.chain[-1].message if self.whole.chain else ""
+        return list(map(int, re.findall(rf'File "[^"]*\b{name}", line (\d+)', message)))
+
+    def _single_calls(self, source: str) -> Iterator[str]:
+        """Yield scripts of the calls that were under way at the end; first with new tensors, then with their values."""
+        calls = operator_call.under_way(self._last_calls(source, 0))
+        yield from list(operator_call.scripts_of(calls))[:OPERATOR_TRIALS]
+        for call in [call for call in calls if operator_call.has_large_values(call)][:2]:
+            again = operator_call.under_way(self._last_calls(source, call["number"]))
+            yield from operator_call.scripts_of([each for each in again if each["number"] == call["number"]])
+
+    def _last_calls(self, source: str, values_at: int) -> str:
+        return self.same.runs.run(self.same.brief_limit, Setting(source=source, values_at=values_at)).operators
+
+
+def code_lines(source: str) -> int:
+    """Return how many lines of a script are neither blank nor a comment alone."""
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in source.splitlines())

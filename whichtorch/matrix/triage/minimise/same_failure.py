@@ -1,0 +1,101 @@
+"""What every smaller script is asked: whether it fails in the same way, and for no other reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.triage.case_runs import OFF, Setting
+from whichtorch.matrix.triage.failure_shape import shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from whichtorch.matrix.triage.case_runs import CaseRuns
+    from whichtorch.matrix.triage.failure_shape import FailureShape
+
+COMPARED = "are not close!"  # torch.testing.assert_close
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Where the script passes, and so must all that becomes of it."""
+
+    runs: CaseRuns
+    rung: Mapping[str, Any]
+    words: str  # for where that is
+
+    @property
+    def is_release(self) -> bool:
+        """Whether it is another release, rather than another way to run the script."""
+        return self.rung != OFF
+
+    def passes(self, limit: float, setting: Setting) -> bool:
+        """Return whether a script passes there."""
+        record = self.runs.run(limit, replace(setting, rung=self.rung)).record
+        return record.attempt.outcome is Outcome.PASS
+
+
+@dataclass(slots=True, kw_only=True)
+class SameFailure:
+    """The question, and how often it was put."""
+
+    runs: CaseRuns
+    shape: FailureShape
+    limit: float  # seconds
+    brief_limit: float  # for candidates; less where the failure is a hang
+    reference: Reference | None  # None: nothing but the shape tells the failure from others
+    asked: int = 0
+
+    def __call__(self, source: str) -> bool:
+        """Return whether a candidate shows the failure."""
+        self.asked += 1
+        setting = self._forked(source, {})  # with the hook that the other layer needs, too
+        reference = self.reference
+        if reference is None:
+            return self._is_shown(setting, self.brief_limit)
+        # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
+        with self.runs.lanes(2) as lanes:
+            return all(
+                lanes.results(
+                    lambda: self._is_shown(setting, self.brief_limit),
+                    lambda: reference.passes(self.brief_limit, setting),
+                )
+            )
+
+    def of_wrong_result(self, source: str) -> SameFailure | None:
+        """Return the question whether a candidate's result is wrong like that of a script that compares its own.
+
+        None where that script's comparison does not fail.
+        """
+        shape = shape_of(self.runs.run(self.brief_limit, self._forked(source, {})))
+        is_wrong = shape.exceptions[-1:] == ("AssertionError",) and COMPARED in shape.words
+        return replace(self, shape=shape) if is_wrong else None
+
+    def passes_with(self, source: str, rung: Mapping[str, Any]) -> bool:
+        """Return whether a script passes at a rung."""
+        record = self.runs.run(self.limit, self._forked(source, rung)).record
+        return record.attempt.outcome is Outcome.PASS
+
+    def is_verified(self, source: str) -> bool:
+        """Return the same, in processes that import torch themselves, with caches of their own."""
+        setting = Setting(source=source)
+        return self._is_shown(setting, self.limit) and (
+            self.reference is None or self.reference.passes(self.limit, setting)
+        )
+
+    def noted(self, notes: Path, source: str, rung: Mapping[str, Any]) -> str:
+        """Run a source that writes notes into a file, and return them, "" where it wrote none."""
+        notes.unlink(missing_ok=True)
+        self.runs.run(self.brief_limit, self._forked(source, rung))
+        return notes.read_text(encoding="utf-8") if notes.exists() else ""
+
+    def _forked(self, source: str, rung: Mapping[str, Any]) -> Setting:
+        """Return how a source is run: all alike, so that one fork server serves them."""
+        is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
+        return Setting(source=source, rung=rung, may_fork=True, is_brief=is_brief)
+
+    def _is_shown(self, setting: Setting, limit: float) -> bool:
+        return self.shape.is_seen_in(shape_of(self.runs.run(limit, setting)))

@@ -1,0 +1,158 @@
+"""Where a script was when it failed: statements and functions, and the script that writes down what they read there."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.names import bound, parameters
+from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
+from whichtorch.matrix.triage.minimise.prelude import with_prelude
+from whichtorch.matrix.triage.minimise.reading import Function, blocks_of, in_head, is_docstring, stores_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+INSIDE = Path(__file__).parents[2] / "environments" / "inside"
+ROWS = (1, 2, 4)  # how many statements, up to the one that failed, are tried alone
+_NAME = "_whichtorch_values"
+_PRELUDE = """\
+def {name}(place, names, recorders=[]):
+    if not recorders:
+        import runpy
+        recorders.append(runpy.run_path({recorder!r})["Recorder"]({file!r}, {paths!r}))
+    recorders[0].record(place, names)
+"""
+GIVEN = frozenset(dir(builtins))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptPlace:
+    """A piece of a script that can stand alone."""
+
+    key: str
+    block: list[ast.stmt]  # it is reached at a statement of this block
+    before: ast.stmt
+    body: list[ast.stmt]  # the piece
+    parameters: tuple[str, ...] = ()  # of the function that it is; none where it is a statement
+    is_compiled: bool  # a compiler was reading it when it failed
+
+    def paths(self, defined: frozenset[str]) -> list[str]:
+        """Return what the piece reads and does not define: names, and names with attributes, shortest first."""
+        own = bound(self.body) - set(self.parameters) if self.parameters else set[str]()
+        return sorted(
+            {
+                ".".join(parts[:length])
+                for parts in map(parts_of, outermost_chains(self.body))
+                if parts[0] not in own and parts[0] not in defined and parts[0] not in GIVEN
+                for length in range(1, len(parts) + 1)
+            }
+        )
+
+
+class ScriptPlaces:
+    """The places where a script was when it failed, the innermost first. Raises SyntaxError, ValueError.
+
+    `raised` are the lines on its stack, `compiled` those that a compiler was reading, each the innermost last.
+    """
+
+    def __init__(self, source: str, raised: Sequence[int], compiled: Sequence[int]) -> None:
+        self.tree = ast.parse(source)
+        self.defined = frozenset(
+            name for statement in self.tree.body if isinstance(statement, DEFINITIONS) for name in bound([statement])
+        )
+        self.assigned = stores_in(*(each for each in self.tree.body if isinstance(each, (ast.Assign, ast.AnnAssign))))
+        self.registering = registering(self.tree, next(iter(raised), 0))
+        self.places = list(self._found([*((line, False) for line in raised), *((line, True) for line in compiled)]))
+
+    def recording(self, file: str) -> str:
+        """Return the script, writing down what its places read."""
+        tree = copy.deepcopy(self.tree)
+        twins = dict(zip(ast.walk(self.tree), ast.walk(tree), strict=True))
+        blocks = {id(block[0]): block for block in blocks_of(tree)}
+        for place in self.places:
+            block = blocks[id(twins[place.block[0]])]
+            call = ast.parse(f"{_NAME}({place.key!r}, {{**globals(), **locals()}})").body[0]
+            index = next(index for index, statement in enumerate(block) if statement is twins[place.before])
+            block.insert(index, call)
+        paths = {place.key: place.paths(self.defined) for place in self.places}
+        prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "recorded_values.py"), file=file, paths=paths)
+        return with_prelude(tree, prelude)
+
+    def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:
+        done = set[int]()
+        for line, is_compiled in reversed(lines):
+            block, statement = _innermost(self.tree, line)
+            if statement is None or id(statement) in done:
+                continue
+            done.add(id(statement))
+            end = block.index(statement) + 1
+            for length in (length for length in ROWS if length <= end):
+                row = block[end - length : end]
+                if not any(isinstance(each, DEFINITIONS) for each in row):
+                    key = f"{line} -{length}"
+                    yield ScriptPlace(key=key, block=block, before=row[0], body=row, is_compiled=is_compiled)
+            function = _around(self.tree, line)
+            if function is not None and id(function) not in done:
+                done.add(id(function))
+                body = [each for each in function.body if not is_docstring(each)]
+                yield ScriptPlace(
+                    key=f"{line} all",
+                    block=function.body,
+                    before=body[0],
+                    body=body,
+                    parameters=tuple(parameter.arg for parameter in parameters(function)),
+                    is_compiled=is_compiled,
+                )
+
+
+def _innermost(tree: ast.Module, line: int) -> tuple[list[ast.stmt], ast.stmt | None]:
+    """Return the statement that was under way at a line, and its block; a definition is none."""
+    found: tuple[list[ast.stmt], ast.stmt | None] = ([], None)
+    for block in blocks_of(tree):
+        for statement in block:
+            head = [statement.lineno, *(getattr(node, "end_lineno", 0) or 0 for node in in_head(statement))]
+            if not isinstance(statement, DEFINITIONS) and statement.lineno <= line <= max(head):
+                found = (block, statement)
+    return found
+
+
+def _around(tree: ast.Module, line: int) -> Function | None:
+    """Return the innermost function that a line is in."""
+    functions = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, Function) and node.lineno < line <= (node.end_lineno or node.lineno)
+    ]
+    return max(functions, key=lambda node: node.lineno, default=None)
+
+
+def outermost_chains(body: Sequence[ast.stmt]) -> Iterator[ast.Attribute | ast.Name]:
+    """Yield each name that is read, with the attributes after it."""
+
+    def walk(node: ast.AST) -> Iterator[ast.Attribute | ast.Name]:
+        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Load) and parts_of(node):
+            yield node
+            return
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child)
+
+    for statement in body:
+        yield from walk(statement)
+
+
+def parts_of(node: ast.AST) -> list[str]:
+    """Return a name and the attributes after it; none where it does not begin with a name."""
+    match node:
+        case ast.Name(id=name):
+            return [name]
+        case ast.Attribute(value=value, attr=attribute):
+            parts = parts_of(value)
+            return [*parts, attribute] if parts else []
+        case _:
+            return []

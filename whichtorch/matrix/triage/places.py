@@ -1,0 +1,133 @@
+"""Where the script of a case runs: in the environment that the case is about, and in other releases."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect import request as bisect_request
+from whichtorch.matrix.bisect.request import Budget, SearchRequest
+from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
+from whichtorch.matrix.environments.provider import acquired
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.fix.commission import FixOrder, fix_of
+from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.plan.planning import PlannedCell
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.script_reading import read_script
+from whichtorch.matrix.run.pipeline import opened_run
+from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.suite import selection
+from whichtorch.matrix.triage.case_runs import CaseRuns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.fix.commission import FixAnswer
+    from whichtorch.matrix.model import Request, Scenario
+    from whichtorch.matrix.plan.matrix_file import MatrixFile
+    from whichtorch.matrix.plan.planning import RunOptions
+
+
+NEWEST = "latest"  # as `--torch` takes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasePlace:
+    """Where a case's script is run."""
+
+    home: Path  # the state folder
+    file: MatrixFile  # with one environment
+    interpreter: Path | None = None  # instead of it
+    beside: Path  # the folder that the user is in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseTest:
+    """What a case is about."""
+
+    scenario: Scenario
+    variant: dict[str, str]
+    options: RunOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Other releases than the one in which a script fails."""
+
+    place: CasePlace
+    cache: EnvironmentCache
+    show: Show
+    tell: Callable[[str], None] = print
+
+    def searched(self, script: Path, variant: dict[str, str], bad: str, seconds: float | None) -> Bisection:
+        """Bisect all releases for the failure of a script at one of them."""
+        request = SearchRequest(
+            home=self.place.home,
+            file=self.place.file.with_axes(torch=(EVERY_RELEASE,)),
+            scenario=selection.script(str(script)),
+            variant=variant,
+            bad=bad,
+            budget=Budget(seconds=seconds),
+        )
+        return bisect_request.search(request, self.cache, self.show)
+
+    def fixed(self, script: Path, variant: dict[str, str], bad: str, good: str, seconds: float) -> FixAnswer:
+        """Search what of a good release's Python cures a script in a bad one."""
+        search = SearchRequest(
+            home=self.place.home,
+            file=self.place.file.with_axes(torch=(EVERY_RELEASE,)),
+            scenario=selection.script(str(script)),
+            variant=variant,
+            good=good,
+            bad=bad,
+            budget=Budget(seconds=seconds),
+        )
+        return fix_of(FixOrder(search=search, tell=self.tell), self.cache, self.show)
+
+    def runs(self, release: str, test: CaseTest) -> AbstractContextManager[CaseRuns]:
+        """Give where a test runs in another release."""
+        place = replace(self.place, file=self.place.file.with_axes(torch=(release,)))
+        return opened_case(place, test, self.cache, self.show)
+
+
+@contextmanager
+def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show: Show) -> Iterator[CaseRuns]:
+    """Install the environment of a place, and give where a test runs in it; raises as `triage`."""
+    with ExitStack() as held:
+        request = _request(place)
+        environment = held.enter_context(acquired(cache, request, show))
+        executor = LocalExecutor()
+        forking = held.enter_context(ForkingExecutor(level=read_script(test.scenario.path).level))
+        held.callback(executor.interrupt)
+        held.callback(forking.interrupt)
+        caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
+        yield CaseRuns(
+            planned=PlannedCell(request=request, scenario=test.scenario, variant=test.variant, options=test.options),
+            environment=environment,
+            executor=executor,
+            forking=forking,
+            caches=Path(caches),
+            home=place.home,
+            store=held.enter_context(opened_run(place.home)),
+            beside=place.beside,
+            lookout=held.enter_context(Lookout(lambda: (*executor.running, *forking.running))),
+        )
+
+
+def _request(place: CasePlace) -> Request:
+    given = (place.interpreter,) if place.interpreter else ()
+    cache, product = place.home / "cache", place.interpreter is None
+    requests = expand(place.file, cache=cache, interpreters_given=given, product=product).requests
+    if len(requests) != 1:
+        names = ", ".join(request.label for request in requests[:4])
+        raise UsageError(f"a case is of one environment, not of {len(requests)}: {names}", hint="name one")
+    return requests[0]

@@ -1,0 +1,82 @@
+"""A case that was packed elsewhere, run here, to see whether it reproduces."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.model import Model
+from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.suite import selection
+from whichtorch.matrix.triage.archive import unpack
+from whichtorch.matrix.triage.case_runs import Setting
+from whichtorch.matrix.triage.failure_shape import shape_of
+from whichtorch.matrix.triage.places import CasePlace, CaseTest, opened_case
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.bisect.sightings import Failure
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.triage.case_runs import CaseRun
+    from whichtorch.matrix.triage.failure_shape import FailureShape
+
+RUNS = 2
+
+
+class Replayed(Model):
+    """What came of a case elsewhere."""
+
+    schema_: int = 1
+    name: str
+    environment: str
+    script: str  # of the case, that was run
+    expected: str  # outcome and signature in the case
+    seen: tuple[str, ...]  # likewise, of each run here
+    reproduces: bool | None  # None: nothing was learnt about torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOrder:
+    """Which case is to be run, and where."""
+
+    archive: Path
+    whole: bool = False  # the script as it was, instead of the smallest
+    place: CasePlace
+
+
+def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
+    """Unpack a case into a folder of its own and run its script there.
+
+    Raises UsageError for what is no case or holds no failure, and as `triage`.
+    """
+    with tempfile.TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        case = unpack(order.archive, folder)
+        if case.reproduction is None or not case.reproduction.outcome.is_red:
+            raise UsageError(f"{order.archive} holds no failure", hint="take the step `reproduce` of its triage first")
+        script = folder / (case.script if order.whole else case.smallest)
+        test = CaseTest(scenario=selection.script(str(script)), variant=case.variant, options=RunOptions())
+        limit = case.reproduction.limit
+        failure = case.reproduction.failure
+        shape = case.reproduction.shape if order.whole else case.smallest_shape
+        with opened_case(replace(order.place, beside=folder), test, cache, show) as runs:
+            made = [runs.run(limit, Setting(in_scratch=True)) for _ in range(RUNS)]
+            label = runs.environment.label
+    records = [run.record for run in made]
+    told = [run for run in made if not run.record.attempt.outcome.is_prevented]
+    return Replayed(
+        name=case.name,
+        environment=label,
+        script=script.name,
+        expected=f"{failure.outcome.word} {failure.signature or ''}".strip(),
+        seen=tuple(f"{record.attempt.outcome.word} {record.signature or ''}".strip() for record in records),
+        reproduces=any(_shows(run, shape, failure) for run in told) if told else None,
+    )
+
+
+def _shows(run: CaseRun, shape: FailureShape | None, failure: Failure) -> bool:
+    """Return whether a run shows the failure of a case; one of before has no shape, but the script's signature."""
+    return failure.is_shown_by(run.record) if shape is None else shape.is_seen_elsewhere_in(shape_of(run))

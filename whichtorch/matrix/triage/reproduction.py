@@ -1,0 +1,90 @@
+"""Run the script as its user does, and see how often it fails, how, and how fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect.sightings import Failure
+from whichtorch.matrix.diagnosis.deadline import LONGER, longer_look
+from whichtorch.matrix.diagnosis.sameness import described
+from whichtorch.matrix.diagnosis.traceback_chain import shortened
+from whichtorch.matrix.model import Outcome, StoppedBy
+from whichtorch.matrix.triage.case import Reproduction
+from whichtorch.matrix.triage.case_runs import NOTING, PLAIN
+from whichtorch.matrix.triage.failure_shape import shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from whichtorch.matrix.triage.case_runs import CaseRun, CaseRuns
+
+RUNS = 3
+MARGIN = 4.0  # times the longest run that failed: what takes longer fails in another way
+SHORTEST_LIMIT = 10.0  # seconds: a busy machine may stop a process for some
+STDERR_KEPT = 64 * 2**10  # characters of its end
+
+
+def reproduce(runs: CaseRuns, tell: Callable[[str], None], made: list[CaseRun]) -> None:
+    """Run the script until its failure was seen often enough; add each run to `made` when it has ended.
+
+    A hang that needs the whole limit is run twice only. What is slow gets a longer look, which decides; once it has
+    shown a hang, the limit is enough.
+    KeyboardInterrupt passes through.
+    """
+    limit = runs.planned.limits.timeout
+    hung_at: str | None = None
+    while len(made) < RUNS and not (len(made) == 2 and all(map(_took_the_clock, made))):
+        # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
+        setting = replace(NOTING if len(made) == 1 else PLAIN, hung_at=hung_at)
+        run = runs.run(limit, setting)
+        made.append(run)
+        if runs.planned.needs_look(run.record.attempt) and hung_at is None:
+            goal, longer = longer_look(run.record.attempt, limit, LONGER * limit)
+            tell(f"run {len(made)}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
+            made[-1] = run = runs.run(longer, replace(setting, goal=goal))
+        attempt = run.record.attempt
+        if attempt.outcome is Outcome.HANG:
+            hung_at = run.record.signature or ""  # busy once more, it needs no longer look
+        tell(f"run {len(made)}: {attempt.outcome.word}, {attempt.seconds:.1f} s  {attempt.message[:100]}")
+
+
+def seen_in(made: Sequence[CaseRun], limit: float) -> tuple[Reproduction, list[CaseRun]]:
+    """Return what runs of so many seconds at most showed, and those of them that show it."""
+    shown = _of_one_failure(made)
+    first = shown[0].record
+    attempt = first.attempt
+    longest = max(run.record.attempt.seconds for run in shown)
+    return Reproduction(
+        failing=len(shown) if attempt.outcome.is_red else 0,
+        runs=len(made),
+        outcome=attempt.outcome,
+        signal=attempt.signal or "",
+        signature=first.signature or "",
+        message=attempt.message,
+        where=attempt.diagnosis.summary if attempt.diagnosis else "",
+        hang_kind=attempt.diagnosis.kind if attempt.diagnosis else "",
+        seconds=longest,
+        limit=limit if _took_the_clock(shown[0]) else min(limit, max(SHORTEST_LIMIT, MARGIN * longest)),
+        stderr=shortened(shown[0].stderr, STDERR_KEPT),
+        others=tuple(_words(run) for run in made if run not in shown),
+        shape=shape_of(shown[0]),
+    ), shown
+
+
+def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
+    """Return the runs that show the most frequent failure; those that pass, where none fails."""
+    red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
+    if not red:
+        return list(made)
+    alike = [[other for other in red if Failure.of(run.record).is_shown_by(other.record)] or [run] for run in red]
+    return max(alike, key=len)
+
+
+def _took_the_clock(run: CaseRun) -> bool:
+    return run.record.attempt.stopped_by is StoppedBy.TIMEOUT
+
+
+def _words(run: CaseRun) -> str:
+    attempt = run.record.attempt
+    return " ".join(filter(None, (attempt.outcome.word, described(run.record.signature, attempt.message))))

@@ -1,0 +1,93 @@
+"""A test that fails where the script fails and passes where it passes: for pytest, and in the form of PyTorch's own.
+
+What ends with an exception becomes the body of a test. What hangs or crashes would take the test's runner with it, so
+its test runs the script in a process of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.model import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# where PyTorch keeps tests of such failures; the first whose words a category or layer has
+_PLACES = (
+    ("export", "test/export/test_export.py"),
+    ("dynamic-shapes", "test/test_dynamic_shapes.py"),
+    ("Inductor", "test/inductor/test_torchinductor.py"),
+    ("generated code", "test/inductor/test_torchinductor.py"),
+    ("AOTAutograd", "test/functorch/test_aotdispatch.py"),
+    ("decompositions", "test/test_decomp.py"),
+    ("Dynamo", "test/dynamo/test_repros.py"),
+    ("fake tensors", "test/test_fake_tensor.py"),
+    ("meta kernels", "test/test_meta.py"),
+    ("DataLoader", "test/test_dataloader.py"),
+)
+ELSEWHERE = "test/test_torch.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTest:
+    """The two forms of a test."""
+
+    pytest: str
+    test_case: str
+    place: str  # of the second in PyTorch's tree
+
+
+def unit_test(source: str, name: str, outcome: Outcome, limit: float, words: Sequence[str]) -> UnitTest:
+    """Return the tests of a script; `words` are the category and the layer of its failure, `limit` is in seconds."""
+    name = re.sub(r"\W+", "_", name).strip("_").lower() or "case"
+    body = _as_body(source) if outcome is Outcome.FAIL else None
+    head, statements = body or _as_process(source, limit)
+    place = next((place for word, place in _PLACES if any(word in each for each in words)), ELSEWHERE)
+    return UnitTest(pytest=_pytest(name, head, statements), test_case=_test_case(name, head, statements), place=place)
+
+
+def _pytest(name: str, head: str, statements: str) -> str:
+    return f"{head}\n\n\ndef test_{name}():\n{textwrap.indent(statements, '    ')}\n"
+
+
+def _test_case(name: str, head: str, statements: str) -> str:
+    title = "".join(part.capitalize() for part in name.split("_"))
+    return (
+        f"{head}\n\nfrom torch.testing._internal.common_utils import run_tests, TestCase\n\n\n"
+        f"class Test{title}(TestCase):\n    def test_{name}(self):\n{textwrap.indent(statements, ' ' * 8)}\n\n\n"
+        'if __name__ == "__main__":\n    run_tests()\n'
+    )
+
+
+def _as_body(source: str) -> tuple[str, str] | None:
+    """Return a script's imports and its other statements; None where they cannot stand within a function."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return None
+    if any(_needs_module(node) for node in ast.walk(tree)):
+        return None
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    rest = [node for node in tree.body if node not in imports]
+    if not rest:
+        return None
+    return "\n".join(map(ast.unparse, imports)), "\n".join(map(ast.unparse, rest))
+
+
+def _needs_module(node: ast.AST) -> bool:
+    """Return whether a statement means something else, or nothing, within a function."""
+    if isinstance(node, ast.ImportFrom):
+        return node.names[0].name == "*" or node.module == "__future__"
+    return isinstance(node, ast.Global) or (isinstance(node, ast.Name) and node.id in {"__name__", "__file__"})
+
+
+def _as_process(source: str, limit: float) -> tuple[str, str]:
+    """Return a test that runs a script on its own, and wants it to end well within a limit."""
+    quoted = source.rstrip().replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    head = f'import subprocess\nimport sys\n\nSCRIPT = """\\\n{quoted}\n"""'
+    return head, f"subprocess.run([sys.executable, '-c', SCRIPT], check=True, timeout={limit:.0f})"

@@ -1,0 +1,331 @@
+"""A bisection: as lines of text, and as Markdown, ready for an issue."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
+from whichtorch.matrix.diagnosis.sameness import described
+from whichtorch.matrix.model import NO_PATCH, Outcome
+from whichtorch.reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch
+
+COMMIT_DIGITS = 10  # of a hash: as many as git shows of a big history
+VALUES_NAMED = 8  # of commits between two others; more are counted
+PACKAGES_NAMED = 6  # that changed with torch; more are counted
+LUCK_SHOWN = 0.05  # probability of passes by chance, above which they are noted
+NARROWEST = 40  # columns that a line of values takes at least
+PLURALS = {
+    AxisName.VERSION: "versions of torch",
+    AxisName.DATE: "days",
+    AxisName.COMMIT: "commits",
+    AxisName.LOCK: "sets of packages",
+    AxisName.PYTHON: "Pythons",
+}
+
+
+def bisection_lines(search: Bisection, width: int) -> Iterator[str]:
+    """Yield what was searched, the line of values with what each showed, the answer, and what it cost."""
+    yield from (heading(search), "")
+    yield from _values(search, width)
+    yield ""
+    yield from answer_lines(search)
+    yield from (f"  note: {reason}" for reason in search.reasons)
+    yield cost(search)
+
+
+def heading(search: Bisection) -> str:
+    """Return what was searched, in one line."""
+    shared = ", ".join(f"{name} {value}" for name, value in search.common.items())
+    is_ordered = not search.groups and len(search.values) > 1
+    ends = f", {short(search, search.values[0])} to {short(search, search.values[-1])}" if is_ordered else ""
+    what = f"{len(search.values)} {_plural(search)}{ends}"
+    what = f"{search.differing} packages differ" if search.axis is AxisName.LOCK else what
+    return f"{search.scenario}: {what}" + (f"; {shared}" if shared else "")
+
+
+def _plural(search: Bisection) -> str:
+    return PLURALS.get(search.axis, f"{search.axis}s")
+
+
+def short(search: Bisection, value: str) -> str:
+    """Return what people call a value; a commit by the first digits of its hash."""
+    return value[:COMMIT_DIGITS] if search.axis is AxisName.COMMIT else value
+
+
+def word(probe: Probe) -> str:
+    """Return the outcome of a value as the table of a matrix writes it, in brackets where it is no evidence."""
+    shown = probe.outcome.word
+    shown += "~" if probe.verdict is SearchVerdict.DIFFERENT else ""
+    shown = f"({shown})" if probe.verdict is SearchVerdict.UNTESTABLE else shown
+    return shown + (f" {probe.k}/{probe.n}" if 0 < probe.k < probe.n else "")
+
+
+def _values(search: Bisection, width: int) -> Iterator[str]:
+    """Yield the values that were tried, in order, with the number of untried ones between them.
+
+    Versions share lines, with a bar at each boundary; commits and locks have a line each.
+    """
+    if search.axis in {AxisName.LOCK, AxisName.COMMIT}:
+        yield from (
+            f"  {word(probe):<8} {short(search, probe.value)} {probe.title}".rstrip() for probe in search.probes
+        )
+        return
+    edges = {boundary.from_ for boundary in search.boundaries} if search.answer is AnswerKind.BOUNDARY else set()
+    parts: list[str] = []
+    for probe, values in groupby(search.values, key=search.probe_at):
+        if probe is None:
+            parts.append(f"..{len(list(values))}..")
+        else:
+            parts.append(f"{probe.value}\u00a0{word(probe)}" + ("\u00a0|" if probe.value in edges else ""))
+    columns = max(NARROWEST, width - 4)
+    lines = textwrap.wrap("  ".join(parts), width=columns, break_long_words=False, break_on_hyphens=False)
+    yield from (f"  {line}".replace("\u00a0", " ") for line in lines)
+
+
+def answer_lines(search: Bisection) -> Iterator[str]:
+    """Yield the boundaries, or that there is none, and what is no evidence."""
+    does = _does(search)
+    if search.groups:
+        yield _groups(search, does)
+    elif search.answer is AnswerKind.NONE:
+        yield _none(search, does)
+    elif search.answer is AnswerKind.INCONCLUSIVE and not search.boundaries:
+        yield "inconclusive: no two values could be told apart"
+    for boundary in search.boundaries:
+        yield from _boundary_lines(boundary, search, does)
+    if search.changes:
+        yield from _change_lines(search)
+    if failure := _failure_words(search):
+        yield f"  it {does}: {failure}"
+    yield from _no_evidence(search)
+    yield from timeline_lines(search)
+
+
+def timeline_lines(search: Bisection) -> Iterator[str]:
+    """Yield a line for each state along the values, where there are more than the two of a single change."""
+    states = [stretch for stretch in search.timeline if stretch.verdict is not SearchVerdict.UNTESTABLE]
+    if len(states) <= 2:
+        return
+    yield "  what was seen, from old to new:"
+    widest = max(len(stretch.ends) for stretch in states)
+    for stretch in states:
+        note = " (asked about)" if stretch.verdict is SearchVerdict.BAD else _luck(search, stretch)
+        what = f": {stretch.what}" if stretch.outcome.is_red and stretch.what else ""
+        yield f"    {stretch.ends:<{widest}}  {stretch.outcome}{note}{what}"
+
+
+def _luck(search: Bisection, stretch: Stretch) -> str:
+    """Return a note on passes that an intermittent failure, still there, could have produced by chance."""
+    mixed = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD and probe.k < probe.n]
+    if not mixed or stretch.outcome is not Outcome.PASS:
+        return ""
+    passes = sum(probe.n for probe in search.probes if probe.value in stretch.values)
+    luck = (1 - sum(probe.k for probe in mixed) / sum(probe.n for probe in mixed)) ** passes
+    return f" in {passes} runs, which may be luck (probability {luck:.2g})" if luck > LUCK_SHOWN else ""
+
+
+def _does(search: Bisection) -> str:
+    return search.reference[0].row.verb if search.reference else "fails"
+
+
+def _failure_words(search: Bisection) -> str:
+    """Return the failure in the last value that shows it: where it is stuck, or signature and message."""
+    signature = search.reference[1] if search.reference else None
+    if signature is None:
+        return ""
+    probe = next((probe for probe in reversed(search.probes) if probe.verdict is SearchVerdict.BAD), None)
+    if probe is None:
+        return signature
+    if probe.cell.diagnosis:
+        return probe.cell.diagnosis.summary
+    return described(probe.signature or signature, probe.message)
+
+
+def _groups(search: Bisection, does: str) -> str:
+    """Return which values fail and which pass, of an axis without an order."""
+    verbs = {
+        SearchVerdict.BAD: f"{does} with",
+        SearchVerdict.DIFFERENT: "fails in another way with",
+        SearchVerdict.GOOD: "passes with",
+        SearchVerdict.UNTESTABLE: "could not be tested with",
+    }
+    parts = [f"{words} {', '.join(values)}" for verdict, words in verbs.items() if (values := search.groups[verdict])]
+    words = "; ".join(parts) or "nothing was tried"
+    return f"inconclusive: {words}" if search.answer is AnswerKind.INCONCLUSIVE else words
+
+
+def _none(search: Bisection, does: str) -> str:
+    counts = Counter(probe.verdict for probe in search.probes)
+    if not counts[SearchVerdict.BAD]:
+        return f"nothing to find: it passes in all {counts[SearchVerdict.GOOD]} {_plural(search)} tried"
+    if not counts[SearchVerdict.GOOD]:
+        bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
+        if all(probe.outcome is Outcome.SLOW for probe in bad):
+            does = "hangs or is slow (no longer look was taken)"
+        shown, other = len(bad), counts[SearchVerdict.DIFFERENT]
+        if other:
+            values = f"{shown} of the {shown + other} {_plural(search)} tried, and fails in another way in {other}"
+            return f"none fixes it: it {does} in {values}"
+        return f"none fixes it: it {does} in all {shown} {_plural(search)} tried"
+    return "no change explains what was seen"
+
+
+def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
+    """Return what changed where, in one line."""
+    first, last = short(search, boundary.from_), short(search, boundary.to)
+    is_fix = boundary.change is Change.FIX
+    what, guess = ("fixed", "a fix") if is_fix else ("broken", "a regression")
+    confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
+    if search.answer is AnswerKind.INCONCLUSIVE:
+        return f"inconclusive: {guess} after {first} and not after {last}, with probability {boundary.confidence:.2g}"
+    if search.axis is AxisName.LOCK:
+        return f"{what} by the packages: {first} {'fails' if is_fix else 'passes'}, {last} does not; {confidence}"
+    if not boundary.is_exact:
+        return f"{what} after {first} and not after {last}; {confidence}"
+    where = f"on {last}" if search.axis is AxisName.DATE else f"in {last}"
+    before, after = (does, "passes") if is_fix else ("passes", does)
+    return f"{what} {where}: last that {before} {first}, first that {after} {last}; {confidence}"
+
+
+def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterator[str]:
+    yield _boundary_words(boundary, search, does)
+    kinds = {
+        "could not be tested": boundary.untestable_between,
+        "fails in another way": boundary.different_between,
+        "not tried": boundary.untried_between,
+    }
+    for title, values in kinds.items():
+        named = [short(search, value) for value in values]
+        most = VALUES_NAMED if search.axis is AxisName.COMMIT else len(named)
+        yield from [f"  between them, {title}: {some(named, most)}"] if named else []
+    if boundary.commits:
+        yield f"  commits: {boundary.commits}"
+    if boundary.same_commit and search.axis is AxisName.VERSION:
+        yield "  both were built from the same commit: look at how they were built, and at what they bring"
+    if boundary.packages and not search.changes:
+        changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
+        yield f"  changed with it: {some(changes, PACKAGES_NAMED)}"
+
+
+def _change_lines(search: Bisection) -> Iterator[str]:
+    """Yield which packages it takes."""
+    others = search.differing - len(search.changes) - len(search.along)
+    rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
+    yield f"  it takes {' and '.join(search.changes)}" + (f"; {rest}" if others else "")
+    if search.along:
+        yield f"  which cannot be had without {some(search.along, PACKAGES_NAMED)}"
+
+
+def _no_evidence(search: Bisection) -> Iterator[str]:
+    """Yield why values say nothing, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for probe in search.probes:
+        if probe.verdict is SearchVerdict.UNTESTABLE:
+            says = ": ".join(filter(None, (probe.outcome, described(probe.signature, probe.message))))
+            reasons.setdefault(says, []).append(short(search, probe.value))
+    for says, values in reasons.items():
+        yield f"  no evidence: {some(values, PACKAGES_NAMED)}: {says}"
+
+
+def cost(search: Bisection) -> str:
+    """Return what the search took, in one line."""
+    known = sum(probe.n == probe.reused and probe.n > 0 for probe in search.probes)
+    reused = f" ({known} known before)" if known else ""
+    spent = f"{search.installs} installs, {search.runs} runs, {search.seconds:.0f} s"
+    return f"{len(search.probes)} probes{reused}, {spent}"
+
+
+def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterator[str]:
+    """Yield the report: summary, what each value showed, the failure, what changed, where, and how to repeat it.
+
+    `file` finds the path of an attempt's file.
+    """
+    yield from (f"## {_title(search)}", "")
+    yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
+    yield from ("", escaped(f"{heading(search)}. {cost(search)}."), "")
+    rows = [
+        [
+            escaped(f"{short(search, probe.value)} {probe.title}"),
+            word(probe),
+            f"{probe.k} of {probe.n}" if probe.n else "-",
+            escaped(described(probe.signature, probe.message)),
+            f"{probe.seconds:.1f}",
+        ]
+        for probe in search.probes
+    ]
+    yield from (*markdown_table([str(search.axis), "outcome", "runs", "what", "seconds"], rows), "")
+    if bad := _bad_probe(search):
+        yield from _failure_markdown(bad, file)
+    for boundary in search.boundaries:
+        yield from _boundary_markdown(boundary)
+    yield from _environment_markdown(search, bad)
+    yield from ("### To repeat it", "")
+    yield from fenced([search.command])
+    if search.reasons:
+        yield ""
+        yield from (f"- {escaped(reason)}" for reason in search.reasons)
+
+
+def _title(search: Bisection) -> str:
+    test = code_span(search.scenario)
+    if search.answer is not AnswerKind.BOUNDARY:
+        return f"{test}: {'no change found' if search.answer is AnswerKind.NONE else 'inconclusive'}"
+    if not search.boundaries:
+        return f"{test} {_does(search)} with {escaped(', '.join(search.groups[SearchVerdict.BAD]))}"
+    ends = (
+        f"{boundary.change} between {short(search, boundary.from_)} and {short(search, boundary.to)}"
+        for boundary in search.boundaries
+    )
+    return f"{test} {_does(search)}: {escaped(', '.join(ends))}"
+
+
+def _bad_probe(search: Bisection) -> Probe | None:
+    """Return the probe to show: the bad side of the newest boundary, else the newest one that fails."""
+    bad = [probe for probe in search.probes if probe.verdict is SearchVerdict.BAD]
+    ends = {end for boundary in search.boundaries for end in (boundary.from_, boundary.to)}
+    return next((probe for probe in reversed(bad) if probe.value in ends), bad[-1] if bad else None)
+
+
+def _failure_markdown(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
+    yield from (f"### The failure, in {escaped(bad.value)}", "")
+    if where := bad.cell.diagnosis:
+        yield from (escaped(where.summary), "")
+        yield from (f"Stage: {escaped(where.place)}", "") if where.place else ()
+    attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
+    lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
+    yield from (*fenced(lines), "") if lines else ()
+
+
+def _boundary_markdown(boundary: Boundary) -> Iterator[str]:
+    if boundary.commits:
+        yield from (f"Commits: {boundary.commits}", "")
+    if not boundary.packages:
+        return
+    yield from (f"### Packages that differ between {escaped(boundary.from_)} and {escaped(boundary.to)}", "")
+    rows = [[name, old or "none", new or "none"] for name, (old, new) in boundary.packages.items()]
+    yield from markdown_table(["package", escaped(boundary.from_), escaped(boundary.to)], rows)
+    yield ""
+
+
+def _environment_markdown(search: Bisection, bad: Probe | None) -> Iterator[str]:
+    shown = bad or next(reversed(search.probes), None)
+    if shown is None:
+        return
+    environment = shown.environment
+    yield from (f"### Environment, in {escaped(shown.value)}", "")
+    yield f"- torch {environment.torch}, Python {environment.python}, build {environment.build}"
+    yield f"- config {environment.config}" + ("" if environment.patch == NO_PATCH else f", patch {environment.patch}")
+    for name, value in environment.fingerprint.model_dump().items():
+        if isinstance(value, str | int | bool) and len(str(value)) <= 120:
+            yield f"- {name}: {escaped(str(value))}"
+    yield ""

@@ -1,0 +1,275 @@
+"""A case: as lines for a terminal, and as Markdown to be pasted into an issue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
+from whichtorch.matrix.diagnosis.sameness import Signature, described
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.triage.case import PATCH
+from whichtorch.matrix.triage.classification import UNCLASSIFIED
+from whichtorch.reports.bisection_text import answer_lines
+from whichtorch.reports.fix_text import of_runs
+from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from whichtorch.matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
+    from whichtorch.matrix.triage.signs import Rung
+
+ERROR_LINES = 40  # of the traceback that CASE.md shows
+ERROR_HEAD = 8  # of them, from its beginning
+LOGS_NAMED = 2  # on a terminal; more are counted
+PATCH_LINES = 120  # of the patch that CASE.md shows
+TITLE = 120  # characters
+_CAUSES = ("The above exception was the direct cause", "During handling of the above exception")
+_PACKAGES = ("numpy", "triton", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "intel-openmp", "sympy")
+
+
+def case_lines(case: Case, folder: Path) -> Iterator[str]:
+    """Yield what is known, a line each, and where it is kept."""
+    yield f"{case.name}: {_headline(case)}"
+    if case.environment is not None and case.environment.problem:
+        yield f"  {case.environment.label}: {case.environment.problem}"
+        yield f"  remedy: {case.environment.remedy}"
+    if case.reproduction is not None:
+        yield f"  {_seen(case.reproduction)}"
+    if case.ladder is not None:
+        yield from (f"  {line}" for line in _rung_lines(case.ladder))
+    yield from (f"  {line}" for line in _found(case))
+    if case.logs:
+        yield f"  logs: {some(list(case.logs), LOGS_NAMED)}"
+    yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
+
+
+def _found(case: Case) -> Iterator[str]:
+    """Yield what the steps after the ladder have found, a line each."""
+    if (found := case.classification) is not None:
+        yield _class(found)
+    if (minimal := case.minimal) is not None:
+        yield f"minimal script: {_size(minimal)}, {minimal.runs} runs"
+    if case.bisection is not None:
+        yield from (line.strip() for line in answer_lines(case.bisection))
+    if (test := case.unit_test) is not None:
+        yield f"unit test: {test.file} {_shown(test)}"
+    if case.newest is not None:
+        yield _newest(case.newest)
+    if fix := _fix(case):
+        yield fix
+    if case.stopped and case.reproduction is not None:  # else the headline says it
+        yield case.stopped.words
+
+
+def _headline(case: Case) -> str:
+    seen = case.reproduction
+    if seen is None:
+        return case.stopped.words if case.stopped else "not run"
+    if not seen.outcome.is_red:
+        return one_line(": ".join(filter(None, (seen.outcome.word, seen.where))), TITLE)
+    head = Signature.parse(seen.signature).head
+    what = seen.where if seen.outcome is Outcome.HANG else f"{head}: {seen.message}" if seen.message else seen.signature
+    return one_line(f"{seen.outcome.word}: {what}", TITLE)
+
+
+def _seen(seen: Reproduction) -> str:
+    if seen.outcome is not Outcome.PASS and not seen.outcome.is_red:
+        return f"nothing can be said of it: {seen.outcome} in {seen.failing or seen.runs} of {seen.runs} runs"
+    if not seen.outcome.is_red:
+        return f"it passes: {seen.runs} of {seen.runs} runs, {seen.seconds:.1f} s"
+    others = f"; other runs: {', '.join(seen.others)}" if seen.others else ""
+    return f"it {seen.outcome.row.verb} in {seen.failing} of {seen.runs} runs, after {seen.seconds:.1f} s{others}"
+
+
+def _class(found: Classification) -> str:
+    if found.category == UNCLASSIFIED:
+        return f"{UNCLASSIFIED}: {found.words}" + (f"; the nearest is {found.nearest}" if found.nearest else "")
+    stage = f", {found.stage}" if found.stage else ""
+    return f"{found.category}: {found.words}; look at {found.layer or 'the script'} ({found.mode}{stage})"
+
+
+def _size(minimal: Minimal) -> str:
+    return f"{minimal.lines} of {minimal.lines_before} lines ({minimal.method})"
+
+
+def _shown(test: ShownTest) -> str:
+    fails = f"fails in {test.fails_in}" if test.fails_in else "was not seen to fail"
+    passes = f"passes in {test.passes_in}" if test.passes_in else "was not seen to pass"
+    return f"{fails} and {passes}"
+
+
+def _newest(newest: Newest) -> str:
+    """Return what the smallest script comes to in the newest release."""
+    where = f"the newest release, {newest.torch}"
+    if newest.is_same:
+        return f"{where}, shows the same failure"
+    what = described(newest.signature, newest.message)
+    return one_line(f"{where}: {newest.outcome.word} {what}".rstrip(), 2 * TITLE)
+
+
+def _fix(case: Case) -> str:
+    """Return what is known of a fix, "" where none was looked for."""
+    if case.fix is None or case.fix.fix is None:
+        return ""
+    found = case.fix.fix
+    pair = f"{case.fix.bad} with Python of {case.fix.good}"
+    if found.patch:
+        shown = f"with it {of_runs(found.with_patch)} pass, without it {of_runs(found.without_patch)}"
+        return f"fix: {PATCH}, {found.lines} lines: {pair}; {shown}"
+    if found.why_not:
+        return f"fix: not in Python alone, by {found.trials} trials of {pair}"
+    return f"fix: not known after {found.trials} trials of {pair}"
+
+
+def _rung_lines(ladder: Ladder) -> Iterator[str]:
+    width = max((len(rung.name) for rung in ladder.rungs), default=0)
+    for rung in ladder.rungs:
+        yield f"{rung.name:<{width}}  {rung.outcome.word:<6} {_came_to(rung)}".rstrip()
+    if ladder.graph_breaks or ladder.recompilations:
+        yield f"{ladder.graph_breaks} graph breaks, {ladder.recompilations} recompilations in a plain run"
+
+
+def _came_to(rung: Rung) -> str:
+    return one_line("the same failure" if rung.is_same else described(rung.signature, rung.message), TITLE)
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+class CaseCard(TypedDict):
+    """A case on a page: its heading, what is known in sentences, and the smallest script."""
+
+    heading: str
+    lines: list[str]
+    script: str
+
+
+def case_card(case: Case) -> CaseCard:
+    """Return what a page shows of a case."""
+    seen = [_seen(case.reproduction)] if case.reproduction is not None else []
+    rungs = [
+        f"{rung.name}: {rung.outcome.word} {_came_to(rung)}".rstrip()
+        for rung in (case.ladder.rungs if case.ladder else ())
+    ]
+    lines = [*seen, *(["; ".join(rungs)] if rungs else []), *_found(case)]
+    where = f" in torch {case.environment.torch}" if case.environment is not None else ""
+    script = case.minimal.source.rstrip() if case.minimal is not None else ""
+    return CaseCard(heading=f"{case.name}{where}: {_headline(case)}", lines=lines, script=script)
+
+
+def case_markdown(case: Case) -> Iterator[str]:
+    """Yield the case as Markdown."""
+    outcome, colon, what = _headline(case).partition(": ")
+    is_sentence = case.reproduction is not None and case.reproduction.outcome is Outcome.HANG
+    yield f"# {outcome}{colon}{escaped(what) if is_sentence else code_span(what)}"
+    yield ""
+    if (seen := case.reproduction) is not None:
+        where = f" in torch {case.environment.torch}" if case.environment is not None else ""
+        yield f"{escaped(_sentence(_seen(seen) + where))}."
+        yield ""
+        if case.stopped:
+            yield from (f"{escaped(_sentence(case.stopped.words))}.", "")
+    if (found := case.classification) is not None:
+        yield f"**{escaped(found.category)}**: {escaped(_class(found).partition(': ')[2])}."
+        yield from ("", *(f"- {escaped(line)}" for line in found.evidence), "")
+    if case.minimal is not None:
+        yield from _script(case.minimal)
+    if seen is not None:
+        yield from _error(seen)
+    yield from _versions(case)
+    yield from _layers(case)
+    if (test := case.unit_test) is not None:
+        yield from ("## Unit test", "", f"{code_span(test.file)} {escaped(_shown(test))}.", "")
+        yield f"{code_span(test.test_case)} is the same as PyTorch writes tests; its tree has such tests in"
+        yield f"{code_span(test.place)}."
+        yield ""
+    yield from _patch(case)
+    yield from _environment(case)
+    if case.logs:
+        yield from ("## Logs", "", *(f"- {code_span(path)}: {escaped(what)}" for path, what in case.logs.items()), "")
+    if case.reproduction is not None:
+        yield "To see it elsewhere: `whichtorch replay case.zip`"
+
+
+def _script(minimal: Minimal) -> Iterator[str]:
+    yield "## Script"
+    yield ""
+    yield from fenced(minimal.source.rstrip().splitlines(), "python")
+    yield ""
+    sure = "In a process and with caches of its own it fails in the same way" if minimal.is_verified else "Not verified"
+    healthy = f", and it passes in {minimal.healthy_in}" if minimal.healthy_in else ""
+    yield f"{escaped(_sentence(_size(minimal)))}. {sure}{escaped(healthy)}."
+    yield ""
+
+
+def _error(seen: Reproduction) -> Iterator[str]:
+    lines = _last_traceback(seen.stderr.rstrip().splitlines())
+    if seen.where:
+        yield from ("## Where it hangs", "", f"{escaped(_sentence(seen.where))}.", "")
+    if not lines:
+        return
+    cut = len(lines) - ERROR_LINES
+    if cut > 0:
+        lines[ERROR_HEAD : ERROR_HEAD + cut] = [f"[... {cut} lines ...]"]
+    yield from ("## Error", "")
+    yield from fenced(lines)
+    yield ""
+
+
+def _last_traceback(lines: list[str]) -> list[str]:
+    """Return the last exception with its causes, without what was written before; all lines where there is none."""
+    begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    causes = [number for number, line in enumerate(lines) if line.startswith(_CAUSES)]
+    alone = [number for number in begins if not any(0 < number - cause <= 2 for cause in causes)]
+    return lines[alone[-1] :] if alone else lines
+
+
+def _versions(case: Case) -> Iterator[str]:
+    search = case.bisection
+    if search is None:
+        return
+    yield from ("## Versions", "", "| torch | outcome | |", "|---|---|---|")
+    for stretch in search.timeline:
+        yield f"| {escaped(stretch.ends)} | {stretch.outcome.word} | {escaped(one_line(stretch.what, TITLE))} |"
+    yield ""
+    if case.bisected == case.script != case.smallest:
+        yield from ("These are outcomes of the whole script: the smallest passes in no release.", "")
+    if case.newest is not None:
+        yield f"- {escaped(_newest(case.newest))}"
+    if search.answer is AnswerKind.BOUNDARY:
+        yield from (f"- {escaped(line.strip())}" for line in answer_lines(search))
+    yield ""
+
+
+def _patch(case: Case) -> Iterator[str]:
+    words = _fix(case)
+    if not words or case.fix is None or case.fix.fix is None or not (case.fix.fix.patch or case.fix.fix.why_not):
+        return  # who reads an issue has no use for a search that found nothing
+    yield from ("## Fix", "", f"{escaped(_sentence(words.removeprefix('fix: ')))}.", "")
+    if case.fix.fix.patch:
+        yield from (*fenced(case.fix.fix.patch.rstrip().splitlines()[:PATCH_LINES], "diff"), "")
+
+
+def _layers(case: Case) -> Iterator[str]:
+    if case.ladder is None or not case.ladder.rungs:
+        return
+    yield from ("## At which layer", "", "| the same script with | comes to | |", "|---|---|---|")
+    for rung in case.ladder.rungs:
+        yield f"| {code_span(rung.name)} | {rung.outcome.word} | {escaped(_came_to(rung))} |"
+    yield ""
+
+
+def _environment(case: Case) -> Iterator[str]:
+    if (environment := case.environment) is None:
+        return
+    facts = {
+        "torch": environment.torch + (f" ({environment.git_version})" if environment.git_version else ""),
+        "Python": environment.python,
+        "system": environment.system,
+        "processor": environment.processor,
+        **{name: environment.packages[name] for name in _PACKAGES if name in environment.packages},
+    }
+    yield from ("## Environment", "", *(f"- {name}: {escaped(value)}" for name, value in facts.items() if value), "")

@@ -1,0 +1,120 @@
+"""What every report says of a cell: what happened, where its files are, and the commands that go on from it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.diagnosis.conditions import words
+from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome
+from whichtorch.matrix.privacy.redaction import restored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whichtorch.matrix.model import Run
+    from whichtorch.matrix.records.store import StoredRun
+
+Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
+_CLUSTER = ("--executor", "--tls")  # the options that name one
+
+
+def where_it_ran(called: Called, run: Run) -> Called:
+    """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here.
+
+    A search is always called here: on a cluster there are none over days.
+    """
+    said = [part for word in run.command for part in (word.split("=", 1) if word.startswith(_CLUSTER) else [word])]
+    given = {name: value for name, value in pairwise(said) if name in _CLUSTER}
+    if "--tls" in given:
+        given["--tls"] = str(restored(Path(given["--tls"])))
+    options = shlex.join(chain.from_iterable(given.items()))
+    return lambda command: f"{called(command)} {options}" if given and command == "matrix" else called(command)
+
+
+def telling_attempt(cell: Cell) -> Attempt | None:
+    """Return the attempt that shows what came of a cell: the last with its outcome, else the last."""
+    same = [attempt for attempt in cell.attempts if attempt.outcome is cell.outcome]
+    return next(reversed(same or cell.attempts), None)
+
+
+def what(cell: Cell) -> str:
+    """Return what happened, in one line; "-" where nothing is known."""
+    conflict = f" ({cell.conflict})" if cell.conflict else ""
+    return (cell.what or cell.reason or "-") + conflict
+
+
+def conditions_of(cell: Cell) -> str:
+    """Return what became of the conditions of a hang; "" where it declares none."""
+    return words(cell.conditions) if cell.outcome is Outcome.HANG else ""
+
+
+def details(cell: Cell) -> Iterator[str]:
+    """Yield what else is known: the exception's words, kind and place of a hang, its conditions, how often."""
+    if cell.message:
+        yield f"says: {cell.message}"
+    hang = cell.diagnosis or Diagnosis()
+    facts = {"kind": hang.kind, "stage": hang.place, "operator": hang.operator, "dispatch key": hang.key}
+    yield from (f"{title}: {text}" for title, text in facts.items() if text)
+    if conditions := conditions_of(cell):
+        yield conditions
+    if cell.flaky:
+        yield f"flaky: {cell.flaky} attempts end so"
+
+
+def log_of(stored: StoredRun, cell: Cell) -> Path | None:
+    """Return the file of what a cell wrote to stderr."""
+    attempt = telling_attempt(cell)
+    return stored.file(attempt.stderr) if attempt and attempt.stderr else None
+
+
+def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
+    """Return the folder of the stacks that were read for a cell."""
+    folder = next((attempt.stacks for attempt in reversed(cell.attempts) if attempt.diagnosis), "")
+    return stored.file(folder) if folder else None
+
+
+def rerun(cell: Cell, environment: Environment, command: str) -> str:
+    """Return the command that runs just this cell again."""
+    option = "--script" if cell.scenario.endswith(".py") else "--scenario"
+    return f"{command} {shlex.join([*environment.options, option, cell.name, '--fresh'])}"
+
+
+def bisect(cell: Cell, environment: Environment, command: str) -> str:
+    """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
+    if environment.interpreter is not None and "--interpreter" in environment.options:
+        return ""
+    return f"{command} {shlex.join([cell.name, *_options_without_torch(environment)])}"
+
+
+def explain(cell: Cell, command: str) -> str:
+    """Return the command that says why a cell fails here and not there."""
+    return f"{command} {shlex.join([cell.name])}"
+
+
+def bisect_between(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
+    """Return the command that finds what changed between two environments, run on two days; "" where there is none.
+
+    It searches the versions of torch between the two. Where only other packages changed, it searches the days between
+    the runs.
+    """
+    options = _options_without_torch(bad)
+    if "--interpreter" in bad.options or "--interpreter" in good.options:
+        return ""
+    if good.torch != bad.torch:
+        return f"{command} {shlex.join([name, *options, '--good', good.torch, '--bad', bad.torch])}"
+    if good.packages == bad.packages or days[0] == days[1]:
+        return ""
+    since = ["--axis", "date", "--torch", bad.torch, "--since", days[0], "--until", days[1]]
+    return f"{command} {shlex.join([name, *options, *since])}"
+
+
+def _options_without_torch(environment: Environment) -> list[str]:
+    options = list(environment.options)
+    if "--torch" in options:
+        index = options.index("--torch")
+        del options[index : index + 2]
+    return options

@@ -1,0 +1,145 @@
+"""A fix between two releases: as lines of text, and as Markdown, ready for an issue."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.fix.suite_check import SuiteEffect
+from whichtorch.reports.bisection_text import answer_lines
+from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whichtorch.matrix.fix.commission import FixAnswer
+    from whichtorch.matrix.fix.fixing import Fix
+    from whichtorch.matrix.fix.origins import Origin
+    from whichtorch.matrix.fix.suite_check import SuiteCell, SuiteCheck
+
+UNITS_NAMED = 8  # that a patch changes; more are counted
+ORIGINS_NAMED = 8  # likewise, of the commits
+SUBJECT = 100  # characters of a commit's subject
+_PULL_REQUEST = re.compile(r"`\(#(\d+)\):`")  # as `escaped` leaves it
+_LINK = r"([#\1](https://github.com/pytorch/pytorch/pull/\1)):"
+CELLS_NAMED = 8  # of the suite, that differ in one way; more are counted
+
+
+def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
+    """Yield what cures the test, how sure that is, and how to use it; `patch` is the file that holds it."""
+    fix = answer.fix
+    if fix is None and answer.interrupted and answer.bisection:
+        yield f"{answer.scenario}: the two releases have not been found yet"
+        yield from (f"  {line.strip()}" for line in answer_lines(answer.bisection))
+        return
+    if fix is None:
+        yield f"{answer.scenario}: no two releases could be told apart, so there is nothing to compare"
+        return
+    if answer.suite and answer.suite.is_worse:
+        yield _broken(answer.suite)
+    pair = f"{answer.scenario}, {answer.bad} (bad) and {answer.good} (good)"
+    if fix.patch:
+        yield f"{pair}: cured by {fix.lines} lines of Python"
+        yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
+        yield from (f"  {line}" for line in _origin_lines(fix))
+        with_it, without_it = of_runs(fix.with_patch), of_runs(fix.without_patch)
+        seen = f"with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
+        yield f"  {seen if any(fix.with_patch) else 'one run passed with the patch; it was not confirmed'}"
+        yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
+        if answer.suite:
+            yield f"  {_suite(answer.suite, answer.bad)}; kept as run {answer.suite.run}"
+    elif fix.why_not:
+        yield f"{pair}: not in Python alone"
+        yield from (f"  {reason}" for reason in fix.why_not)
+    else:
+        yield f"{pair}: not known, no cure was found"
+    yield from (f"  note: {note}" for note in (*filter(None, [fix.stopped]), *fix.notes))
+    ahead = f" and {fix.trials_ahead} ahead that were not needed" if fix.trials_ahead else ""
+    cost = f"{fix.trials} trial{'' if fix.trials == 1 else 's'}{ahead}, {fix.seconds:.0f} s"
+    yield f"{cost}; {fix.trials_to_cure} to the first cure" if fix.patch else cost
+
+
+def _broken(suite: SuiteCheck) -> str:
+    cells = [
+        f"{cell.name} ({cell.without.outcome.word} -> {cell.patched.outcome.word})"
+        for cell in suite.of(SuiteEffect.BROKEN)
+    ]
+    return f"the patch breaks {len(cells)} of {suite.cells} cells of the suite: {some(cells, CELLS_NAMED)}"
+
+
+def _suite(suite: SuiteCheck, release: str) -> str:
+    """Return what the patch does to the suite, in one line."""
+    parts = [f"{suite.counts[SuiteEffect.SAME]} of {suite.cells} cells as without the patch"]
+    for effect in (SuiteEffect.CURED, SuiteEffect.BROKEN, SuiteEffect.DIFFERENT, SuiteEffect.NOT_COMPARABLE):
+        cells = suite.of(effect)
+        if cells or effect in {SuiteEffect.CURED, SuiteEffect.BROKEN}:
+            parts.append(f"{effect}: {_named(cells) if cells else 'none'}")
+    return f"the suite on {release}: {'; '.join(parts)}"
+
+
+def _named(cells: Sequence[SuiteCell]) -> str:
+    """Return the names of cells, and why they are not comparable: once, where it is the same for all."""
+    reasons = {cell.why for cell in cells}
+    if len(reasons) > 1:
+        return some([f"{cell.name} ({cell.why})" for cell in cells], CELLS_NAMED)
+    (reason,) = reasons
+    return some([cell.name for cell in cells], CELLS_NAMED) + (f" ({reason})" if reason else "")
+
+
+def _units(fix: Fix) -> list[str]:
+    more = len(fix.units) - UNITS_NAMED
+    return [*fix.units[:UNITS_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _origin_lines(fix: Fix) -> Iterator[str]:
+    yield from (_origin_line(origin, fix) for origin in fix.origins[:ORIGINS_NAMED])
+    if more := fix.origins[ORIGINS_NAMED:]:
+        yield f"and {len(more)} more commits: {sum(origin.lines for origin in more)} of {fix.lines} lines"
+
+
+def _origin_line(origin: Origin, fix: Fix) -> str:
+    verb = "takes back" if origin.taken_back else "brought by"
+    number = f" (#{origin.pull_request})" if origin.pull_request else ""
+    subject = one_line(origin.subject.removesuffix(number), SUBJECT)
+    return f"{verb} {origin.commit[:7]} {subject}{number}: {origin.lines} of {fix.lines} lines"
+
+
+def of_runs(counts: tuple[int, int]) -> str:
+    """Return how many of how many runs, in words."""
+    return f"{counts[0]} of {counts[1]} runs"
+
+
+def _reverted(fix: Fix) -> str:
+    words = {
+        "same": "taken back from the good release, the failure returns",
+        "cured": "the good release passes without it, too: it is a way round, or something else there helps",
+        "unresolved": "taken back from the good release, that fails in another way",
+    }
+    return words.get(fix.reverted, "it could not be taken back from the good release")
+
+
+def _marked(line: str) -> str:
+    """Return a line as Markdown: code that stands between backticks in it stays code as a whole."""
+    parts = line.split("`")
+    if len(parts) % 2 == 0:
+        parts = [line]
+    shown = (code_span(part) if place % 2 else escaped(part).join(_blanks(part)) for place, part in enumerate(parts))
+    return _PULL_REQUEST.sub(_LINK, "".join(shown))
+
+
+def _blanks(text: str) -> tuple[str, str]:
+    """Return the blanks around a text, which `escaped` drops."""
+    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+
+
+def fix_markdown(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
+    """Yield the report: the answer, the patch, and how to repeat it."""
+    yield from (f"## What cures {code_span(answer.scenario)}", "")
+    yield from (f"- {_marked(line.strip())}" for line in fix_lines(answer, patch, rerun))
+    yield ""
+    if answer.fix and answer.fix.patch:
+        yield from ("### The patch", "")
+        yield from fenced(answer.fix.patch.splitlines())
+        yield ""
+    yield from ("### To repeat it", "")
+    yield from fenced([answer.command])

@@ -1,0 +1,150 @@
+"""A run as JUnit XML, for CI services and whatever else shows test results.
+
+An environment is a suite, a cell is a case:
+
+- `fail`, `hang`, `crash` and `oom` are a `<failure>` with the outcome as its type. A hang is always one:
+  Bazel (#3763) and meson (#13795) let timeouts pass, and some viewers show an `<error>` as passed
+  (dorny/test-reporter #81).
+- `unbuildable`, `broken` and `error` are an `<error>`: nothing was learnt about torch.
+- `skip`, `vacuous` and `slow` are `<skipped>`: no verdict. A slow cell did not pass, and is no evidence of a hang.
+- A red cell that its scenario's header expects is a known issue. It must not turn a viewer red, so it is a plain case
+  with the properties `expected`, `outcome`, `known` (the header's reason) and `signature`.
+- A pass that the header does not expect is a pass with the properties `expected` (false) and `known`. A pass whose
+  conditions nobody could observe has the property `doubt`.
+- A cell whose attempts disagree has the property `flaky`. Its outcome decides its element, as for any other cell.
+
+So there is a `<failure>` where the exit code of `matrix` is 1, and an `<error>` but no failure where it is 3.
+
+Class and name identify a case. GitLab looks at nothing else, and of cases that share both it keeps one
+(JuliaTesting/TestReports.jl #43). Jenkins takes what is before the last dot of the class for a package. So the class
+is the environment, then the scenario's family. The only nightly of its kind in a run is called `nightly` there, so
+that a viewer can follow its cells from night to night.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from whichtorch.matrix.compare.comparison import stream
+from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
+from whichtorch.reports import cell_text
+from whichtorch.reports.shown_text import cleaned, cleaned_line, cut, ends_of
+from whichtorch.reports.table import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whichtorch.matrix.records.store import StoredRun
+
+SCRIPTS = "script"  # family of what is no scenario of the suite
+
+
+def junit_xml(stored: StoredRun, command: str) -> bytes:
+    """Return the whole report; `command` is how the user calls `matrix`."""
+    result = stored.result
+    root = ET.Element("testsuites", name=cleaned_line(f"whichtorch {result.run.name or result.run.id}"))
+    streams = Counter(map(stream, result.environments))
+    for environment in result.environments:
+        # the same from run to run, and unique in this one
+        class_ = stream(environment) if streams[stream(environment)] == 1 else environment.label
+        own = [cell for cell in result.cells if cell.environment == environment.id]
+        suite = ET.SubElement(root, "testsuite", name=cleaned_line(environment.label))
+        # the strictest readers accept no offset
+        suite.set("timestamp", cleaned_line(result.run.started.removesuffix("+00:00")))
+        _add_properties(suite, _facts(environment, result))
+        for cell in own:
+            suite.append(_case(cell, environment, class_, stored, command))
+        _count(suite, sum(cell.seconds for cell in own))
+    _count(root, result.run.seconds)
+    ET.indent(root, " ")
+    written: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def element_of(cell: Cell) -> str | None:
+    """Return the element that says the outcome of a cell; None for a plain case, which viewers show as passed."""
+    return None if cell.outcome.is_red and cell.expected else cell.outcome.row.junit or None
+
+
+def _case(cell: Cell, environment: Environment, class_: str, stored: StoredRun, command: str) -> ET.Element:
+    family = SCRIPTS if cell.scenario.endswith(".py") else cell.scenario.rpartition("/")[0] or cell.scenario
+    case = ET.Element(
+        "testcase", name=cleaned_line(cell.name), classname=cleaned_line(f"{class_}.{family.replace('.', '_')}")
+    )
+    case.set("time", f"{cell.seconds:.3f}")
+    _add_properties(case, _remarks(cell))
+    if tag := element_of(cell):
+        element = ET.SubElement(case, tag, type=str(cell.outcome), message=cut(cleaned_line(_what(cell))))
+        element.text = cleaned("\n".join(_story(cell, environment, stored, command)))
+    return case
+
+
+def _what(cell: Cell) -> str:
+    """Return what happened, or, where nothing more is known, what the outcome means."""
+    return cell.what or cell.reason or cell.outcome.row.meaning
+
+
+def _facts(environment: Environment, result: Result) -> dict[str, str | None]:
+    """Return the properties of a suite. The machine's name is not among them, because reports are published."""
+    commit = environment.fingerprint.git_version
+    done, planned = len(result.cells), result.run.planned
+    missing = f"{done} of {planned} cells" if done < planned else "the run did not come to its end"
+    return {
+        "torch": environment.torch,
+        "python": environment.python,
+        "build": environment.build,
+        "config": environment.config,
+        "patch": None if environment.patch == NO_PATCH else environment.patch,
+        "environment": environment.id,
+        "git_version": str(commit) if commit else None,
+        "run": result.run.id,
+        "incomplete": None if result.is_complete else missing,
+    }
+
+
+def _remarks(cell: Cell) -> dict[str, str | None]:
+    """Return the properties of a case; none for a plain pass."""
+    if cell.outcome is Outcome.PASS and cell.expected and not cell.flaky and not cell.is_doubted:
+        return {}
+    return {
+        "outcome": str(cell.outcome),
+        "expected": "true" if cell.expected else "false",
+        "known": cell.known or None,
+        "signature": cell.signature,
+        "what": cell.what if cell.what != cell.signature else None,
+        "flaky": cell.flaky,
+        "doubt": cell.reason if cell.is_doubted else None,
+    }
+
+
+def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
+    """Yield what happened, the ends of what the cell wrote, its files, and the command that runs it again."""
+    yield cut(cleaned_line(_what(cell)))
+    yield from (cut(cleaned_line(detail)) for detail in cell_text.details(cell))
+    log = cell_text.log_of(stored, cell) or environment.log
+    lines = ends_of(log) if log else []
+    if lines:
+        yield from ("", *lines, "")
+    if log:
+        yield f"log: {short(log)}"
+    if stacks := cell_text.stacks_of(stored, cell):
+        yield f"stacks: {short(stacks)}"
+    yield f"rerun: {cell_text.rerun(cell, environment, command)}"
+
+
+def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:
+    known = {name: value for name, value in facts.items() if value is not None}
+    if known:
+        properties = ET.SubElement(parent, "properties")
+        for name, value in known.items():
+            ET.SubElement(properties, "property", name=name, value=cut(cleaned_line(value)))
+
+
+def _count(parent: ET.Element, seconds: float) -> None:
+    """Set how many cases there are below, and of which kind."""
+    parent.set("tests", str(len(list(parent.iter("testcase")))))
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        parent.set(attribute, str(len(list(parent.iter(tag)))))
+    parent.set("time", f"{seconds:.3f}")

@@ -1,0 +1,283 @@
+"""What a page knows of each cell beyond the grid, as lines of JSON that templates/page.js reads.
+
+The first line is what cells share. Then comes a line for each row of the grid, read when a cell of the row is opened.
+Keys that say nothing are left out. A string that many cells share is a number: its index in a list.
+
+Facts come first. What attempts wrote is cut to the bytes that are left, and what matters most gets them first.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.compare.comparison import CellChange, ChangeKind
+from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
+from whichtorch.matrix.explain.explanation import distance
+from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome, cycle_sentences
+from whichtorch.reports import cell_text
+from whichtorch.reports.page.cuts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
+from whichtorch.reports.page.grid import WHAT, Grid, GridRow, Square
+from whichtorch.reports.shown_text import one_line, plain
+from whichtorch.reports.stored_run_text import WORSE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.page.story import Changes
+
+    Json = str | float | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"] | None
+    Differences = dict[str, Json]  # lists of name, value here, value there; "more axes" and so on count others
+
+ATTEMPTS = 20  # of a cell that are shown; more are counted
+EDGES = 12  # of who waits for whom
+ENVIRONMENTS = 0.25  # share of a page that facts of environments may take
+FEW_READ, MOST_READ = 2**12, 2**16  # bytes of each end of an output that are read
+NAME_HERE = "THE_CELL_HERE"  # stands in an environment's commands for the name of a cell
+VALUE = 80  # characters of a fact: some fields hold a compiler's whole command line
+NOTES = 12  # that are shown
+DIFFERENCES = 12  # packages, and other facts, in which two environments differ; more are counted
+PAIRS = 300  # of environments whose differences are listed; of more only the axes
+
+_TEXTS = ("reason", "message", "signature", "known")  # fields of a cell
+_CONFIG = "config."  # begins the facts of torch.__config__
+_PACKAGE = "package "  # begins a factor that is a package's version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """What is known of cells, before texts are added."""
+
+    shared: dict[str, Json]
+    rows: list[tuple[dict[str, Json], dict[int, dict[str, Json]]]]  # facts of a row; of its cells, by column
+    texts: dict[Position, list[Excerpt]]
+    ranks: dict[Position, Rank]
+
+    def lines(self, budget: int) -> Iterator[str]:
+        """Yield the lines, with texts of at most `budget` bytes in all."""
+        texts = fitted(self.texts, self.ranks, budget)
+        yield encoded(self.shared)
+        for number, (facts, row) in enumerate(self.rows):
+            cells = {column: cell | _given(texts=texts.get((number, column))) for column, cell in row.items()}
+            yield encoded({"cells": cells} | facts)
+
+    def least(self) -> Iterator[str]:
+        """Yield the lines without what is known of cells, for a run whose names alone fill a page."""
+        yield encoded(self.shared | {"pairs": {}, "strings": []})
+        yield from (encoded({"cells": {}}) for _ in self.rows)
+
+
+def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: Called, limit: int) -> Details:
+    """Return what is known of all cells; `limit` is the bytes that the whole page may take."""
+    factors = [factors_of(column.environment) for column in grid.columns]
+    nearest = _NearestPasses(factors)
+    strings: dict[str, int] = {}
+    rows: list[tuple[dict[str, Json], dict[int, dict[str, Json]]]] = []
+    ranks: dict[Position, Rank] = {}
+    cells: dict[Position, Cell] = {}
+    for number, row in enumerate(grid.rows):
+        facts: dict[int, dict[str, Json]] = {}
+        for square in filter(None, row.squares):
+            cell, column = square.cell, square.column
+            change = changes.get(grid.key_of(square))
+            near = nearest.of(square, row) if cell.outcome.is_red else None
+            facts[column] = _cell(cell, strings) | _given(change=_change(change) if change else None, near=near)
+            ranks[number, column] = _rank(square, change)
+            cells[number, column] = cell
+        quoted = shlex.quote(plain(next(square.cell.name for square in row.squares if square)))
+        quoted = "" if quoted == f"'{row.name}'" else quoted  # page.js puts names in single quotes itself
+        rows.append((_given(quoted=quoted, turning=row.turning), facts))
+    few_passes = sum(rank is Rank.REST for rank in ranks.values()) * EACH[Rank.REST] <= 4 * ALL_REST
+    shown = {position: cell for position, cell in cells.items() if few_passes or ranks[position] is not Rank.REST}
+    end = min(MOST_READ, max(FEW_READ, 2 * limit // max(1, len(shown))))
+    texts = {
+        position: parts
+        for position, cell in shown.items()
+        if (attempt := cell_text.telling_attempt(cell)) and (parts := list(excerpts(stored, attempt, end)))
+    }
+    share = int(limit * ENVIRONMENTS / max(1, len(grid.columns)))
+    environments = [
+        _environment(column.environment, known, strings, share, called)
+        for column, known in zip(grid.columns, factors, strict=True)
+    ]
+    shared: dict[str, Json] = {
+        "environments": environments,
+        "strings": list(strings),
+        "pairs": nearest.pairs,
+        "here": NAME_HERE,
+    }
+    return Details(shared=shared, rows=rows, texts=texts, ranks=ranks)
+
+
+def _given(**facts: Json) -> dict[str, Json]:
+    """Return the facts that say something; zero does."""
+    return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
+
+
+def _rank(square: Square, change: CellChange | None) -> Rank:
+    cell = square.cell
+    if cell.outcome.is_red:
+        is_urgent = square.is_unexpected or cell.outcome is Outcome.HANG or (change and change.change in WORSE)
+        return Rank.URGENT if is_urgent else Rank.RED
+    is_doubted = cell.is_doubted or cell.outcome.is_prevented or square.is_unexpected or cell.outcome is Outcome.SLOW
+    return Rank.DOUBTED if is_doubted else Rank.REST
+
+
+def _cell(cell: Cell, strings: dict[str, int]) -> dict[str, Json]:
+    """Return what is known of a cell; of a plain pass next to nothing."""
+    texts = {name: getattr(cell, name) for name in _TEXTS}
+    texts["conflict"] = f"The runs that were merged disagree: {cell.conflict}" if cell.conflict else ""
+    conditions = [  # whether it was met, what the header asks for, what was seen
+        (result.met, one_line(_condition_words(result.condition), WHAT), one_line(result.seen, WHAT))
+        for result in cell.conditions
+    ]
+    details: dict[str, Json] = {"attempts": [_attempt(attempt) for attempt in cell.attempts[:ATTEMPTS]]}
+    details |= _given(more=max(0, len(cell.attempts) - ATTEMPTS) or None)
+    details |= {name: _index(one_line(text, WHAT), strings) for name, text in texts.items() if text}
+    details |= _given(conditions=conditions)
+    attempt = cell_text.telling_attempt(cell)
+    if attempt and (attempt.outcome is Outcome.HANG or attempt.diagnosis):
+        details["hang"] = _hang(attempt.diagnosis or Diagnosis())
+    return details
+
+
+def _index(text: str, strings: dict[str, int]) -> int:
+    """Return the index of a text, adding it where it is new."""
+    return strings.setdefault(text, len(strings))
+
+
+def _attempt(attempt: Attempt) -> Sequence[Json]:
+    """Return outcome, seconds, CPU seconds, MB, and what is out of the ordinary, if anything is."""
+    was_stopped = attempt.stopped_by != "exit"
+    odd = _given(
+        stopped=attempt.stopped_by if was_stopped else None,
+        limit=attempt.limit if was_stopped else None,
+        exit=attempt.exit_code or None,
+        signal=one_line(attempt.signal or "", VALUE),
+        note=one_line(attempt.note, WHAT),
+        survivors=[one_line(name, VALUE) for name in attempt.survivors[:EDGES]],
+    )
+    numbers = [round(number, 1) for number in (attempt.seconds, attempt.cpu_seconds, attempt.peak_rss_mb)]
+    return (attempt.outcome, *numbers, *([odd] if odd else []))
+
+
+def _hang(diagnosis: Diagnosis) -> dict[str, Json]:
+    edges = diagnosis.cycle[:EDGES]
+    cycle = [
+        (one_line(sentence, WHAT), one_line(edge.evidence, WHAT))
+        for sentence, edge in zip(cycle_sentences(edges), edges, strict=True)
+    ]
+    texts = {name: one_line(getattr(diagnosis, name) or "", WHAT) for name in ("kind", "summary", "place")}
+    return _given(**texts, cycle=cycle, closed=diagnosis.closed or None)
+
+
+def _change(change: CellChange) -> dict[str, Json]:
+    signature = change.old.signature if change.old and change.change is not ChangeKind.STILL_FAILING else None
+    return {"kind": change.change, "was": change.old.outcome if change.old else None} | _given(
+        signature=one_line(signature or "", WHAT),
+        why=one_line(change.why, WHAT),
+        script="the script changed, too" if change.script_changed else "",
+    )
+
+
+def _condition_words(condition: Condition) -> str:
+    """Return what a header asks for, in words."""
+    parts = [condition.op]
+    parts += [f"under {condition.under}"] if condition.under else []
+    parts += [f"with {', '.join(condition.keys)}"] if condition.keys else []
+    if condition.grad_mode is not None:
+        parts.append(f"with grad mode {'on' if condition.grad_mode else 'off'}")
+    if condition.thread:
+        parts.append("in the main thread" if condition.thread == "main" else "in another thread")
+    if condition.python_key is not None:
+        parts.append("with the Python key" if condition.python_key else "without the Python key")
+    return " ".join(parts)
+
+
+def _environment(
+    environment: Environment, factors: Factors, strings: dict[str, int], budget: int, called: Called
+) -> dict[str, Json]:
+    """Return an environment with as many of its facts as `budget` bytes hold, each written once in a page."""
+    scenario, script = (
+        Cell(environment=environment.id, scenario=name, outcome=Outcome.PASS, expected=True, seconds=0)
+        for name in (NAME_HERE, f"{NAME_HERE}.py")
+    )
+    matrix = called("matrix")
+    problem = f"{environment.outcome}: {one_line(environment.reason or '', WHAT)}" if environment.outcome else ""
+    details: dict[str, Json] = {
+        "commands": {
+            "rerun": one_line(cell_text.rerun(scenario, environment, matrix), WHAT),
+            "script": one_line(cell_text.rerun(script, environment, matrix), WHAT).replace(script.scenario, NAME_HERE),
+            "bisect": one_line(cell_text.bisect(scenario, environment, called("bisect")), WHAT),
+            "explain": one_line(cell_text.explain(scenario, called("explain")), WHAT),
+        },
+        **_given(problem=problem, notes=[one_line(note, WHAT) for note in environment.notes[:NOTES]]),
+    }
+    names = [name for name in factors if name not in AXES and not _is_kernel(name)]
+    packages = [f"{name.removeprefix(_PACKAGE)} {factors[name]}" for name in names if name.startswith(_PACKAGE)]
+    others = [f"{name}: {factors[name]}" for name in names if not name.startswith(_PACKAGE)]
+    for title, texts in (("packages", packages), ("fingerprint", others)):
+        indices: list[int] = []
+        for text in texts:
+            shown = one_line(text, VALUE)
+            budget -= 5 if shown in strings else cost(shown) + 6
+            if budget < 0:
+                break
+            indices.append(_index(shown, strings))
+        details[title] = indices
+        if len(indices) < len(texts):
+            details[f"{title} left out"] = len(texts) - len(indices)
+    return details
+
+
+def _is_kernel(name: str) -> bool:
+    """Return whether a factor is one of the hundreds of entries of dispatch tables."""
+    return "'s " in name and name.endswith(" kernel")
+
+
+class _NearestPasses:
+    """For each red cell the passing environment of the same test that differs least, and how it differs."""
+
+    def __init__(self, factors: Sequence[Factors]) -> None:
+        self._factors = factors
+        self._distance = cache(lambda column, other: distance(factors[column], factors[other]))
+        self.pairs: dict[str, Differences] = {}  # "3.1": how column 3 differs from column 1, which passes
+
+    def of(self, square: Square, row: GridRow) -> int | None:
+        """Return the column of the nearest passing cell of the row."""
+        passing = [
+            other.column
+            for other in row.squares
+            if other and other.cell.outcome is Outcome.PASS and not other.cell.is_doubted
+        ]
+        if not passing:
+            return None
+        nearest = min(passing, key=lambda column: self._distance(square.column, column))
+        key = f"{square.column}.{nearest}"
+        if key not in self.pairs and len(self.pairs) < PAIRS:
+            self.pairs[key] = _differences(self._factors[square.column], self._factors[nearest])
+        return nearest
+
+
+def _differences(mine: Factors, other: Factors) -> Differences:
+    """Return the axes, packages and other facts in which two environments differ: name, here, there."""
+    names = [name for name in {**mine, **other} if mine.get(name) != other.get(name)]
+    kinds: dict[str, list[str]] = {"axes": [], "packages": [], "facts": []}
+    for name in sorted(names, key=lambda name: (_is_kernel(name), name.startswith(_CONFIG))):  # the telling ones first
+        kinds["axes" if name in AXES else "packages" if name.startswith(_PACKAGE) else "facts"].append(name)
+    differences: Differences = {}
+    for kind, differing in kinds.items():
+        differences[kind] = [
+            tuple(
+                one_line(text, VALUE)
+                for text in (name.removeprefix(_PACKAGE), mine.get(name, ABSENT), other.get(name, ABSENT))
+            )
+            for name in differing[:DIFFERENCES]
+        ]
+        if len(differing) > DIFFERENCES:
+            differences[f"more {kind}"] = len(differing) - DIFFERENCES
+    return differences

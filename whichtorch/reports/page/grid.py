@@ -1,0 +1,293 @@
+"""A run as a grid: scenarios by family down, environments by version of torch across, and where a row turns."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.compare.factors import age
+from whichtorch.matrix.diagnosis.sameness import different
+from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
+from whichtorch.reports.shown_text import is_link, one_line, plain
+from whichtorch.reports.table import axes_told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+WORDS_FIT = 12  # columns up to which a cell has room for its word; in a wider grid it is a letter
+NAME = 200  # characters of a name that are shown
+WHAT = 300  # characters of a signature or a message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """An environment of the grid."""
+
+    environment: Environment
+    label: str  # unique in the grid
+    title: str  # what distinguishes it from others of its version; "" where nothing does
+    opens: bool  # it is the first of its version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Square:
+    """A cell in the grid."""
+
+    cell: Cell
+    column: int
+    is_different: bool  # fails otherwise than most of its row
+    turns: bool  # the neighbouring version of the same build, Python and config came to the opposite
+    footnote: int | None  # number of the known issue
+
+    @property
+    def letter(self) -> str:
+        """The outcome in one character, a capital where it is red."""
+        return self.cell.outcome.row.letter
+
+    @property
+    def is_unexpected(self) -> bool:
+        """True for what the scenario's header does not expect."""
+        return not self.cell.expected and not self.cell.outcome.is_prevented
+
+    @property
+    def flaky(self) -> str:
+        """`k/n` where attempts disagree."""
+        return (self.cell.flaky or "").replace(" of ", "/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRow:
+    """A scenario and variant of the grid."""
+
+    name: str  # unique in the grid, as shown
+    short: str  # without the family
+    scenario: Scenario | None
+    squares: tuple[Square | None, ...]  # by column
+    turning: str  # where it turns from red to passing or back, in words
+
+    @property
+    def summary(self) -> str:
+        """The summary in the scenario's header."""
+        return one_line(self.scenario.summary, NAME) if self.scenario else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """The rows of one folder of scenarios."""
+
+    name: str
+    rows: tuple[GridRow, ...]
+
+    @property
+    def counts(self) -> list[tuple[Outcome, int]]:
+        """How often each outcome that is not a pass occurs."""
+        counts = Counter(square.cell.outcome for row in self.rows for square in row.squares if square)
+        return [(outcome, counts[outcome]) for outcome in Outcome if counts[outcome] and outcome is not Outcome.PASS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footnote:
+    """A known issue: a cell that is red as its scenario's header expects."""
+
+    number: int
+    scenario: str
+    summary: str
+    why: str
+    links: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Two neighbouring versions of torch of which some tests pass in one and are red in the other."""
+
+    before: str
+    after: str
+    is_fix: bool
+    squares: tuple[tuple[GridRow, Square], ...]  # of the version after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The whole table."""
+
+    columns: tuple[Column, ...]
+    families: tuple[Family, ...]
+    footnotes: tuple[Footnote, ...]
+    turns: tuple[Turn, ...]
+
+    @property
+    def rows(self) -> list[GridRow]:
+        """All rows, in their order on the page."""
+        return [row for family in self.families for row in family.rows]
+
+    @property
+    def squares(self) -> Iterator[tuple[GridRow, Square]]:
+        """All cells, row by row."""
+        return ((row, square) for row in self.rows for square in row.squares if square)
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """What tells its environments apart, for filters: fields and what they are called."""
+        return axes_told(column.environment for column in self.columns)
+
+    @property
+    def shared(self) -> str:
+        """What all environments have in common, in words."""
+        values = {title: self.values(axis) for axis, title in self.axes.items()}
+        return ", ".join(f"{title} {found[0]}" for title, found in values.items() if len(found) == 1)
+
+    @property
+    def has_words(self) -> bool:
+        """True where columns are few enough for words."""
+        return len(self.columns) <= WORDS_FIT
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The versions of torch with how many columns each has."""
+        groups = groupby(self.columns, key=lambda column: column.environment.torch)
+        return [(plain(torch), len(list(columns))) for torch, columns in groups]
+
+    def values(self, axis: str) -> list[str]:
+        """Return the values of an axis in the order of the columns."""
+        return list(dict.fromkeys(plain(getattr(column.environment, axis)) for column in self.columns))
+
+    def key_of(self, square: Square) -> tuple[str, str]:
+        """Return what a comparison calls a cell: its name and the label of its environment."""
+        return square.cell.name, self.columns[square.column].environment.label
+
+
+def grid_of(result: Result) -> Grid:
+    """Return the grid of a run."""
+    columns = tuple(_columns(result.environments))
+    by_hash = {scenario.source_hash: scenario for scenario in result.scenarios}
+    by_name = {scenario.name: scenario for scenario in result.scenarios}
+    cells: dict[str, dict[str, Cell]] = {}
+    for cell in result.cells:
+        cells.setdefault(cell.name, {})[cell.environment] = cell
+    others = different(result.cells)
+    footnotes: dict[tuple[str, str], Footnote] = {}
+    turns: defaultdict[tuple[str, str, bool], list[tuple[GridRow, Square]]] = defaultdict(list)
+    families: dict[str, list[GridRow]] = {}
+    names: Counter[str] = Counter()
+    for name, row_cells in cells.items():
+        first = next(iter(row_cells.values()))
+        scenario = by_hash.get(first.source_hash) or by_name.get(first.scenario)
+        row_turns = list(_row_turns(columns, row_cells))
+        turned = {turn.column for turn in row_turns}
+        squares = tuple(
+            Square(
+                cell=shown_cell,
+                column=index,
+                is_different=(name, shown_cell.environment) in others,
+                turns=index in turned,
+                footnote=_footnote(shown_cell, scenario, footnotes),
+            )
+            if (shown_cell := row_cells.get(column.environment.id))
+            else None
+            for index, column in enumerate(columns)
+        )
+        shown = one_line(name, NAME)
+        names[shown] += 1  # two names may look alike once they are fit to be shown
+        shown = f"{shown} ({names[shown]})" if names[shown] > 1 else shown
+        family = one_line(first.scenario.rpartition("/")[0], NAME)
+        short, turning = shown.removeprefix(f"{family}/"), _turning(row_turns, columns)
+        row = GridRow(name=shown, short=short, scenario=scenario, squares=squares, turning=turning)
+        families.setdefault(family, []).append(row)
+        for turn in row_turns:
+            if square := squares[turn.column]:
+                turns[turn.before, turn.after, turn.is_fix].append((row, square))
+    newest_first = sorted(turns.items(), key=lambda item: age(item[0][1]), reverse=True)
+    return Grid(
+        columns=columns,
+        families=tuple(Family(name=name, rows=tuple(rows)) for name, rows in families.items()),
+        footnotes=tuple(footnotes.values()),
+        turns=tuple(
+            Turn(before=before, after=after, is_fix=is_fix, squares=tuple(pairs))
+            for (before, after, is_fix), pairs in newest_first
+        ),
+    )
+
+
+def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
+    ordered = sorted(environments, key=lambda environment: age(environment.torch))  # stable: else as planned
+    axes = [axis for axis in axes_told(environments) if axis != "torch"]
+    varying = [axis for axis in axes if len({getattr(environment, axis) for environment in ordered}) > 1]
+    titles = [" ".join(plain(getattr(environment, axis)) for axis in varying) for environment in ordered]
+    heads = Counter((environment.torch, title) for environment, title in zip(ordered, titles, strict=True))
+    labels = Counter(environment.label for environment in ordered)
+    before: str | None = None
+    for environment, title in zip(ordered, titles, strict=True):
+        is_ambiguous = heads[environment.torch, title] > 1
+        suffix = f"-{one_line(environment.id, 12)}" if labels[environment.label] > 1 else ""
+        yield Column(
+            environment=environment,
+            label=one_line(environment.label, NAME) + suffix,
+            title=f"{title} {one_line(environment.id, 6)}".strip() if is_ambiguous else title,
+            opens=environment.torch != before,
+        )
+        before = environment.torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowTurn:
+    """Two neighbouring versions in which one test is red and passes, in one build, Python, config and patch."""
+
+    stream: str  # build, Python, config, and the patch if there is one
+    before: str
+    after: str
+    column: int  # of the later version
+    is_fix: bool
+    verb: str
+
+
+def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator[_RowTurn]:
+    streams: defaultdict[tuple[str, ...], list[tuple[int, str, Outcome]]] = defaultdict(list)
+    for index, column in enumerate(columns):
+        environment = column.environment
+        cell = cells.get(environment.id)
+        if cell and (cell.outcome.is_red or (cell.outcome is Outcome.PASS and not cell.is_doubted)):
+            axes = environment.axes
+            patch = () if environment.patch == NO_PATCH else (environment.patch,)
+            streams[axes["build"], axes["python"], axes["config"], *patch].append(
+                (index, plain(environment.torch), cell.outcome)
+            )
+    for stream, steps in streams.items():
+        if len({torch for _, torch, _ in steps}) < len(steps):
+            continue  # its environments differ in more than the version
+        for (_, before, old), (index, after, new) in pairwise(steps):
+            if old.is_red != new.is_red:
+                words, does = plain(", ".join(stream)), (old if old.is_red else new).row.verb
+                yield _RowTurn(stream=words, before=before, after=after, column=index, is_fix=old.is_red, verb=does)
+
+
+def _turning(turns: Sequence[_RowTurn], columns: Sequence[Column]) -> str:
+    """Return in words where a row turns: "fails up to 2.11.0, passes from 2.12.1 on"."""
+    parts: dict[str, list[str]] = {}
+    for turn in turns:
+        first, last = (turn.verb, "passes") if turn.is_fix else ("passes", turn.verb)
+        head = "" if turn.stream in parts else f"{first} up to {turn.before}, "
+        parts.setdefault(turn.stream, []).append(f"{head}{last} from {turn.after} on")
+    streams: dict[str, list[str]] = {}
+    for stream, texts in parts.items():
+        streams.setdefault(", ".join(texts), []).append(stream)
+    environments = [column.environment for column in columns]
+    kinds = {(each.build, each.python, each.config, each.patch) for each in environments}
+    return "; ".join(f"{text} ({'; '.join(names)})" if len(kinds) > 1 else text for text, names in streams.items())
+
+
+def _footnote(cell: Cell, scenario: Scenario | None, footnotes: dict[tuple[str, str], Footnote]) -> int | None:
+    """Return the number of the known issue that a cell shows, adding the issue where it is new."""
+    if not (cell.expected and cell.outcome.is_red):
+        return None
+    key = (cell.scenario, cell.known)
+    if key not in footnotes:
+        footnotes[key] = Footnote(
+            number=len(footnotes) + 1,
+            scenario=one_line(cell.scenario, NAME),
+            summary=one_line(scenario.summary, WHAT) if scenario else "",
+            why=one_line(cell.known, WHAT),
+            links=tuple(filter(is_link, scenario.links)) if scenario else (),
+        )
+    return footnotes[key].number

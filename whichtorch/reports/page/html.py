@@ -1,0 +1,247 @@
+"""A run as one HTML page that needs nothing else: no network, no files beside it.
+
+The page holds two JSON texts for templates/page.js: an index of every cell for the filters, which is read at once, and
+the details of cells (details.py). In both, keys that say nothing are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup
+
+from whichtorch.matrix.compare.comparison import ChangeKind
+from whichtorch.matrix.diagnosis.sameness import described
+from whichtorch.matrix.model import Outcome, Result
+from whichtorch.reports.case_text import case_card
+from whichtorch.reports.page import pictures, story
+from whichtorch.reports.page.cuts import encoded
+from whichtorch.reports.page.details import details_of
+from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridRow, Square, grid_of
+from whichtorch.reports.shown_text import one_line, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.formats import RunFacts
+    from whichtorch.reports.page.story import Changes
+
+FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take
+MOST_TURNS = 8  # boundaries that are listed; more are counted
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_FLAGS = {  # name and meaning; the bit of each in a cell's flags is its position
+    "unexpected": "not what the scenario's header expects",
+    "changed": "better or worse than in the earlier run",
+    "flaky": "attempts disagree",
+    "doubted": "ended well, but not known to have done what it declares",
+    "boundary": "red before and passing from here on, or the other way round",
+}
+_DIGITS = "0123456789abcdefghijklmnopqrstuv"  # one for each combination of flags
+_DETAILS = "<!-- details -->"  # where they go: no text from a run comes into a page with such brackets
+
+
+def page(facts: RunFacts, called: Called) -> str:
+    """Return the page: what changed, what hangs and what to do, then the grid, whose cells open.
+
+    It takes at most FIXED bytes and PER_CELL for each cell; what attempts wrote is cut to that, the least important
+    first. `called` says how the user calls a command.
+    """
+    result = facts.stored.result
+    grid = grid_of(result)
+    limit = FIXED + PER_CELL * len(result.cells)
+    changes: Changes = {
+        (change.name, change.new.environment): change
+        for change in (facts.comparison.cells if facts.comparison else ())
+        if change.new and change.change is not ChangeKind.STILL_PASSING
+    }
+    details = details_of(facts.stored, grid, changes, called, limit)
+    before, _, after = _shell(facts, grid, changes, called).partition(_DETAILS)
+    bare = "\n".join(details.lines(0))
+    budget = limit - len((before + bare + after).encode())
+    return before + "\n".join(details.lines(budget) if budget >= 0 else details.least()) + after
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # every text is made fit to be shown on its way into the page
+        finalize=lambda value: plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+    )
+    return environment.get_template("index.html.jinja")
+
+
+def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str:
+    """Return the page with a mark where the details go."""
+    result, comparison = facts.stored.result, facts.comparison
+    counts = Counter(cell.outcome for cell in result.cells)
+    not_passed = [outcome for outcome in Outcome if outcome is not Outcome.PASS and counts[outcome]]
+    changed_cells = {key for key, change in changes.items() if change.change in story.TITLES}
+    kinds = Counter(change.change for change in comparison.cells) if comparison else Counter()
+    rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in story.TITLES and kinds[kind]]
+    hanging = story.hanging(grid)
+    advice, needing = story.advice(grid, facts, changes, called)
+    menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
+    menus += [(axis, title, grid.values(axis)) for axis, title in grid.axes.items()]
+    index, flag_counts = _index(grid, changed_cells)
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    name_length = min(66, max((len(row.short) for row in grid.rows), default=0))
+    title_length = min(24, max((len(column.title) for column in grid.columns), default=0))
+    return _template().render(
+        run=result.run,
+        took=_duration(result.run.seconds),
+        total=len(result.cells),
+        unexpected=sum(square.is_unexpected for _, square in grid.squares),
+        worst=[(outcome, counts[outcome]) for outcome in sorted(not_passed, key=lambda outcome: not outcome.is_red)],
+        missing=story.incomplete(result),
+        notices=_notices(result),
+        grid=grid,
+        name_width=round(0.51 * max(24, name_length) + 1.2, 1),  # rem
+        head_height=round(0.47 * title_length + 1, 1),  # rem
+        moment=_moment,
+        outcomes=list(Outcome),
+        counts=[(outcome, counts[outcome]) for outcome in Outcome if counts[outcome]],
+        flags=[(name, flag_counts[name], meaning) for name, meaning in _FLAGS.items() if flag_counts[name]],
+        menus=[menu for menu in menus if len(menu[2]) > 1],
+        changed_cells=changed_cells,
+        comparison=comparison,
+        changed=story.changed(grid, comparison) if comparison else [],
+        rest=", ".join(rest),
+        environments=story.environment_changes(comparison) if comparison else [],
+        hanging=hanging,
+        hang_count=sum(group.count for group in hanging),
+        hangs_shown=story.HANGS_SHOWN,
+        most_named=story.NAMED,
+        most_turns=MOST_TURNS,
+        advice=advice,
+        needing=needing,
+        link_to=story.link_to,
+        link_name=_link_name,
+        bisections=[pictures.bisection_picture(bisection) for bisection in facts.bisections],
+        cases=[case_card(case) for case in facts.cases],
+        nights=pictures.hangs_over_nights(facts.nights),
+        times=pictures.times(grid),
+        style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hash=f"sha256-{digest}",
+        index=encoded(index),
+        details=_DETAILS,
+    )  # fmt: skip
+
+
+def _index(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> tuple[dict[str, object], Counter[str]]:
+    """Return what filters need to know of every cell, and how many cells have each flag.
+
+    `changed_cells` are those that are better or worse than before.
+    """
+    flag_counts: Counter[str] = Counter()
+    texts: dict[str, int] = {}  # by text, the index under which rows name it
+    rows = [_index_row(row, grid, changed_cells, texts, flag_counts) for row in grid.rows]
+    columns = []
+    group = -1
+    for column in grid.columns:
+        group += column.opens
+        axes = {axis: plain(getattr(column.environment, axis)) for axis in grid.axes}
+        columns.append({"label": column.label, "group": group, **axes})
+    index = {
+        "columns": columns,
+        "rows": rows,
+        "what": list(texts),
+        "outcomes": {outcome.row.letter: outcome.value for outcome in Outcome},
+        "red": "".join(outcome.row.letter for outcome in Outcome if outcome.is_red),
+        "total": sum(1 for _ in grid.squares),
+    }
+    return index, flag_counts
+
+
+def _index_row(
+    row: GridRow,
+    grid: Grid,
+    changed_cells: Collection[tuple[str, str]],
+    texts: dict[str, int],
+    flag_counts: Counter[str],
+) -> dict[str, object]:
+    """Return a row of the index: a letter and a digit of flags for each cell, and by column what few cells have."""
+    squares = [square for square in row.squares if square]
+    flags = []
+    for square in row.squares:
+        is_set = _flags(square, grid.key_of(square) in changed_cells) if square else {}
+        flag_counts.update(is_set)
+        flags.append(sum(flag << position for position, flag in enumerate(is_set.values())))
+    summary = [texts.setdefault(row.summary, len(texts))] if row.summary else []
+    what = {square.column: one_line(text, WHAT) for square in squares if (text := _searched_text(square))}
+    facts = {
+        "name": row.name,
+        "letters": "".join(square.letter if square else "-" for square in row.squares),
+        "seconds": max((round(square.cell.seconds, 1) for square in squares), default=0),  # of the slowest cell
+        "summary": summary and summary[0],
+        "tags": _tags(row),
+        "flags": "".join(_DIGITS[bits] for bits in flags) if any(flags) else "",
+        "what": {column: texts.setdefault(text, len(texts)) for column, text in what.items()},
+        "flaky": {square.column: square.cell.flaky for square in squares if square.cell.flaky},
+    }
+    return {name: value for name, value in facts.items() if value not in ("", [], {})}
+
+
+def _tags(row: GridRow) -> list[str]:
+    return [one_line(tag, NAME) for tag in row.scenario.tags] if row.scenario else []
+
+
+def _searched_text(square: Square) -> str | None:
+    """Return what a cell can be found by besides its name."""
+    cell = square.cell
+    if cell.outcome is Outcome.PASS and not square.is_unexpected:
+        return None
+    return described(cell.what, cell.message) or cell.reason
+
+
+def _flags(square: Square, is_changed: bool) -> dict[str, bool]:
+    cell = square.cell
+    values = (square.is_unexpected, is_changed, bool(cell.flaky), cell.is_doubted, square.turns)
+    return dict(zip(_FLAGS, values, strict=True))
+
+
+def _notices(result: Result) -> list[str]:
+    """Return which environments could not be had: their cells say nothing about torch."""
+    return [
+        f"{environment.label}: {environment.outcome}: {one_line(environment.reason or 'no reason is known', WHAT)}"
+        for environment in result.environments
+        if environment.outcome is not None
+    ][:MOST_TURNS]
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+
+
+def _link_name(link: str) -> str:
+    """Return what a link is called: an issue by its number, else its host and the end of its path."""
+    shown = link.split("://", 1)[1].rstrip("/")
+    parts = shown.split("/")
+    if parts[0] == "github.com" and len(parts) >= 5 and parts[3] in {"issues", "pull"}:
+        return f"{parts[2]}#{parts[4]}"
+    return one_line(shown, 60)
+
+
+def _moment(started: str) -> str:
+    """Return a moment as people write it; another text unchanged."""
+    try:
+        return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return started

@@ -1,0 +1,238 @@
+"""The geometry of a page's pictures: numbers in, coordinates out; the template draws them.
+
+Each picture is a mapping of the names that the template uses. Coordinates are in units of a picture WIDTH wide.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.model import Outcome
+from whichtorch.reports.bisection_text import answer_lines, cost, heading, short, word
+from whichtorch.reports.shown_text import is_link, one_line, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.strategy.evidence import SearchVerdict
+    from whichtorch.matrix.compare.nights import Night
+    from whichtorch.reports.page.grid import Grid
+
+    Picture = Mapping[str, object]
+
+WIDTH = 960  # of all pictures, in units of their own
+STEP = 26  # height of one probe
+TICKS = 240  # values up to which each has a tick
+NIGHTS = 60  # the latest, which are drawn
+SHORTEST = 0.01  # seconds: shorter times are drawn as this
+LEFT, RIGHT = 300, 920  # x of the first and last value of a version line; words stand before
+_UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathStep:
+    """A probe of a bisection: its coordinates, and the bracket that was known after it."""
+
+    number: int | None  # None for what was known before
+    value: str
+    word: str
+    title: str
+    outcome: Outcome
+    x: float
+    y: float
+    left: float | None  # bracket after it; None while there is none
+    right: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionLine:
+    """The picture of a bisection: values from left to right, probes from top to bottom."""
+
+    base: int  # y of the line of values
+    ticks: tuple[float, ...]
+    first: str
+    last: str
+    steps: tuple[PathStep, ...]
+    boundaries: tuple[tuple[float, float, str, str], ...]  # x of both values, and what they are called
+    is_ordered: bool
+
+
+def bisection_picture(bisection: Bisection) -> Picture:
+    """Return a search as a page shows it."""
+    answer = [line.strip() for line in answer_lines(bisection)]
+    return {
+        "heading": heading(bisection),
+        "lines": [*(line for line in answer if not line.startswith("commits: ")), *bisection.reasons, cost(bisection)],
+        "commits": [
+            (f"commits between {boundary.from_} and {boundary.to}", boundary.commits)
+            for boundary in bisection.boundaries
+            if boundary.commits and is_link(boundary.commits)
+        ],
+        "line": version_line(bisection),
+        "command": bisection.command,
+    }
+
+
+def version_line(bisection: Bisection) -> VersionLine:
+    """Return the picture of a search: probes numbered in the order they were made, and the bracket that narrows."""
+    positions = {value: index for index, value in enumerate(bisection.values)}
+    for probe in bisection.probes:
+        positions.setdefault(probe.value, len(positions))
+    is_ordered = bisection.axis not in _UNORDERED and not bisection.groups
+
+    def x_of(position: int) -> float:
+        last = len(positions) - 1
+        return round(LEFT + (RIGHT - LEFT) * position / last, 1) if last > 0 else (LEFT + RIGHT) / 2
+
+    def name_of(value: str) -> str:
+        return one_line(short(bisection, value), 30)
+
+    boundaries = [boundary for boundary in bisection.boundaries if {boundary.from_, boundary.to} <= positions.keys()]
+    ends = [(positions[boundary.from_], positions[boundary.to]) for boundary in boundaries]
+    order = {value: number for number, value in enumerate(bisection.order)}
+    probes = sorted(bisection.probes, key=lambda probe: (order.get(probe.value, -1), positions[probe.value]))
+    if not bisection.order:  # of a search that kept no order, the order of the values
+        order = {probe.value: number for number, probe in enumerate(bisection.probes) if probe.purpose}
+    verdicts: list[tuple[int, SearchVerdict]] = []
+    steps: list[PathStep] = []
+    numbered = 0
+    for probe in probes:
+        verdicts.append((positions[probe.value], probe.verdict))
+        title = (f"{probe.value} {probe.title}".strip(), word(probe), probe.signature, probe.message)
+        is_new = probe.value in order
+        numbered += is_new
+        bracket = _bracket(verdicts, ends[0], bisection) if ends and is_ordered else None
+        steps.append(
+            PathStep(
+                number=numbered if is_new else None,
+                value=one_line(short(bisection, probe.value), 34),
+                word=word(probe),
+                title=one_line(": ".join(filter(None, title)), 200),
+                outcome=probe.outcome,
+                x=x_of(positions[probe.value]),
+                y=36 + STEP * len(steps),
+                left=x_of(bracket[0]) if bracket else None,
+                right=x_of(bracket[1]) if bracket else None,
+            )
+        )
+    values = list(positions)
+    base = 36 + STEP * len(steps) + 4
+    return VersionLine(
+        base=base,
+        ticks=tuple(map(x_of, range(len(positions)))) if len(positions) <= TICKS else (),
+        first=name_of(values[0]) if values else "",
+        last=name_of(values[-1]) if values else "",
+        steps=tuple(steps),
+        boundaries=tuple(
+            (x_of(before), x_of(after), name_of(values[before]), name_of(values[after])) for before, after in ends
+        ),
+        is_ordered=is_ordered,
+    )
+
+
+def _bracket(
+    verdicts: Sequence[tuple[int, SearchVerdict]], ends: tuple[int, int], bisection: Bisection
+) -> tuple[int, int] | None:
+    """Return the nearest values on both sides of the boundary that were known to differ; None while there are none."""
+    before, after = bisection.boundaries[0].change.sides
+    low = [position for position, verdict in verdicts if verdict is before and position <= ends[0]]
+    high = [position for position, verdict in verdicts if verdict is after and position >= ends[1]]
+    return (max(low), min(high)) if low and high else None
+
+
+def times(grid: Grid) -> Picture | None:
+    """Return how long the cells took that ran, by environment; None where nothing ran.
+
+    The scale is logarithmic. An environment is a box of quartiles, and each outcome is one path of dots.
+    """
+    columns: list[list[tuple[float, Outcome]]] = [[] for _ in grid.columns]
+    for _, square in grid.squares:
+        if square.cell.attempts:
+            columns[square.column].append((square.cell.seconds, square.cell.outcome))
+    all_seconds = [seconds for ran in columns for seconds, _ in ran if seconds > 0]
+    if not all_seconds:
+        return None
+    base, top, left = 260, 16, 56
+    scale = _scale(max(min(all_seconds), SHORTEST), max(max(all_seconds), SHORTEST))
+    low, high = math.log10(scale[0]), math.log10(scale[-1])
+
+    def y_of(seconds: float) -> float:
+        share = (math.log10(max(seconds, SHORTEST)) - low) / (high - low)
+        return round(base - (base - top) * min(1, max(0, share)), 1)
+
+    width = (WIDTH - left - 8) / len(grid.columns)
+    spread = min(width * 0.7, 60)
+    dots: dict[Outcome, list[str]] = {}
+    strips = []
+    for index, (column, ran) in enumerate(zip(grid.columns, columns, strict=True)):
+        if not ran:
+            continue
+        x = left + width * index + width / 2
+        ordered = sorted(seconds for seconds, _ in ran)
+        quartiles = [ordered[min(len(ordered) - 1, int(len(ordered) * share))] for share in (0.25, 0.5, 0.75)]
+        strips.append(
+            {
+                "label": f"{plain(column.environment.torch)} {column.title}".strip(),
+                "x": round(x, 1),
+                "width": round(spread, 1),
+                **dict(zip(("low", "middle", "high"), map(y_of, quartiles), strict=True)),
+                "median": f"{quartiles[1]:.1f} s",
+            }
+        )
+        for number, (seconds, outcome) in enumerate(ran):
+            # a fixed pattern instead of chance, so that a page is the same however often it is made
+            shift = ((number * 0.618034) % 1 - 0.5) * spread
+            dots.setdefault(outcome, []).append(f"M{x + shift:.1f} {y_of(seconds)}h0")
+    return {
+        "height": base + 20 + (14 if len(grid.columns) <= 16 else 0),
+        "base": base,
+        "strips": strips,
+        "paths": [(outcome, "".join(dots[outcome])) for outcome in Outcome if outcome in dots],
+        "lines": [(y_of(seconds), f"{seconds:g} s") for seconds in scale],  # of the scale
+    }
+
+
+def _scale(shortest: float, longest: float) -> list[float]:
+    """Return round numbers of seconds, 1, 2 and 5 of each power of ten, with all times between the first and last."""
+    powers = range(math.floor(math.log10(shortest)), math.ceil(math.log10(longest)) + 1)
+    steps = [float(f"{step}e{power}") for power in powers for step in (1, 2, 5)]
+    first = max(index for index, step in enumerate(steps) if step <= shortest)
+    last = next((index for index, step in enumerate(steps) if step >= longest and index > first), len(steps) - 1)
+    return steps[first : last + 1]
+
+
+def hangs_over_nights(nights: Sequence[Night]) -> Picture | None:
+    """Return how many cells hung in each run, and how many were red otherwise; None where there is one run only."""
+    shown = nights[-NIGHTS:]
+    if len(shown) < 2:
+        return None
+    base, top_y, left = 170, 18, 56
+    hangs = [night.outcomes.get(Outcome.HANG, 0) for night in shown]
+    red = [sum(count for outcome, count in night.outcomes.items() if outcome.is_red) for night in shown]
+    top = max(1, *red)
+    width = (WIDTH - left - 8) / len(shown)
+    every = math.ceil(len(shown) / 12)
+    bars = []
+    for index, night in enumerate(shown):
+        hang_height = (base - top_y) * hangs[index] / top
+        red_height = (base - top_y) * (red[index] - hangs[index]) / top
+        bars.append(
+            {
+                "x": round(left + width * index + width * 0.15, 1),
+                "width": round(width * 0.7, 1),
+                "hang_y": round(base - hang_height, 1),
+                "hang_height": round(hang_height, 1),
+                "red_y": round(base - hang_height - red_height, 1),
+                "red_height": round(red_height, 1),
+                "hangs": hangs[index],
+                "red": red[index] - hangs[index],
+                "cells": night.cells,
+                "day": one_line(night.run.started[:10], 10),
+                "has_label": (len(shown) - 1 - index) % every == 0,
+            }
+        )
+    return {"base": base, "bars": bars, "top": top, "left_out": len(nights) - len(shown)}

@@ -1,0 +1,222 @@
+"""What a reader wants to know first: what changed, what hangs, what to do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
+from whichtorch.matrix.diagnosis.sameness import described
+from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
+from whichtorch.reports import cell_text
+from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridRow, Square
+from whichtorch.reports.shown_text import is_link, one_line
+from whichtorch.reports.stored_run_text import WORSE, alike, changes_words, side_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.formats import RunFacts
+
+    Changes = Mapping[tuple[str, str], CellChange]  # by name and label
+
+NAMED = 12  # cells of one list that are linked; more are counted
+HANGS_SHOWN = 8  # groups of hangs
+ADVISED = 5  # cells whose commands stand on top; those of the others are in their details
+
+TITLES = {  # of the changes that are listed, the worst first: singular, plural
+    ChangeKind.REGRESSION: (
+        "regression: passed before, and does not now",
+        "regressions: passed before, and do not now",
+    ),
+    ChangeKind.NEW_FAILURE: ("new failure: nothing was known of it", "new failures: nothing was known of them"),
+    ChangeKind.DIFFERENT: (
+        "different failure: failed before, in another way",
+        "different failures: failed in another way",
+    ),
+    ChangeKind.FIXED: ("fixed", "fixed"),
+}
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A cell to jump to."""
+
+    name: str
+    label: str
+    href: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Cells of which the same is said."""
+
+    title: str
+    links: tuple[Link, ...]
+    count: int
+    kind: str = ""  # for the page's colours
+    note: str = ""
+    more: str = ""  # who waits for whom
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A cell with the commands that help with it."""
+
+    link: Link
+    what: str
+    why: str  # it is chosen
+    outcome: Outcome
+    commands: tuple[tuple[str, str], ...]  # what each does, and the command
+
+
+def link_to(grid: Grid, row: GridRow, square: Square, note: str = "") -> Link:
+    """Return the link that opens a cell."""
+    label = grid.columns[square.column].label
+    href = "#cell=" + quote(f"{row.name}@{label}", safe="/@,[]:")
+    return Link(name=row.name, label=label, href=href, note=one_line(note, WHAT))
+
+
+def changed(grid: Grid, comparison: Comparison) -> list[Group]:
+    """Return what became of cells since the earlier run, the worst first; what is as it was is left out."""
+    positions = {grid.key_of(square): (row, square) for row, square in grid.squares}
+    groups = []
+    for kind, titles in TITLES.items():
+        if changes := comparison.of(kind):
+            links = tuple(_change_link(change, positions, grid) for change in changes[:NAMED])
+            title = f"{len(changes)} {titles[len(changes) > 1]}"
+            groups.append(Group(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
+    return groups
+
+
+def _change_link(change: CellChange, positions: Mapping[tuple[str, str], tuple[GridRow, Square]], grid: Grid) -> Link:
+    label = side_of(change).environment
+    old = change.old.outcome if change.old else "unknown"
+    became = f"{old} → {change.new.outcome if change.new else 'gone'}"
+    script = "the script changed, too" if change.script_changed else ""
+    note = "; ".join(filter(None, (became, script, change.why)))
+    if (change.name, label) in positions:
+        return link_to(grid, *positions[change.name, label], note)
+    return Link(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
+
+
+def environment_changes(comparison: Comparison) -> list[Group]:
+    """Return which environments are not what they were, those that changed alike together."""
+    groups = []
+    for group in alike(comparison.environments):
+        commits = group[0].commits or ""
+        href = commits if is_link(commits) else ""
+        links = tuple(Link(name=one_line(change.new, NAME), label="", href=href) for change in group[:NAMED])
+        title = one_line(changes_words(group[0]), 4 * WHAT)
+        groups.append(Group(title=title, links=links, count=len(group)))
+    return groups
+
+
+def hanging(grid: Grid) -> list[Group]:
+    """Return what hangs, cells that are stuck at one stage together: the unexpected first, then the most common."""
+    stages: dict[str, list[tuple[GridRow, Square]]] = {}
+    for row, square in grid.squares:
+        if square.cell.outcome is Outcome.HANG:
+            stages.setdefault(_NUMBER.sub("N", _stage_and_summary(square)[0]), []).append((row, square))
+    groups = []
+    for pairs in stages.values():
+        stage, summary = _stage_and_summary(pairs[0][1])
+        unexpected = sum(square.is_unexpected for _, square in pairs)
+        group = Group(
+            title=one_line(stage, WHAT),
+            more=one_line(summary.removeprefix(stage).removeprefix("; "), WHAT),
+            links=tuple(link_to(grid, row, square) for row, square in pairs[:NAMED]),
+            count=len(pairs),
+            kind="unexpected" if unexpected else "",
+            note=f"{unexpected} unexpected" if unexpected else "expected",
+        )
+        groups.append((-unexpected, group))
+    return [group for _, group in sorted(groups, key=lambda pair: (pair[0], -pair[1].count))]
+
+
+def _stage_and_summary(square: Square) -> tuple[str, str]:
+    """Return where a hung cell is stuck; the same in a sentence, with who waits for whom."""
+    attempt = cell_text.telling_attempt(square.cell)
+    diagnosis = (attempt.diagnosis if attempt else None) or Diagnosis()
+    summary = diagnosis.summary or square.cell.what or "no stacks were taken"
+    return diagnosis.place or summary, summary
+
+
+def advice(grid: Grid, facts: RunFacts, changes: Changes, called: Called) -> tuple[list[Advice], int]:
+    """Return what to do, for the cells that need it most, and how many cells there are that need something.
+
+    Regressions and unexpected cells come first; where there is neither, a known failure of each kind.
+    """
+    worse = {key: change for key, change in changes.items() if change.change in WORSE}
+
+    def urgency(square: Square) -> int:
+        change = worse.get(grid.key_of(square))
+        if change and change.change is ChangeKind.REGRESSION:
+            return 0
+        if square.is_unexpected and square.cell.outcome.is_red:
+            return 1
+        return 2 if change else 3
+
+    red = [pair for pair in grid.squares if pair[1].cell.outcome.is_red or pair[1].is_unexpected]
+    red.sort(key=lambda pair: (urgency(pair[1]), pair[1].cell.outcome is not Outcome.HANG))
+    needing = [(row, square) for row, square in red if urgency(square) < 3 or square.is_unexpected]
+    chosen: dict[tuple[Outcome, str], tuple[GridRow, Square]] = {}
+    for row, square in needing or red:
+        kind = (square.cell.outcome, _NUMBER.sub("N", square.cell.signature or row.name))
+        chosen.setdefault(kind, (row, square))
+    advised = [
+        _advice(link_to(grid, row, square), square, grid, worse.get(grid.key_of(square)), facts, called)
+        for row, square in list(chosen.values())[:ADVISED]
+    ]
+    return advised, len(needing)
+
+
+def _advice(
+    link: Link, square: Square, grid: Grid, change: CellChange | None, facts: RunFacts, called: Called
+) -> Advice:
+    cell, environment = square.cell, grid.columns[square.column].environment
+    commands = [("run it again", cell_text.rerun(cell, environment, called("matrix")))]
+    search = cell_text.bisect(cell, environment, called("bisect"))
+    if facts.comparison and change and (before := _before(environment, change, facts)):
+        days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
+        search = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
+    commands += [("find what changed it", search)] if search else []
+    commands.append(("ask why", cell_text.explain(cell, called("explain"))))
+    what = described(cell.what, cell.message)
+    what = _stage_and_summary(square)[1] if cell.outcome is Outcome.HANG else what
+    return Advice(
+        link=link,
+        what=one_line(what or cell.reason or cell.outcome.row.verb, WHAT),
+        why=str(change.change) if change else "unexpected" if square.is_unexpected else "expected",
+        outcome=cell.outcome,
+        commands=tuple((title, one_line(command, 4 * WHAT)) for title, command in commands),
+    )
+
+
+def _before(environment: Environment, change: CellChange, facts: RunFacts) -> Environment | None:
+    """Return the environment in which a regression still passed, as far as the comparison knows it."""
+    if change.change is not ChangeKind.REGRESSION or change.old is None or facts.comparison is None:
+        return None
+    environments = facts.stored.result.environments
+    changed = next((other for other in facts.comparison.environments if other.new == environment.label), None)
+    if changed is None:
+        return next((other for other in environments if other.label == change.old.environment), None)
+    old = {name: old for name, (old, _) in changed.packages.items()}
+    packages = {name: version for name, version in (environment.packages | old).items() if version is not None}
+    torch = old.get("torch") or environment.torch
+    return environment.model_copy(update={"torch": torch, "packages": packages})
+
+
+def incomplete(result: Result) -> str:
+    """Return why cells are missing, if they are."""
+    run, missing = result.run, result.run.planned - len(result.cells)
+    if result.is_complete:
+        return ""
+    why = "it was interrupted" if run.interrupted else "" if run.ended else "it has not come to its end"
+    how_many = f"{missing} of {run.planned} planned cells are missing" if missing > 0 else "cells may be missing"
+    return ": ".join(filter(None, (why, how_many)))

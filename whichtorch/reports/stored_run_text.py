@@ -1,0 +1,270 @@
+"""Stored runs, as lines of text: listed, removed, merged, compared, and a scenario from night to night."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+from tabulate import tabulate
+
+from whichtorch.matrix.compare.comparison import (
+    CellChange,
+    ChangeKind,
+    Comparison,
+    EnvironmentChange,
+    RunSide,
+    classify,
+    stream,
+)
+from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
+from whichtorch.reports.cell_text import Called, bisect_between, log_of, rerun
+from whichtorch.reports.shown_text import cut, some
+from whichtorch.reports.table import code, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from whichtorch.matrix.compare.nights import NightCell
+    from whichtorch.matrix.records.merging import Merged
+    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.matrix.records.stored_runs import Pruned
+
+SCHEMA = 1
+COMMAND_SHOWN = 60  # columns; who needs more finds it in run.json
+ENVIRONMENTS_NAMED = 3  # that changed alike; more are counted
+PACKAGES_NAMED = 6  # of an environment that changed; more are counted
+FACT_SHOWN = 100  # characters of a fact in both environments
+CELLS_NAMED = 10  # that merely came or went; more are counted
+MEANING = {
+    ChangeKind.REGRESSION: "passed, and does not any more",
+    ChangeKind.NEW_FAILURE: "fails, and no verdict was there before",
+    ChangeKind.DIFFERENT: "fails in another way than before",
+    ChangeKind.FIXED: "failed, and passes",
+    ChangeKind.INCONCLUSIVE: "no verdict now, or none before",
+    ChangeKind.STILL_FAILING: "fails as before",
+    ChangeKind.DISAPPEARED: "only in the old run",
+    ChangeKind.APPEARED: "only in the new run",
+    ChangeKind.STILL_PASSING: "passes as before",
+}
+WORSE = (ChangeKind.REGRESSION, ChangeKind.NEW_FAILURE, ChangeKind.DIFFERENT)
+_NO_NEWS = {ChangeKind.STILL_PASSING, ChangeKind.STILL_FAILING, ChangeKind.INCONCLUSIVE, ChangeKind.APPEARED}
+
+
+class Runs(Model):
+    """What `runs --json` writes."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    runs: tuple[Run, ...]
+
+
+def run_lines(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield a line per run: id and name, when, how long, how much of it is there, its outcomes, the command."""
+    if not runs:
+        yield "no runs are stored; `whichtorch matrix` makes one"
+        return
+    headers = ["run", "name", "started (UTC)", "took", "cells", "outcomes", "command"]
+    yield from tabulate(map(_run_row, runs), headers=headers, disable_numparse=True).splitlines()
+
+
+def _run_row(run: Run) -> list[str]:
+    done = sum(run.outcomes.values())
+    cells = f"{done} of {run.planned}" if done < run.planned else str(done)
+    counts = sorted(run.outcomes.items(), key=lambda pair: -pair[1])
+    outcomes = ", ".join(f"{count} {outcome.word}" for outcome, count in counts)
+    outcomes += f"; {run.unexpected} unexpected" if run.unexpected else ""
+    command = cut(shlex.join(run.command), COMMAND_SHOWN)
+    cells = cells if run.ended else "did not end"
+    return [run.id, run.name, _minute(run), f"{run.seconds:.0f} s", cells, outcomes, command]
+
+
+def _minute(run: Run) -> str:
+    return run.started[:16].replace("T", " ")
+
+
+def prune_lines(pruned: Pruned) -> Iterator[str]:
+    """Yield which runs are gone, and what was kept of them."""
+    yield from (f"removed {run.id}" for run in pruned.runs)
+    kept = f"; {pruned.kept_attempts} attempts of theirs stay, because later runs rest on them"
+    yield f"{len(pruned.runs)} runs removed, {pruned.freed / 1e6:.1f} MB freed" + (kept if pruned.kept_attempts else "")
+
+
+def merge_lines(merged: Merged, run: Run) -> Iterator[str]:
+    """Yield the runs that were merged, what came of it, and each cell about which they disagree."""
+    twice = f", {merged.twice} of which were there twice" if merged.twice else ""
+    for part in merged.parts:
+        state = "" if part.ended and not part.interrupted else "; it did not come to its end"
+        yield f"{part.id}: {sum(part.outcomes.values())} cells, started {part.started}{state}"
+    yield (
+        f"merged into {run.id}: {merged.environments} environments, {len(merged.cells)} cells, "
+        f"{merged.records} records{twice}"
+    )
+    yield from (f"conflict  {cell.name}: {cell.conflict}" for cell in merged.conflicts)
+
+
+def history_lines(history: dict[str, list[NightCell]]) -> Iterator[str]:
+    """Yield for each cell a line per night and environment: when, where, what, and what changed since the last."""
+    for name, nights in history.items():
+        yield name
+        body = tabulate(list(_night_rows(nights)), tablefmt="plain", disable_numparse=True)
+        yield from (f"  {line}".rstrip() for line in body.splitlines())
+        yield ""
+
+
+def _night_rows(nights: Sequence[NightCell]) -> Iterator[list[str]]:
+    last: dict[str, Cell] = {}
+    for night in nights:
+        name, cell = stream(night.environment), night.cell
+        change = classify(last[name], cell)[0] if name in last else ChangeKind.APPEARED
+        last[name] = cell
+        yield [
+            _minute(night.run),
+            night.run.name or night.run.id,
+            night.environment.label,
+            code(cell),
+            f"{cell.seconds:.1f} s",
+            "" if change in _NO_NEWS else str(change),
+            _known_since(night),
+            cell.what or cell.reason or "",
+        ]
+
+
+def _known_since(night: NightCell) -> str:
+    """Return since when a cell was known, where this run did not run it again."""
+    started = max((attempt.started for attempt in night.cell.attempts), default="")
+    is_old = bool(started) and not night.run.parts and started < night.run.started  # a merged run is younger
+    return f"known since {started[:10]}" if is_old else ""
+
+
+def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, called: Called) -> Iterator[str]:
+    """Yield which runs were compared, what changed in their environments, the counts, and each cell that changed."""
+    for word, run in (("from", comparison.old), ("  to", comparison.new)):
+        name = f" {run.name}" if run.name else ""
+        yield f"{word} {run.id}{name}, started {run.started}"
+    for id_ in comparison.incomplete:
+        yield f"note: {id_} did not come to its end: cells that it lacks are no evidence"
+    if comparison.environments:
+        yield ""
+        yield from _environment_lines(comparison.environments)
+    yield ""
+    yield from _count_lines(comparison)
+    changed = list(_changed_lines(comparison, old.result, new, called))
+    if changed:
+        yield ""
+        yield from changed
+
+
+def _environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
+    """Yield how environments changed, those that changed alike in one line."""
+    for group in alike(changes):
+        commits = f"; commits {group[0].commits}" if group[0].commits else ""
+        yield f"{some([*map(labels_of, group)], ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
+
+
+def labels_of(change: EnvironmentChange) -> str:
+    """Return what an environment is called, in both runs where that differs."""
+    return change.old if change.old == change.new else f"{change.old} -> {change.new}"
+
+
+def alike(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
+    """Return environments that changed in the same way together."""
+    groups: dict[tuple[str, str | None], list[EnvironmentChange]] = {}
+    for change in changes:
+        groups.setdefault((changes_words(change), change.commits), []).append(change)
+    return list(groups.values())
+
+
+def changes_words(change: EnvironmentChange) -> str:
+    """Return which packages and facts of an environment changed."""
+    # a fact may be a long list: then only its name is shown; both values are in the JSON
+    both = change.packages | {name: pair for name, pair in change.facts.items() if len(str(pair)) <= FACT_SHOWN}
+    changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in both.items()]
+    changes += [name for name in change.facts if name not in both]
+    return some(changes, PACKAGES_NAMED) or "another build of the same packages"
+
+
+def _count_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield how many cells there are of each kind, and how many of them hang now."""
+    counts = Counter(cell.change for cell in comparison.cells)
+    for change in ChangeKind:
+        if counts[change]:
+            hanging = sum(cell.new is not None and cell.new.outcome == "hang" for cell in comparison.of(change))
+            hangs = f", {hanging} HANG" if hanging else ""
+            yield f"{counts[change]:5d}  {change:<17}  {MEANING[change]}{hangs}"
+
+
+def side_of(change: CellChange) -> RunSide:
+    """Return the cell as the new run left it, else as the old one did."""
+    side = change.new or change.old
+    assert side is not None
+    return side
+
+
+def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: Called) -> Iterator[str]:
+    before, after = _by_label_and_name(old), _by_label_and_name(new.result)
+    days = comparison.old.started[:10], comparison.new.started[:10]
+    shown = [change for kind in (*WORSE, ChangeKind.FIXED) for change in comparison.of(kind)]
+    shown += [
+        change
+        for change in comparison.of(ChangeKind.INCONCLUSIVE)
+        if change.why or (change.old and change.new and change.old.outcome is not change.new.outcome)
+    ]
+    for change in shown:
+        now = after.get((change.new.environment, change.name)) if change.new else None
+        earlier = before.get((change.old.environment, change.name)) if change.old else None
+        yield from _change_lines(change)
+        if now and change.change is not ChangeKind.FIXED:
+            cell, environment = now
+            if log := log_of(new, cell):
+                yield f"    log: {short(log)}"
+            if cell.attempts or environment.is_usable:
+                yield f"    rerun: {rerun(cell, environment, called('matrix'))}"
+            if change.change is ChangeKind.REGRESSION and earlier:
+                search = bisect_between(change.name, earlier[1], environment, days, called("bisect"))
+                yield from [f"    bisect: {search}"] if search else []
+    for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
+        yield from _names(kind, comparison.of(kind))
+
+
+def _change_lines(change: CellChange) -> Iterator[str]:
+    """Yield what a cell was and is, and what makes that doubtful."""
+    side = side_of(change)
+    what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
+    yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
+    yield from (f"    {remark}" for remark in remarks_of(change))
+
+
+def remarks_of(change: CellChange) -> list[str]:
+    """Return what makes a change doubtful."""
+    remarks = [change.why, "the script is not the same as before" if change.script_changed else ""]
+    return [remark for remark in remarks if remark]
+
+
+def transition(change: CellChange) -> str:
+    """Return what a cell was and is: "pass -> HANG!", in the words of the table."""
+    return f"{_word(change.old)} -> {_word(change.new)}"
+
+
+def _word(side: RunSide | None) -> str:
+    """Return a cell of one run in one word, as the table of a matrix writes it."""
+    return code(side) if side else "none"
+
+
+def _names(kind: ChangeKind, changes: Sequence[CellChange]) -> Iterator[str]:
+    """Yield the cells that came or went, those of one environment together."""
+    by_environment: dict[str, list[str]] = {}
+    for change in changes:
+        side = side_of(change)
+        by_environment.setdefault(side.environment, []).append(f"{change.name} ({_word(side)})")
+    for environment, names in by_environment.items():
+        yield f"{kind}  {environment}: {some(names, CELLS_NAMED)}"
+
+
+def _by_label_and_name(result: Result) -> dict[tuple[str, str], tuple[Cell, Environment]]:
+    """Return the cells of a run by what a comparison calls them."""
+    environments = {environment.id: environment for environment in result.environments}
+    return {
+        (environments[cell.environment].label, cell.name): (cell, environments[cell.environment])
+        for cell in result.cells
+    }

@@ -1,0 +1,237 @@
+"""Scenario x environment, as lines of text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from whichtorch.matrix.diagnosis.sameness import different
+from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
+from whichtorch.matrix.records.store import MOST_SHOWN
+from whichtorch.matrix.run.pipeline import with_answers
+from whichtorch.reports import cell_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from whichtorch.matrix.compare.comparison import RunSide
+    from whichtorch.matrix.records.store import StoredRun
+    from whichtorch.matrix.run.planned_matrix import PlannedMatrix
+    from whichtorch.reports.cell_text import Called
+
+_AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}
+LeftOut = Mapping[tuple[Outcome, bool], int]  # cells that a result lacks, by outcome and whether it is expected
+_NONE: LeftOut = MappingProxyType({})
+KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
+
+
+def code(cell: Cell | RunSide, *, is_different: bool = False) -> str:
+    """Return a cell in one word: capitals where red, `~` for another failure, `!` where nobody expects it."""
+    word = cell.outcome.word
+    word += "~" if is_different else ""
+    word += "" if cell.expected or cell.outcome.is_prevented else "!"
+    return f"{word} {cell.flaky.replace(' of ', '/')}" if cell.flaky else word
+
+
+def matrix_lines(result: Result, width: int) -> Iterator[str]:
+    """Yield the table; environments that do not fit in `width` columns continue in a table below."""
+    codes = codes_of(result)
+    shared, heads = heads_of(result.environments)
+    if shared:
+        yield f"Everywhere: {shared}"
+        yield ""
+    left = width - max(map(len, codes), default=0)
+    for block in _blocks(heads, codes, left):
+        rows = [[name, *(words[index] for index in block)] for name, words in codes.items()]
+        headers = ["scenario", *(heads[index] for index in block)]
+        yield from tabulate(rows, headers=headers, disable_numparse=True).splitlines()
+        yield ""
+
+
+def codes_of(result: Result) -> dict[str, list[str]]:
+    """Return by name each row of the table, a word for each environment of the run."""
+    cells = {(cell.name, cell.environment): cell for cell in result.cells}
+    others = different(result.cells)
+    return {
+        name: [_code(cells.get((name, environment.id)), others) for environment in result.environments]
+        for name in dict.fromkeys(cell.name for cell in result.cells)
+    }
+
+
+def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-") -> str:
+    """Return a cell in one word, marked where it is among the `others`, which fail otherwise than most of their row."""
+    return code(cell, is_different=(cell.name, cell.environment) in others) if cell else none
+
+
+def axes_told(environments: Iterable[Environment]) -> dict[str, str]:
+    """Return the fields that tell environments apart, and what these are called; patch and hardware where one is."""
+    environments = tuple(environments)
+    is_patched = any(environment.patch != NO_PATCH for environment in environments)
+    is_placed = any(environment.hardware for environment in environments)
+    return _AXES | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
+
+
+def heads_of(environments: Sequence[Environment]) -> tuple[str, list[str]]:
+    """Return what all environments share, and the column heads: the axes in which they differ."""
+    axes = axes_told(environments)
+    varying = [axis for axis in axes if len({getattr(environment, axis) for environment in environments}) > 1]
+    varying = varying or ["torch"]
+    first = environments[:1]
+    shared = [f"{title} {getattr(first[0], axis)}" for axis, title in axes.items() if first and axis not in varying]
+    heads = ["\n".join(getattr(environment, axis) for axis in varying) for environment in environments]
+    return ", ".join(shared), heads
+
+
+def _blocks(heads: Sequence[str], codes: dict[str, list[str]], width: int) -> Iterator[list[int]]:
+    """Yield the indices of environments that fit beside each other."""
+    block: list[int] = []
+    used = 0
+    for index, head in enumerate(heads):
+        texts = [*head.split("\n"), *(words[index] for words in codes.values())]
+        needed = max(map(len, texts)) + 4  # the gap between columns, and what tabulate adds to heads
+        if block and used + needed > width:
+            yield block
+            block, used = [], 0
+        block.append(index)
+        used += needed
+    if block:
+        yield block
+
+
+def legend_lines(result: Result, left_out: LeftOut = _NONE) -> Iterator[str]:
+    """Yield the outcomes that occur, how often, and what they mean."""
+    counts = Counter(cell.outcome for cell in result.cells)
+    for (outcome, _), count in left_out.items():
+        counts[outcome] += count
+    for outcome in Outcome:
+        if counts[outcome]:
+            yield f"{counts[outcome]:5d}  {outcome.word:<11}  {outcome.row.meaning}"
+    if others := different(result.cells):
+        yield f"{len(others):5d}  ~            another failure than the most common one of its row"
+    ended = _ended(result, left_out)
+    if any(not expected and not outcome.is_prevented for outcome, expected in ended):
+        unexpected = sum(count for (_, expected), count in ended.items() if not expected)
+        yield f"{unexpected:5d}  !            not what the scenario's header expects"
+    if total := sum(left_out.values()):
+        yield f"{total} cells have no row: their tests pass everywhere as expected, or {MOST_SHOWN} cells have one"
+
+
+def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
+    """Yield for each red, prevented or doubted cell what happened, its log and stacks, and the command that reruns it.
+
+    Unexpected cells come first. More than KNOWN_SHOWN expected ones are one line that counts them. An environment that
+    cannot be used has one line, however many cells it has. `command` is how the user calls `matrix`.
+    """
+    result = stored.result
+    environments = {environment.id: environment for environment in result.environments}
+    others = different(result.cells)
+    cells = [cell for cell in result.cells if environments[cell.environment].is_usable]
+    unexpected = [cell for cell in cells if not cell.expected]
+    known = [cell for cell in cells if cell.expected]
+    known = [cell for cell in known if cell.outcome.is_red or cell.outcome.is_prevented or cell.is_doubted]
+    yield from (_red_line(cell, environments[cell.environment], stored, others, command) for cell in unexpected)
+    for environment in environments.values():
+        if not environment.is_usable and any(cell.environment == environment.id for cell in result.cells):
+            log = f"; log {short(environment.log)}" if environment.log else ""
+            yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
+    if len(known) > KNOWN_SHOWN:
+        yield f"{_kinds(known)} are as expected; `report` shows each"
+    else:
+        yield from (_red_line(cell, environments[cell.environment], stored, others, command) for cell in known)
+
+
+def _red_line(
+    cell: Cell, environment: Environment, stored: StoredRun, others: frozenset[tuple[str, str]], command: str
+) -> str:
+    remarks = " (expected)" if cell.expected else ""
+    remarks += " (different)" if (cell.name, cell.environment) in others else ""
+    what = "; ".join(filter(None, (cell_text.what(cell), cell_text.conditions_of(cell))))
+    log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
+    files = f"log {short(log) if log else 'none'}" + (f"; stacks {short(stacks)}" if stacks else "")
+    again = cell_text.rerun(cell, environment, command)
+    return f"{_code(cell, others)}{remarks}  {cell.name}  {environment.label}: {what}; {files}; rerun: {again}"
+
+
+def _ended(result: Result, left_out: LeftOut) -> Counter[tuple[Outcome, bool]]:
+    """Return how many cells have each outcome, expected or not."""
+    return Counter((cell.outcome, cell.expected) for cell in result.cells) + Counter(left_out)
+
+
+def _kinds(cells: Sequence[Cell]) -> str:
+    """Return how many of expected cells are failures, doubted passes and prevented: "4 known failures"."""
+    doubted = sum(cell.is_doubted for cell in cells)
+    red = sum(cell.outcome.is_red for cell in cells)
+    counts = {"known failure": red, "doubted pass": doubted, "prevented cell": len(cells) - red - doubted}
+    return ", ".join(_count(count, noun) for noun, count in counts.items() if count)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def summary_lines(result: Result, command: Called, left_out: LeftOut = _NONE) -> Iterator[str]:
+    """Yield what came of a run in one line, and the command to go on with in another."""
+    ended = _ended(result, left_out)
+    red = Counter({outcome: count for (outcome, expected), count in ended.items() if not expected})
+    unexpected = sum(count for outcome, count in red.items() if not outcome.is_prevented)
+    hangs = red[Outcome.HANG]
+    prevented = sum(count for (outcome, _), count in ended.items() if outcome.is_prevented)
+    doubted = sum(cell.expected and cell.is_doubted for cell in result.cells)
+    missing = max(0, result.run.planned - ended.total())
+    parts = [_count(ended.total(), "cell")]
+    parts += [f"{unexpected} not as expected"] if unexpected else []
+    parts += [f"{prevented} kept from running"] if prevented else []
+    parts += ["all as expected" if len(parts) == 1 else "the others as expected"] if not unexpected else []
+    parts += [f"{missing} of {result.run.planned} not run"] if missing else []
+    hanging = f"{_count(hangs, 'hang')} that should not" if hangs else "nothing hangs that should not"
+    doubts = f"; {_count(doubted, 'doubted pass')}" if doubted else ""
+    yield f"{', '.join(parts)}; {hanging}{doubts}"
+    yield f"next: {_next_command(result, command)}"
+
+
+def _next_command(result: Result, command: Called) -> str:
+    """Return the command that says most about a run, with a shell comment that says what for."""
+    unexpected = (cell for cell in result.cells if not cell.expected and not cell.outcome.is_prevented)
+    worst = max(unexpected, key=lambda cell: cell.outcome.row.severity, default=None)
+    if worst is None:
+        return f"{command('report').removesuffix(' --')}  # makes a page that shows each cell"
+    environment = next(known for known in result.environments if known.id == worst.environment)
+    search = cell_text.bisect(worst, environment, command("bisect")) if worst.outcome.is_red else ""
+    if search:
+        return f"{search}  # finds the release that changed it"
+    return f"{cell_text.rerun(worst, environment, command('matrix'))}  # runs it again"
+
+
+def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
+    """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
+    rows: dict[str, dict[str, Cell | None]] = {}
+    runs: Counter[str] = Counter()
+    for cell, environment, answers in with_answers(matrix.planned, matrix.cache, matrix.records):
+        judged = cell.judged(environment, answers) if environment and answers else None
+        rows.setdefault(cell.name, {})[cell.request.label] = judged
+        runs[cell.request.label] += judged is None
+    others = different(cell for row in rows.values() for cell in row.values() if cell)
+    labels = list(dict.fromkeys(request.label for request in matrix.planned.requests))
+    body = [
+        [name, *(_code(row.get(label), others, "run" if label in row else "-") for label in labels)]
+        for name, row in rows.items()
+    ]
+    heads = [label.replace("-", "\n", 1) for label in labels]
+    yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
+    yield ""
+    for request in {request.label: request for request in matrix.planned.requests}.values():
+        installed = request.problem or ("installed" if matrix.cache.is_installed(request) else "to be installed")
+        yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
+
+
+def short(path: Path) -> str:
+    """Return a path relative to the current folder where it lies below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,176 @@
+"""Live progress: a line for whatever ends, and what is running now."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from whichtorch.matrix import events
+from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
+from whichtorch.reports.table import code
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REFRESH = 4  # times a second, of the lines that say what is running
+REMINDER = 30.0  # seconds between lines that say what is running, where the lines cannot be rewritten
+
+_NOT_SHOWN = {"ready", Outcome.UNBUILDABLE, Outcome.BROKEN}  # stages for which EnvironmentReady has a better line
+
+
+class Progress:
+    """Show events as they come, from any thread. `total` is the number of cells, None where unknown."""
+
+    def __init__(self, console: Console, total: int | None) -> None:
+        self._console, self._total = console, total
+        self._done = self._known = 0
+        self._is_refusal_told = False
+        self._stages: dict[str, str] = {}  # environments on their way
+        self._running: dict[tuple[str, str], tuple[float, str]] = {}  # since, how long it may take
+        self._seen: Mapping[str, str] = {}  # the lines of Python that attempts were last seen at
+        self._lock = threading.Lock()
+        self._live = Live(
+            console=console,
+            refresh_per_second=REFRESH,
+            get_renderable=self._renderable,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._stopped = threading.Event()
+        self._reminder = threading.Thread(target=self._remind, daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        else:
+            self._reminder.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stopped.set()
+        if self._console.is_terminal:
+            self._live.stop()
+        if self._total is not None and 0 < self._known < self._total:  # that all is known, the plan says
+            self._console.print(f"{self._known} of {self._total} cells known from earlier runs", highlight=False)
+
+    def __call__(self, event: events.Event) -> None:
+        """Print the line of an event, if it has one."""
+        with self._lock:
+            line = self._line(event)
+        if line:
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _line(self, event: events.Event) -> Text | None:
+        match event:
+            case events.EnvironmentStage():
+                new = self._stages.get(event.label) != event.stage and event.stage not in _NOT_SHOWN
+                self._stages[event.label] = event.stage
+                if event.stage == "ready":
+                    del self._stages[event.label]
+                host = f" on {event.host}" if event.host else ""
+                return Text(f"{event.label}: {event.stage}{host}", "dim") if new else None
+            case events.EnvironmentReady():
+                self._stages.pop(event.environment.label, None)
+                return self._environment_line(event)
+            case events.AttemptStarted():
+                host = f" on {event.host}" if event.host else ""
+                self._running[event.environment, event.cell] = (time.monotonic(), event.time + host)
+                again = f"{event.cell}  {event.environment}  again for {event.time}: {event.why}"
+                return Text(again, "dim") if event.why else None
+            case events.AttemptEnded():
+                self._running.pop((event.environment, event.cell), None)
+                return self._refusal_line(event)
+            case events.CellDone():
+                return self._cell_line(event)
+            case events.ProbeChosen():
+                return self._probe_line(event)
+            case events.Asked():
+                stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
+                head = event.why or ("running:" if event.lines else "no cell is running")
+                return Text("\n".join([head, *(f"  {line}" for line in (*event.lines, *stages))]))
+            case events.ProbeDropped():
+                self._stages.pop(event.label, None)
+                self._running = {key: since for key, since in self._running.items() if key[0] != event.label}
+                return None
+            case events.Looked():
+                self._seen = event.lines
+                return None
+            case events.Interrupted():
+                head = f"{event.why}: stopping what runs, keeping what is done (press Ctrl-C again to stop at once)"
+                return Text("\n".join([head, *(f"  {line}" for line in self._running_lines())]), "yellow")
+
+    def _environment_line(self, event: events.EnvironmentReady) -> Text | None:
+        environment = event.environment
+        if environment.outcome is not None:
+            return Text(f"{environment.label}: {environment.outcome}: {environment.reason}", "yellow")
+        if not event.cells:
+            return None
+        facts = [f"ready, torch {environment.torch} on Python {environment.python}", *environment.notes]
+        return Text(f"{environment.label}: {'; '.join(facts)}", "dim")
+
+    def _probe_line(self, event: events.ProbeChosen) -> Text:
+        """Return which value is tried, why, and how much is left."""
+        before, after = event.between
+        if before is not None and after is not None:
+            bracket = f"between {before} and {after}, {event.left} left"
+        else:
+            bracket = f"after {before}" if before is not None else f"before {after}" if after is not None else ""
+        why = "" if event.purpose == "narrow" else event.purpose
+        runs = f"up to {event.runs} runs" if event.runs > 1 else ""
+        words = "; ".join(filter(None, (why, runs, bracket)))
+        return Text.assemble((f"probe {event.number}: {event.value}", "bold"), (f"  {words}", "dim"))
+
+    def _refusal_line(self, event: events.AttemptEnded) -> Text | None:
+        """Return once, for the first hang it concerns, that stacks may not be read."""
+        if self._is_refusal_told or NOT_PERMITTED not in event.attempt.note:
+            return None
+        self._is_refusal_told = True
+        return Text(f"{NOT_PERMITTED}; `whichtorch doctor` names the remedy", "yellow")
+
+    def _cell_line(self, event: events.CellDone) -> Text | None:
+        self._done += 1
+        cell = event.cell
+        self._running.pop((event.environment.label, cell.name), None)  # a worker that was lost did not tell
+        is_reused = bool(cell.reused) and cell.reused == len(cell.attempts)
+        self._known += is_reused
+        if is_reused or not event.environment.is_usable:
+            return None
+        word, style = code(cell), cell.outcome.row.style
+        if cell.expected and cell.outcome.is_red:  # marked, so that it frightens nobody
+            word, style = f"{word} (known)", "dim red"
+        count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "
+        what = f"  {cell.what}" if cell.what else ""
+        rest = f" {cell.name}  {event.environment.label}  {cell.seconds:.1f} s{what}"
+        return Text.assemble((count, "dim"), " ", (f"{word:<8}", style), rest)
+
+    def _renderable(self) -> RenderableType:
+        with self._lock:
+            lines = [] if self._total is None else [Text(f"{self._done}/{self._total} cells", "bold")]
+            lines += [Text(f"  {label}: {stage}", "dim") for label, stage in self._stages.items()]
+            lines += [Text(f"  {line}") for line in self._running_lines()]
+        return Group(*lines)
+
+    def _running_lines(self) -> list[str]:
+        now = time.monotonic()
+        return [
+            f"{name}  {label}  {now - since:.0f} of {allowed}{self._where(f'{name}  {label}')}"
+            for (label, name), (since, allowed) in self._running.items()
+        ]
+
+    def _where(self, attempt: str) -> str:
+        """Return the line that an attempt was last seen at, "" where it was not looked at."""
+        return f"  at {self._seen[attempt]}" if attempt in self._seen else ""
+
+    def _remind(self) -> None:
+        while not self._stopped.wait(REMINDER):
+            with self._lock:
+                running = self._running_lines()
+            for line in running:
+                self._console.print(Text(f"running: {line}", "dim"), soft_wrap=True)
