@@ -37,7 +37,6 @@ from whichtorch.matrix.bisect.strategy.evidence import (
 )
 from whichtorch.matrix.bisect.strategy.posterior import RUN_COUNTS
 from whichtorch.matrix.bisect.strategy.view import View
-from whichtorch.matrix.explain.rules import minimal_set
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
 from whichtorch.matrix.fix.minimum import POLISH_TRIALS, smallest
@@ -47,6 +46,9 @@ from whichtorch.matrix.model import Build, Config, Request
 from whichtorch.matrix.plan import matrix_file
 from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.records.store import new_run
+from whichtorch.matrix.search.delta import minimal_set
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
 from whichtorch.matrix.triage.minimise import schedule
 from whichtorch.matrix.triage.minimise.deletion import any_statement
 from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
@@ -318,7 +320,7 @@ def test_isolating_packages_takes_a_square_of_them(size: int, seed: int, share: 
         tried[names] += 1
         return random.random() < share
 
-    minimal_set([f"p{number}" for number in range(size)], turns)
+    drive(minimal_set([f"p{number}" for number in range(size)]), RunsOracle(inquiry=inquiry_of(turns)))
     assert tried.total() <= size * size + 3 * size
     assert max(tried.values(), default=0) <= 1
 

@@ -11,11 +11,12 @@ from tests.fix.packages import tree_change, unit
 from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun, read_functions_run
 from whichtorch.matrix.fix.hints import asked_for, refused
-from whichtorch.matrix.fix.journal import Journal, content_key
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
 from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
+from whichtorch.matrix.fix.trials import content_key
+from whichtorch.matrix.search.journal import Journal
 
 STDERR = """Traceback (most recent call last):
   File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner
@@ -93,12 +94,12 @@ def test_journal(tmp_path: Path) -> None:
     trial = Trial(
         effect=Effect.SAME, exception="E: e", frames=(FailingFrame(path="a", line=1, function="f"),), seconds=2
     )
-    Journal(path).add("other", trial)
+    Journal(path, Trial).add("other", trial)
     with path.open("a") as file:
         file.write('{"key": "to')
-    Journal(path).add(key, trial)
-    assert Journal(path).get(key) == trial
-    assert Journal(path).get("other") == trial
+    Journal(path, Trial).add(key, trial)
+    assert Journal(path, Trial).get(key) == trial
+    assert Journal(path, Trial).get("other") == trial
     assert content_key("script", {"torch/m.py": "y"}) != key != content_key("else", {"torch/m.py": "x"})
 
 

@@ -21,17 +21,18 @@ from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.candidates import each_once
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import CureSearch
-from whichtorch.matrix.fix.forecast import Deferred
-from whichtorch.matrix.fix.journal import Journal
-from whichtorch.matrix.fix.lanes import Lanes
 from whichtorch.matrix.fix.minimum import smallest
 from whichtorch.matrix.fix.trial import Effect, Trial
-from whichtorch.matrix.fix.trials import BudgetSpent, Trials
+from whichtorch.matrix.fix.trials import GUESS, Trials, in_words
+from whichtorch.matrix.search.driving import Deferred, drive
+from whichtorch.matrix.search.journal import Journal
+from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
+from whichtorch.matrix.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from whichtorch.matrix.fix.units import Unit
+    from whichtorch.matrix.fix.units import Proposal, Unit
 
 NAMES = [f"f{number:02}" for number in range(14)]
 BAD = "".join(f"def {name}():\n    return 0\n" for name in NAMES)
@@ -80,28 +81,27 @@ class Stand:
                 self._running -= 1
 
     @contextmanager
-    def trials(self) -> Iterator[Trials]:
-        with Trials(
-            change=CHANGE,
-            journal=Journal(self.folder / "trials.jsonl"),
-            question="q",
-            test=self.run,
-            tell=self.said.append,
-            lanes=Lanes(self.jobs, self.stopped.set),
+    def oracle(self) -> Iterator[RunsOracle[Proposal, Trial]]:
+        with RunsOracle(
+            inquiry=Trials(change=CHANGE, question="q", test=self.run),
+            journal=Journal(self.folder / "trials.jsonl", Trial),
+            pool=WorkerPool(self.jobs, self.stopped.set),
+            guess=GUESS,
+            answered=lambda proposal, trial: self.said.append(in_words(oracle.made, proposal, trial)),
             most=self.most,
-        ) as trials:
-            yield trials
+        ) as oracle:
+            yield oracle
         assert self._running == 0
 
-    def search(self) -> tuple[set[str] | None, Trials]:
-        """Return the names of the smallest cure, and the trials."""
+    def search(self) -> tuple[set[str] | None, RunsOracle[Proposal, Trial]]:
+        """Return the names of the smallest cure, and the oracle."""
         closure = Closure(CHANGE)
-        with self.trials() as trials:
-            cure = trials.drive(CureSearch(closure).run(UNITS), lambda: CureSearch(closure).run(UNITS))
+        with self.oracle() as oracle:
+            cure = drive(CureSearch(closure).run(UNITS), oracle, lambda: CureSearch(closure).run(UNITS))
             if cure is None:
-                return None, trials
-            least = trials.drive(smallest(cure, closure), lambda: smallest(cure, closure))
-        return {unit.name for unit in least.units}, trials
+                return None, oracle
+            least = drive(smallest(cure, closure), oracle, lambda: smallest(cure, closure))
+        return {unit.name for unit in least.units}, oracle
 
     def kept(self) -> list[str]:
         """Return the keys in the journal, each line of which must be whole."""
@@ -125,12 +125,12 @@ def test_any_number_of_jobs_gives_one_answer(cure: set[str], poison: set[str], p
     for jobs in (1, 2, 4):
         with tempfile.TemporaryDirectory() as folder:
             stand = Stand(Path(folder), answer, jobs)
-            found, trials = stand.search()
+            found, oracle = stand.search()
             expected = expected or (found, stand.said)
             assert (found, stand.said) == expected
             assert stand.most_at_once <= jobs
-            assert len(stand.ran) == len(set(stand.ran)) == len(stand.kept()) == trials.made + trials.ahead
-            assert jobs > 1 or trials.ahead == 0
+            assert len(stand.ran) == len(set(stand.ran)) == len(stand.kept()) == oracle.made + oracle.ahead
+            assert jobs > 1 or oracle.ahead == 0
 
 
 def test_a_wrong_guess(tmp_path: Path) -> None:
@@ -144,10 +144,10 @@ def test_a_wrong_guess(tmp_path: Path) -> None:
         return effect(names, {NAMES[0]}, set())
 
     stand = Stand(tmp_path, answer, jobs=2)
-    found, trials = stand.search()
-    assert (found, trials.made) == ({NAMES[0]}, 1)
+    found, oracle = stand.search()
+    assert (found, oracle.made) == ({NAMES[0]}, 1)
     assert stand.ran[:2] == [{NAMES[0]}, {NAMES[1]}]
-    assert len(stand.kept()) == len(stand.ran) == 1 + trials.ahead
+    assert len(stand.kept()) == len(stand.ran) == 1 + oracle.ahead
 
 
 def test_a_right_guess(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_a_right_guess(tmp_path: Path) -> None:
             both.wait(PATIENCE)
         return effect(names, {NAMES[1]}, set())
 
-    found, trials = Stand(tmp_path, answer, jobs=2).search()
-    assert (found, trials.made) == ({NAMES[1]}, 2)
+    found, oracle = Stand(tmp_path, answer, jobs=2).search()
+    assert (found, oracle.made) == ({NAMES[1]}, 2)
 
 
 def test_a_forecast_asks_for_no_run(tmp_path: Path) -> None:
@@ -173,9 +173,11 @@ def test_a_forecast_asks_for_no_run(tmp_path: Path) -> None:
     stand = Stand(tmp_path, lambda names: effect(names, {NAMES[1]}, set()), jobs=4)
     closure = Closure(CHANGE)
     seen: dict[Unit, None] = {}
-    with stand.trials() as trials:
-        cure = trials.drive(
-            CureSearch(closure).run(each_once(tiers, seen)), lambda: CureSearch(closure).run(each_once(tiers, {}))
+    with stand.oracle() as oracle:
+        cure = drive(
+            CureSearch(closure).run(each_once(tiers, seen)),
+            oracle,
+            lambda: CureSearch(closure).run(each_once(tiers, {})),
         )
     assert cure is not None
     assert list(seen) == UNITS[:2]
@@ -185,7 +187,7 @@ def test_a_forecast_asks_for_no_run(tmp_path: Path) -> None:
 def test_the_budget_counts_all_runs(tmp_path: Path, jobs: int) -> None:
     """Runs ahead use up the budget as others do; more of it goes on where it ended."""
     stand = Stand(tmp_path, lambda names: effect(names, {"none"}, set()), jobs=jobs, most=3)
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetSpentError):
         stand.search()
     assert len(stand.ran) == 3
     stand.most = None

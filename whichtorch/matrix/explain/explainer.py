@@ -18,7 +18,6 @@ from whichtorch.matrix.explain.explanation import (
     nearest_pair,
     observe,
 )
-from whichtorch.matrix.explain.rules import minimal_set
 from whichtorch.matrix.model import Cell, Environment, Model, Request, Scenario, variant_suffix
 from whichtorch.matrix.plan.expansion import EXISTING, axes_of, environment_named, expand, request_for
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
@@ -26,6 +25,9 @@ from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.records import store
 from whichtorch.matrix.records.latest_cells import LatestCells
 from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.search.delta import minimal_set
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -207,7 +209,7 @@ class Explainer:
             cell = run_with(changed)
             return cell is not None and cell.outcome == end.cell.outcome
 
-        decisive = minimal_set(differing, passes)
+        decisive = drive(minimal_set(differing), RunsOracle(inquiry=inquiry_of(passes)))
         cells = [run_with(changed, fresh=True) for changed in (frozenset[str](), decisive)]
         return Experiment(
             red=start.environment.label,

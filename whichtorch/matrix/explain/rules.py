@@ -11,7 +11,7 @@ from whichtorch.matrix.compare.factors import ABSENT, AXES, PACKAGE, Factors
 from whichtorch.matrix.model import Model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 MOST_TERMS = 3  # a rule with more would not be an explanation
 EQUALS_KEPT = 40  # terms that separate equally well
@@ -187,44 +187,3 @@ def _variants(choice: list[list[Term]]) -> list[list[Term]]:
         for term in terms[1:]
         if term.factor in AXES
     ]
-
-
-def minimal_set(factors: Sequence[str], passes: Callable[[frozenset[str]], bool]) -> frozenset[str]:
-    """Return a set of factors whose change makes a failing test pass, and of which none can be left out.
-
-    A single factor is looked for first, by halves: where the first half is not enough, the second is not asked, and
-    the one that is left must be enough by itself. Where it is not, several are needed, and this is delta debugging,
-    after Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
-    The test is known to pass with all factors changed and to fail with none, so `passes` is not called for these,
-    and at most once for any other set. It returns False where the outcome is unknown. The first factors come first.
-    """
-    known = {frozenset[str](): False, frozenset(factors): True}
-
-    def is_enough(subset: Sequence[str]) -> bool:
-        key = frozenset(subset)
-        if key not in known:
-            known[key] = passes(key)
-        return known[key]
-
-    low, high = 0, len(factors)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(factors[low:middle]) else (middle, high)
-    if is_enough(factors[low:high]):
-        return frozenset(factors[low:high])
-    current, parts = list(factors), 2
-    while len(current) > 1:
-        chunks = [current[len(current) * n // parts : len(current) * (n + 1) // parts] for n in range(parts)]
-        smaller = next(filter(is_enough, chunks), None)
-        if smaller is not None:
-            current, parts = smaller, 2
-            continue
-        rests = [[factor for factor in current if factor not in chunk] for chunk in reversed(chunks)]
-        rest = next(filter(is_enough, rests), None)
-        if rest is not None:
-            current, parts = rest, max(parts - 1, 2)
-        elif parts < len(current):
-            parts = min(2 * parts, len(current))
-        else:
-            break
-    return frozenset(current)

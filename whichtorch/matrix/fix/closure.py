@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import Uses, uses
-from whichtorch.matrix.fix.tree_change import absolute, aliases, base_names, defined_words, imported, new_parameters
+from whichtorch.matrix.fix.names import Uses, absolute, imported, uses
+from whichtorch.matrix.fix.tree_change import base_names, defined_words, new_parameters
 from whichtorch.matrix.fix.units import Kind, Unit
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ class _Reader:
     def imports(self) -> dict[str, str]:
         """What names mean that imports of the module or of the unit bind, as dotted paths."""
         file = self.change.file(self.unit.path)
-        tops = [node for part in (file.good_parts if file else ()) for node in part.nodes]
         inner = [node for top in self.unit.nodes for node in ast.walk(top)]
-        return aliases(tops) | imported(tops, self.unit.path) | imported(inner, self.unit.path)
+        outer = file.good_aliases | file.good_meanings if file else {}
+        return outer | imported(inner, self.unit.path)
 
     def needs(self) -> Iterator[Unit]:
         """Yield the units without which names or imports of this one mean nothing."""
@@ -140,9 +140,8 @@ class _Reader:
         yield from binders
         if not binders and name not in _KNOWN:
             file = self.change.file(path)
-            for node in (node for part in (file.good_parts if file else ()) for node in part.nodes):
-                if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-                    yield from self._member(absolute(path, node.level, node.module or ""), name)
+            for module in file.good_stars if file else ():
+                yield from self._member(module, name)
 
     def _annotations(self) -> Iterator[Unit]:
         """Yield what annotations need: names, or that nobody looks at them."""
@@ -210,7 +209,7 @@ class _Reader:
 
     def _class(self, path: str, base: str) -> tuple[str | None, str]:
         file = self.change.file(path)
-        names = imported([node for part in (file.good_parts if file else ()) for node in part.nodes], path)
+        names = file.good_meanings if file else {}
         first, _, rest = base.partition(".")
         if first not in names:
             return path, base

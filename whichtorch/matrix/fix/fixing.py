@@ -7,9 +7,7 @@ on where it was interrupted.
 
 from __future__ import annotations
 
-import gc
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +17,6 @@ from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
 from whichtorch.matrix.fix.candidates import at_import, each_once
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import CureSearch
-from whichtorch.matrix.fix.journal import Journal
 from whichtorch.matrix.fix.manner import AppliedUnit, brings_functions, manner_of
 from whichtorch.matrix.fix.minimum import smallest
 from whichtorch.matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
@@ -27,13 +24,16 @@ from whichtorch.matrix.fix.package_trees import FilePair
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
 from whichtorch.matrix.fix.scene import NOTED_SLOWDOWN, scene_of, tiers_of
 from whichtorch.matrix.fix.tree_change import TreeChange
-from whichtorch.matrix.fix.trial import Effect
-from whichtorch.matrix.fix.trials import BudgetSpent, Trials
+from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import GUESS, Trials, in_words
 from whichtorch.matrix.fix.units import Kind, Proposal, in_order
 from whichtorch.matrix.model import Outcome, Record, digest
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.journal import Journal
+from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from whichtorch.matrix.fix.scene import FixRequest, Scene
     from whichtorch.matrix.fix.script_runs import ScriptRuns
@@ -68,17 +68,14 @@ class Fix:
         return lines_of(self.patch)
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Look for no cycles: the trees of a release are millions of objects, and that would take most of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+@dataclass(slots=True)
+class _Seen:
+    """What the trials have shown so far."""
+
+    cure: Proposal | None = None  # the last one: a search proposes nothing greater once it has a cure
+    last: Trial | None = None
 
 
-@_uncollected()
 def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     """Search, minimise and confirm. Interrupted, it returns what is known by then, and the same call goes on.
 
@@ -91,51 +88,63 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     runs.sweep()
     scene = scene_of(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")
-    search, to_cure = CureSearch(scene.closure), 0
+    search, to_cure, seen = CureSearch(scene.closure), 0, _Seen()
     notes: tuple[str, ...] = ()
     tiers = tiers_of(request, runs, scene)
-    trials = _trials(request, runs, scene, started)
+    oracle = _oracle(request, runs, scene, seen, started)
     answer = Fix()
     try:
-        with trials:
+        with oracle:
             try:
-                cure = trials.drive(
+                cure = drive(
                     search.run(each_once(tiers, scene.seeds), at_import(scene.change, scene.loaded)),
+                    oracle,
                     lambda: CureSearch(scene.closure).run(each_once(tiers, {}), at_import(scene.change, scene.loaded)),
                 )
-                to_cure = trials.made
+                to_cure = oracle.made
                 if cure is not None:
                     begin = partial(smallest, cure, scene.closure, _idle(cure, request, runs, scene))
-                    trials.drive(begin(), begin)
-            except BudgetSpent:
+                    drive(begin(), oracle, begin)
+            except BudgetSpentError:
                 notes = ("the budget was used up",)
-        if trials.cure is None:
-            why_not = reasons(_evidence(scene, search, trials, is_complete=not notes))
+        if seen.cure is None:
+            why_not = reasons(_evidence(scene, search, seen, is_complete=not notes))
             answer = replace(answer, why_not=tuple(why_not))
         else:
-            answer = _confirmed(_patched(trials.cure, scene), trials.cure, request, runs, scene)
+            answer = _confirmed(_patched(seen.cure, scene), seen.cure, request, runs, scene)
     except KeyboardInterrupt as interrupt:
-        answer = _patched(trials.cure, scene) if trials.cure else answer
+        answer = _patched(seen.cure, scene) if seen.cure else answer
         answer = replace(answer, stopped=why_stopped(interrupt))
-    answer = replace(answer, trials=trials.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
-    return replace(answer, trials_ahead=trials.ahead, seconds=round(time.monotonic() - started, 1))
+    answer = replace(answer, trials=oracle.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
+    return replace(answer, trials_ahead=oracle.ahead, seconds=round(time.monotonic() - started, 1))
 
 
-def _trials(request: FixRequest, runs: ScriptRuns, scene: Scene, started: float) -> Trials:
+def _oracle(
+    request: FixRequest, runs: ScriptRuns, scene: Scene, seen: _Seen, started: float
+) -> RunsOracle[Proposal, Trial]:
     planned, failure = runs.planned, scene.test.failure
     question = digest(
         [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
     )
-    return Trials(
-        change=scene.change,
-        journal=Journal(runs.folder / f"trials-{question}.jsonl"),
-        question=question,
-        test=lambda files: runs.trial(request.bad, files, scene.test),
-        tell=request.tell,
-        lanes=runs.lanes(request.jobs),
+
+    def answered(proposal: Proposal, trial: Trial) -> None:
+        seen.last = trial
+        if trial.effect is Effect.CURED:
+            seen.cure = proposal
+        request.tell(in_words(oracle.made, proposal, trial))
+
+    oracle = RunsOracle(
+        inquiry=Trials(
+            change=scene.change, question=question, test=lambda files: runs.trial(request.bad, files, scene.test)
+        ),
+        pool=runs.workers(request.jobs),
+        journal=Journal(runs.folder / f"trials-{question}.jsonl", Trial),
+        guess=GUESS,
+        answered=answered,
         most=request.max_trials,
         until=started + request.max_seconds if request.max_seconds is not None else None,
     )
+    return oracle
 
 
 def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -> set[Unit]:
@@ -148,13 +157,13 @@ def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 
 
-def _evidence(scene: Scene, search: CureSearch, trials: Trials, *, is_complete: bool) -> SearchEvidence:
+def _evidence(scene: Scene, search: CureSearch, seen: _Seen, *, is_complete: bool) -> SearchEvidence:
     lacking = {symbol for seed in scene.seeds for symbol in scene.closure.of([seed]).lacking}
     return SearchEvidence(
         reached=len(scene.seeds),
         tried=len(search.harmless),
         breaking=tuple(unit.name for unit in search.breaking),
-        closing=str(trials.last.effect) if trials.last else "",
+        closing=str(seen.last.effect) if seen.last else "",
         lacking=tuple(sorted(lacking.union(search.refused.values()))),
         is_native=scene.test.failure.outcome is Outcome.CRASH,
         is_complete=is_complete,
@@ -165,11 +174,11 @@ def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRun
     """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
     files = scene.change.texts(cure)
     # first those with the patch: beside a failure that keeps cores busy a pass takes longer
-    with runs.changed(request.bad, files) as overlay, runs.lanes(request.jobs) as lanes:
-        patched = lanes.results(*[partial(runs.fair_run, overlay, scene.test)] * CONFIRMATIONS)
-    with runs.lanes(request.jobs) as lanes:
-        turned = lanes.start(partial(_reverted, cure.units, request, runs, scene))
-        plain = lanes.results(*[partial(runs.run, request.bad, scene.test.limit)] * CONFIRMATIONS)
+    with runs.changed(request.bad, files) as overlay, runs.workers(request.jobs) as workers:
+        patched = workers.results(*[partial(runs.fair_run, overlay, scene.test)] * CONFIRMATIONS)
+    with runs.workers(request.jobs) as workers:
+        turned = workers.start(partial(_reverted, cure.units, request, runs, scene))
+        plain = workers.results(*[partial(runs.run, request.bad, scene.test.limit)] * CONFIRMATIONS)
     return replace(
         answer,
         with_patch=_passes(patched),

@@ -6,8 +6,7 @@ Generators, as the search for the first cure is. Free filters come first: what n
 from __future__ import annotations
 
 import difflib
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.names import bound, uses
@@ -16,13 +15,17 @@ from whichtorch.matrix.fix.patch import lines_of
 from whichtorch.matrix.fix.pieces import without_pieces
 from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
+from whichtorch.matrix.search.delta import fewest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterator
 
-    from whichtorch.matrix.fix.closure import Closed, Closure
+    from whichtorch.matrix.fix.closure import Closure
+    from whichtorch.matrix.search.delta import SetSearch
 
     Minimising = Generator[Proposal, Trial, Proposal]
+
+Thing = TypeVar("Thing")
 
 SMALL = 30  # lines of a patch that is read at a glance
 POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
@@ -32,23 +35,44 @@ def smallest(cure: Proposal, closure: Closure, idle: Collection[Unit] = ()) -> M
     """Return the smallest proposal within a cure. `idle` are its units that the cured run did not reach.
 
     First each unit keeps all that it may need, so that hardly any trial breaks; of the few that are then left, each
-    is tried without what it only may need. Whatever the answers, n units take at most 4 n (n + 1) + n trials and
-    POLISH_TRIALS + 2: each greater set is left for good, and none that failed is tried again.
+    is tried without what it only may need. Whatever the answers, n units take at most 2 n (n + 3) + n trials and
+    POLISH_TRIALS + 2, and none that failed is tried again.
     """
     units = cure.units
-    failed: set[frozenset[Unit]] = set()
+    failed = set[frozenset[Unit]]()
     used = closure.of(units - frozenset(idle), units, hard=True).units
     if used and used != units:
-        trial = yield Proposal(units=used)
-        if trial.effect is Effect.CURED:
+        if (yield from _cures(Proposal(units=used))):
             units = used
         else:
             failed.add(used)
     for hard in (False, True):
-        units = yield from _fewest_units(units, partial(closure.of, hard=hard), failed)
+
+        def closed(wanted: frozenset[Unit], whole: frozenset[Unit], hard: bool = hard) -> frozenset[Unit]:
+            return closure.of(wanted, whole, hard=hard).units
+
+        units = yield from _tried(fewest(in_order(units), closed, failed), lambda some: Proposal(units=some))
     proposal = Proposal(units=units)
     proposal = yield from _bounded(_polished(proposal), proposal)
     return (yield from _without_unused(proposal))
+
+
+def _cures(proposal: Proposal) -> Generator[Proposal, Trial, bool]:
+    return (yield proposal).effect is Effect.CURED
+
+
+def _tried(
+    search: SetSearch[Thing], proposed: Callable[[frozenset[Thing]], Proposal | None]
+) -> Generator[Proposal, Trial, frozenset[Thing]]:
+    """Return what a search of sets finds; a set cures if its proposal does, and one without a proposal does not."""
+    try:
+        wanted = next(search)
+        while True:
+            proposal = proposed(wanted)
+            wanted = search.send(proposal is not None and (yield from _cures(proposal)))
+    except StopIteration as end:
+        found: frozenset[Thing] = end.value
+        return found
 
 
 def _bounded(search: Minimising, proposal: Proposal) -> Minimising:
@@ -73,36 +97,6 @@ def _polished(proposal: Proposal) -> Minimising:
     return (yield from _fewest_pieces(proposal))
 
 
-def _fewest_units(
-    units: frozenset[Unit], closed: Callable[..., Closed], failed: set[frozenset[Unit]]
-) -> Generator[Proposal, Trial, frozenset[Unit]]:
-    """Return a set of which no unit can be left out; `closed` adds the units that others are not tried without."""
-    order = {unit: place for place, unit in enumerate(in_order(units))}
-    best, parts = units, 2
-    while True:
-        listed = sorted(best, key=order.__getitem__)
-        chunks = _chunks(listed, parts)
-        complements = [best - chunk for chunk in chunks] if parts > 2 else []
-        for wanted in (*chunks, *complements):
-            smaller = closed(wanted, best).units
-            if not smaller or smaller == best or smaller in failed:
-                continue
-            trial = yield Proposal(units=smaller)
-            if trial.effect is Effect.CURED:
-                best, parts = smaller, 2 if len(smaller) < 4 else max(2, parts - 1)
-                break
-            failed.add(smaller)
-        else:
-            if parts >= len(best):
-                return best
-            parts = min(len(best), 2 * parts)
-
-
-def _chunks(units: Sequence[Unit], parts: int) -> list[frozenset[Unit]]:
-    size = -(-len(units) // parts)
-    return [frozenset(units[begin : begin + size]) for begin in range(0, len(units), size)]
-
-
 def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
     """Return the proposal with the fewest hunks of one changed unit that still cure."""
     if unit.kind is not Kind.CHANGED or unit.bad is None or unit.good is None or unit.name.startswith("import "):
@@ -119,8 +113,8 @@ def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
             for number, block in enumerate(blocks)
         )
 
-    best = yield from _least(kept, lambda numbers: _draft(proposal, unit, text_with(numbers)))
-    return _draft(proposal, unit, text_with(best)) or proposal if best != kept else proposal
+    best = yield from _tried(fewest(kept), lambda numbers: _draft(proposal, unit, text_with(numbers)))
+    return _draft(proposal, unit, text_with(best)) or proposal if len(best) < len(kept) else proposal
 
 
 def _without_unused(proposal: Proposal) -> Minimising:
@@ -132,7 +126,7 @@ def _without_unused(proposal: Proposal) -> Minimising:
             continue
         drafts = {unit: text for unit, text in proposal.drafts.items() if unit in fewer}
         smaller = Proposal(units=fewer, drafts=drafts)
-        if (yield smaller).effect is Effect.CURED:
+        if (yield from _cures(smaller)):
             proposal = smaller
             if len(some) > 1:
                 break
@@ -168,7 +162,7 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
         else:
             break
         tried.add((unit, smaller.drafts[unit]))
-        if (yield smaller).effect is Effect.CURED:
+        if (yield from _cures(smaller)):
             proposal = smaller
     return proposal
 
@@ -201,23 +195,3 @@ def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     if not names <= set().union(*known):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
-
-
-def _least(
-    numbers: list[int], proposed: Callable[[Collection[int]], Proposal | None]
-) -> Generator[Proposal, Trial, list[int]]:
-    """Return the fewest hunks that cure, by leaving out ever smaller groups of them."""
-    size = max(1, len(numbers) // 2)
-    best = list(numbers)
-    while size:
-        begin = 0
-        while begin < len(best):
-            fewer = best[:begin] + best[begin + size :]
-            proposal = proposed(fewer) if fewer else None
-            trial = (yield proposal) if proposal else None
-            if trial is not None and trial.effect is Effect.CURED:
-                best = fewer
-            else:
-                begin += size
-        size //= 2
-    return best

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -169,3 +169,42 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
         elif not isinstance(node, (*_SCOPES, ast.Name)):
             yield from _bound_beside(node)
             yield from _bound(ast.iter_child_nodes(node))
+
+
+def module_of(path: str) -> str:
+    """Return the dotted name of a file's module."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def absolute(path: str, level: int, module: str) -> str:
+    """Return the module that an import statement in a file means."""
+    if level == 0:
+        return module
+    here = module_of(path).split(".")
+    kept = len(here) - level + path.endswith("/__init__.py")
+    return ".".join([*here[:kept], *([module] if module else [])])
+
+
+def imported(nodes: Collection[ast.AST], path: str) -> dict[str, str]:
+    """Return what names the import statements among nodes bind, as dotted paths: {"nn": "torch.nn"}."""
+    found = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(path, node.level, node.module or "")
+            found |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def aliases(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Return what names mean that stand for the members of others: `aten = torch.ops.aten`."""
+    found = {}
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if path := dotted(value):
+                found[name] = path
+    return found

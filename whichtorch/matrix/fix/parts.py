@@ -9,6 +9,7 @@ import ast
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as `ast` counts them: str.splitlines knows more line ends
 NAME_LENGTH = 60  # characters of a statement that has no name of its own
+TREES_KEPT = 2000  # of parts, about 20 kB each; all trees of two releases would take over a gigabyte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +28,17 @@ class Part:
     name: str  # unique in its body
     text: str  # of a class: of its head alone, up to the colon
     first: int  # line of the text's begin in its module, from 1
-    nodes: tuple[ast.stmt, ...]  # several where they share a line; none of what follows the last statement
     body: tuple[Part, ...] = ()  # of a class
+    is_import: bool = False
+    is_head: bool = False  # of a class, without its body
+
+    @property
+    def nodes(self) -> tuple[ast.stmt, ...]:
+        """The statements: several where they share a line, none in what follows the last statement.
+
+        They are parsed again whenever they have not been used for a while; their lines count from the text's begin.
+        """
+        return _statements(self.text, is_head=True) if self.is_head else _statements(self.whole)
 
     @property
     def last(self) -> int:
@@ -40,13 +51,25 @@ class Part:
         return self.text + "".join(part.whole for part in self.body)
 
 
-def parts_of(text: str) -> tuple[Part, ...]:
+def parts_of(text: str, tree: ast.Module | None = None) -> tuple[Part, ...]:
     """Return the parts of a module, from its first line to its last. Raises SyntaxError."""
     lines = _LINE.findall(text)
-    parts = list(_parts(ast.parse(text).body, lines, 0))
+    parts = list(_parts((tree or ast.parse(text)).body, lines, 0))
     if rest := text[sum(len(part.whole) for part in parts) :]:
-        parts.append(Part(name="end of file", text=rest, first=len(lines) - rest.count("\n") + 1, nodes=()))
+        parts.append(Part(name="end of file", text=rest, first=len(lines) - rest.count("\n") + 1))
     return unique(parts)
+
+
+@lru_cache(maxsize=TREES_KEPT)
+def _statements(text: str, *, is_head: bool = False) -> tuple[ast.stmt, ...]:
+    if not is_head:
+        return tuple(statements_of(text))
+    first = next(line for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
+    indent = first[: len(first) - len(first.lstrip())]
+    (head,) = statements_of(f"{text.rstrip()}\n{indent} pass\n")
+    assert isinstance(head, ast.ClassDef)
+    head.body = []
+    return (head,)
 
 
 def statements_of(text: str) -> list[ast.stmt]:
@@ -77,11 +100,11 @@ def _parts(body: Sequence[ast.stmt], lines: Sequence[str], start: int) -> Iterat
                 name=node.name,
                 text="".join(lines[start:head]),
                 first=start + 1,
-                nodes=(node,),
                 body=unique(tuple(_parts(node.body, lines, head))),
             )
         else:
-            yield Part(name=_name(node), text="".join(lines[start:end]), first=start + 1, nodes=tuple(nodes))
+            is_import = all(isinstance(each, ast.Import | ast.ImportFrom) for each in nodes)
+            yield Part(name=_name(node), text="".join(lines[start:end]), first=start + 1, is_import=is_import)
         start = end
 
 

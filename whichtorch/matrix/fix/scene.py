@@ -11,12 +11,12 @@ from whichtorch.matrix.environments.overlay import site_packages
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix.candidates import by_runs, named, on_stack
 from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.forecast import Deferred
 from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.script_runs import CureTest
 from whichtorch.matrix.fix.tree_change import TreeChange
 from whichtorch.matrix.model import Environment, Outcome, Record
+from whichtorch.matrix.search.driving import Deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

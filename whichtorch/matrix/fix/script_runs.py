@@ -21,12 +21,12 @@ from whichtorch.matrix.environments.overlay import lay
 from whichtorch.matrix.environments.whole_files import remove_tree
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import PASSED, FunctionsRun, read_functions_run
-from whichtorch.matrix.fix.lanes import Lanes
 from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
 from whichtorch.matrix.model import Environment, Outcome, Record, digest
 from whichtorch.matrix.process.supervision import Task
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
 from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.search.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -162,14 +162,14 @@ class ScriptRuns:
                 answer.replace(kept)
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
 
-    def lanes(self, count: int) -> Lanes:
+    def workers(self, count: int) -> WorkerPool:
         """Return where so many runs may be made at once; an interrupt there stops them all."""
-        return Lanes(count, self.executor.interrupt)
+        return WorkerPool(count, self.executor.interrupt)
 
     def at_once(self, *calls: Callable[[], FunctionsRun]) -> list[FunctionsRun]:
         """Make several calls side by side: what they note is no matter of time."""
-        with self.lanes(len(calls)) as lanes:
-            return lanes.results(*calls)
+        with self.workers(len(calls)) as workers:
+            return workers.results(*calls)
 
     @contextmanager
     def _workshop(self) -> Iterator[Path]:

@@ -65,13 +65,12 @@ class TreeChange:
         stem = module.replace(".", "/")
         return next((path for path in (f"{stem}.py", f"{stem}/__init__.py") if path in self._paths), None)
 
-    @cache  # noqa: B019 - lives as long as the search
     def bad_names(self, path: str) -> frozenset[str]:
         """Return what a file that differs binds in the bad release."""
         file = self.file(path)
-        return frozenset(bound(node for part in file.bad_parts for node in part.nodes)) if file else frozenset()
+        return file.bad_names if file else frozenset()
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019 - lives as long as the search
     def _binders(self, path: str) -> Mapping[str, tuple[Unit, ...]]:
         binders: dict[str, list[Unit]] = defaultdict(list)
         file = self.file(path)
@@ -92,8 +91,8 @@ class TreeChange:
     def good_class(self, path: str, name: str) -> ast.ClassDef | None:
         """Return a class of the good release's module."""
         file = self.file(path)
-        nodes = (node for part in (file.good_parts if file else ()) for node in part.nodes)
-        return next((node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name), None)
+        parts = (part for part in (file.good_parts if file else ()) if re.split("[@ ]", part.name)[0] == name)
+        return next((node for part in parts for node in part.nodes if isinstance(node, ast.ClassDef)), None)
 
     def is_known(self, word: str) -> bool:
         """Return whether a word stands anywhere in the bad release's text of the files that differ."""
@@ -197,45 +196,6 @@ def defined_words(nodes: Collection[ast.stmt]) -> set[str]:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
                 words.add(name)
     return words
-
-
-def module_of(path: str) -> str:
-    """Return the dotted name of a file's module."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def absolute(path: str, level: int, module: str) -> str:
-    """Return the module that an import statement in a file means."""
-    if level == 0:
-        return module
-    here = module_of(path).split(".")
-    kept = len(here) - level + path.endswith("/__init__.py")
-    return ".".join([*here[:kept], *([module] if module else [])])
-
-
-def imported(nodes: Collection[ast.AST], path: str) -> dict[str, str]:
-    """Return what names the import statements among nodes bind, as dotted paths: {"nn": "torch.nn"}."""
-    found = {}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom):
-            module = absolute(path, node.level, node.module or "")
-            found |= {alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names}
-    return found
-
-
-def aliases(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Return what names mean that stand for the members of others: `aten = torch.ops.aten`."""
-    found = {}
-    for node in nodes:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if path := dotted(value):
-                found[name] = path
-    return found
 
 
 def base_names(node: ast.ClassDef) -> list[str]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import dotted
+from whichtorch.matrix.fix.names import absolute, aliases, bound, dotted, imported
 from whichtorch.matrix.fix.parts import Part, parts_of
 
 if TYPE_CHECKING:
@@ -109,7 +109,13 @@ class ChangedFile:
 
     def __init__(self, pair: FilePair) -> None:
         self.path, self.bad_text, self.good_text = pair.path, pair.bad, pair.good
-        self.bad_parts, self.good_parts = parts_of(pair.bad or ""), parts_of(pair.good or "")
+        bad, good = ast.parse(pair.bad or ""), ast.parse(pair.good or "")
+        self.bad_parts, self.good_parts = parts_of(pair.bad or "", bad), parts_of(pair.good or "", good)
+        self.bad_names = frozenset(bound(bad.body))
+        self.good_meanings = imported(good.body, self.path)  # what the good module's imports bind, as dotted paths
+        self.good_aliases = aliases(good.body)
+        stars = (node for node in good.body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
+        self.good_stars = tuple(absolute(self.path, node.level, node.module or "") for node in stars)  # modules
         self._bad_imports, self._good_imports = _imports(self.bad_parts), _imports(self.good_parts)
         self.slots = tuple(self._merged(self.bad_parts, self.good_parts, ""))
 
@@ -140,10 +146,10 @@ class ChangedFile:
             if part.name in kept:
                 for old in iter(left.__next__, before[part.name]):
                     yield from self._leaving(old, moved.get(old.name), owner)
-                next_import = _is_import(part) and not owner
+                next_import = part.is_import and not owner
                 yield from self._leaving(before[part.name], None, owner) if next_import else ()
                 yield from self._new_names(part) if next_import else self._matched(before[part.name], part, owner)
-            elif _is_import(part) and not owner:
+            elif part.is_import and not owner:
                 yield from self._new_names(part)
             else:
                 unit = moved.get(part.name) or self._unit(owner, Kind.ADDED, None, part)
@@ -153,7 +159,7 @@ class ChangedFile:
 
     def _leaving(self, part: Part, moved: Unit | None, owner: str) -> Iterator[Slot]:
         """Yield the slots of a part that the good release does not have there; an import stays."""
-        if not _is_import(part) or owner:
+        if not part.is_import or owner:
             yield Slot(bad=part.whole, unit=moved or self._unit(owner, Kind.REMOVED, part, None))
             return
         yield Slot(bad=part.text, good=part.text)
@@ -168,7 +174,7 @@ class ChangedFile:
 
     def _import_slot(self, name: str, kind: Kind) -> Slot:
         text = self._good_imports[name]
-        part = Part(name=f"import {name}", text=text, first=0, nodes=tuple(ast.parse(text).body))
+        part = Part(name=f"import {name}", text=text, first=0, is_import=True)
         return Slot(good=text, unit=self._unit("", kind, None, part))
 
     def _matched(self, bad: Part, good: Part, owner: str) -> Iterator[Slot]:
@@ -177,7 +183,8 @@ class ChangedFile:
             yield Slot(bad=bad.whole, good=good.whole)
         elif bad.body and good.body:
             same = bad.text == good.text
-            unit = None if same else self._unit(owner, Kind.CHANGED, _head(bad), _head(good))
+            heads = [replace(part, body=(), is_head=True) for part in (bad, good)]
+            unit = None if same else self._unit(owner, Kind.CHANGED, *heads)
             yield Slot(bad=bad.text, good=good.text, unit=unit)
             yield from self._merged(bad.body, good.body, _joined(owner, good.name))
         else:
@@ -194,24 +201,11 @@ def _joined(owner: str, name: str) -> str:
     return f"{owner}.{name}" if owner else name
 
 
-def _head(part: Part) -> Part:
-    """Return a class's head as a part of its own."""
-    node = part.nodes[0]
-    assert isinstance(node, ast.ClassDef)
-    head = ast.ClassDef(name=node.name, bases=node.bases, keywords=node.keywords, body=[], decorator_list=[])
-    head.decorator_list = node.decorator_list
-    return Part(name=part.name, text=part.text, first=part.first, nodes=(ast.copy_location(head, node),))
-
-
-def _is_import(part: Part) -> bool:
-    return bool(part.nodes) and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in part.nodes)
-
-
 def _imports(parts: Iterable[Part]) -> dict[str, str]:
     """Return what imports bind, and a statement for each: {"nn": "from torch import nn"}; "import a.b" binds "a.b"."""
     found = {}
     for part in parts:
-        for node in part.nodes if _is_import(part) else ():
+        for node in part.nodes if part.is_import else ():
             assert isinstance(node, (ast.Import, ast.ImportFrom))
             source = f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:

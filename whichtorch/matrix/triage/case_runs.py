@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.traceback_chain import read_chain
-from whichtorch.matrix.fix.lanes import Lanes
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
 from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.search.worker_pool import WorkerPool
 from whichtorch.matrix.suite.companions import companions, lay_beside
 from whichtorch.matrix.triage.minimise import operator_call
 from whichtorch.matrix.triage.signs import CompileCall
@@ -124,14 +124,14 @@ class CaseRuns:
                 applied=tuple(_text(workshop / "applied.txt").splitlines()),
             )
 
-    def lanes(self, count: int) -> Lanes:
+    def workers(self, count: int) -> WorkerPool:
         """Return where so many runs may be made at once; an interrupt there stops them all."""
 
         def stop() -> None:
             self.executor.interrupt()
             self.forking.interrupt()
 
-        return Lanes(count, stop)
+        return WorkerPool(count, stop)
 
     def _scratch(self, planned: PlannedCell, setting: Setting, folder: Path) -> PlannedCell:
         """Return the cell with its script in a folder of its own, which is its home as well."""

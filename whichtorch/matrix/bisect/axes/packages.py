@@ -16,9 +16,11 @@ from whichtorch.matrix.environments.commander import CancelledError, InstallErro
 from whichtorch.matrix.environments.configs import config_named
 from whichtorch.matrix.environments.resolution import locked_versions
 from whichtorch.matrix.errors import PreventedError, TimeOverError, UsageError
-from whichtorch.matrix.explain.rules import minimal_set
 from whichtorch.matrix.model import Request
 from whichtorch.matrix.plan.expansion import existing, expand
+from whichtorch.matrix.search.delta import minimal_set
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +121,6 @@ class Isolator:
     start: Lock
     end: Lock
     base: Request  # its Python, build and config
-    _turns: dict[frozenset[str], bool] = field(default_factory=dict)  # whether a set of changes turns the outcome
     _probes: dict[str, Probe] = field(default_factory=dict)
     _runs: int = 0
     _notes: list[str] = field(default_factory=list)
@@ -153,16 +154,16 @@ class Isolator:
         self._is_fix = ends.probes[0].verdict is SearchVerdict.BAD
         needs = self._needs(changes, first, last, ends.probes[0].environment.python)
 
-        def turns(names: frozenset[str]) -> bool:
-            needed = frozenset[str]().union(*(needs[name] for name in names))
-            if needed not in self._turns:
-                chosen = [change for change in changes if change.name in needed]
-                self._turns[needed] = self._turned_by(chosen, first, last)
-            return self._turns[needed]
+        def needed_by(names: frozenset[str]) -> frozenset[str]:
+            return frozenset[str]().union(*(needs[name] for name in names))
 
-        self._turns[frozenset(needs)] = True
-        names = minimal_set([change.name for change in changes], turns)
-        needed = frozenset[str]().union(*(needs[name] for name in names))
+        def turns(names: frozenset[str]) -> bool:
+            chosen = [change for change in changes if change.name in names]
+            return len(chosen) == len(changes) or self._turned_by(chosen, first, last)
+
+        oracle = RunsOracle(inquiry=inquiry_of(turns, needed_by))
+        names = drive(minimal_set([change.name for change in changes]), oracle)
+        needed = needed_by(names)
         # a change that needs all the others stands for them: torch, if there are several such
         leaders = sorted((name for name in needed if needs[name] == needed), key=lambda name: (name != "torch", name))
         names = frozenset(leaders[:1]) or names

@@ -57,9 +57,9 @@ class SameFailure:
         if reference is None:
             return self._is_shown(setting, self.brief_limit)
         # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
-        with self.runs.lanes(2) as lanes:
+        with self.runs.workers(2) as workers:
             return all(
-                lanes.results(
+                workers.results(
                     lambda: self._is_shown(setting, self.brief_limit),
                     lambda: reference.passes(self.brief_limit, setting),
                 )

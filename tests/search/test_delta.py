@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.explain.rules import minimal_set
+from whichtorch.matrix.search.delta import minimal_set
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
+
+
+def found_by(names: Sequence[str], test: Callable[[frozenset[str]], bool]) -> frozenset[str]:
+    return drive(minimal_set(names), RunsOracle(inquiry=inquiry_of(test)))
+
 
 NAMES = ("config", "torch", "python", "build", "numpy", "mkl")
 
@@ -24,7 +32,7 @@ def test_all_that_is_needed_and_no_more(case: tuple[int, set[int]]) -> None:
         calls.append(subset)
         return needed <= subset
 
-    assert minimal_set(factors, passes) == needed
+    assert found_by(factors, passes) == needed
     assert len(calls) == len(set(calls))
     assert frozenset(factors) not in calls
     assert frozenset() not in calls
@@ -32,7 +40,7 @@ def test_all_that_is_needed_and_no_more(case: tuple[int, set[int]]) -> None:
 
 def test_one_difference_needs_no_run() -> None:
     """Two environments that differ in one factor are the decisive pair already."""
-    assert minimal_set(("config",), lambda subset: 1 // 0 == 0) == {"config"}
+    assert found_by(("config",), lambda subset: 1 // 0 == 0) == {"config"}
 
 
 def test_two_differences_need_one_run_where_the_first_decides() -> None:
@@ -43,7 +51,7 @@ def test_two_differences_need_one_run_where_the_first_decides() -> None:
         calls.append(subset)
         return "config" in subset
 
-    assert minimal_set(("config", "torch"), passes) == {"config"}
+    assert found_by(("config", "torch"), passes) == {"config"}
     assert len(calls) == 1
 
 
@@ -57,7 +65,7 @@ def test_a_single_factor_takes_a_question_a_halving_and_a_last_one(case: tuple[i
         calls.append(subset)
         return names[case[1]] in subset
 
-    assert minimal_set(names, passes) == {names[case[1]]}
+    assert found_by(names, passes) == {names[case[1]]}
     assert len(calls) <= math.ceil(math.log2(case[0])) + 1
 
 
@@ -67,5 +75,5 @@ def test_whatever_answers_nothing_found_can_be_left_out() -> None:
     subsets = [frozenset(some) for size in range(1, 4) for some in combinations(names, size)]
     for number in range(2 ** len(subsets)):
         good = {subset for index, subset in enumerate(subsets) if number >> index & 1}
-        found = minimal_set(names, good.__contains__)
+        found = found_by(names, good.__contains__)
         assert not any(found - {name} in good for name in found)

@@ -5,23 +5,24 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from whichtorch.matrix.run.site import SIGNAL_CHECK
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 Result = TypeVar("Result")
 
+SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 
-class Lanes:
-    """So many calls run at once, and others wait. Only the thread that opened it uses it.
 
-    It is left when all that runs has ended. An interrupt has `stop` end that early; what has not begun never begins.
+class WorkerPool:
+    """Runs so many calls at once; others wait. Only the thread that opened it uses it.
+
+    Its context ends when all that runs has ended. An interrupt has `stop` end that early; what has not begun never
+    begins.
     """
 
-    def __init__(self, count: int, stop: Callable[[], None]) -> None:
-        self._count, self._stop = count, stop
-        self._pool = ThreadPoolExecutor(count)
+    def __init__(self, size: int, stop: Callable[[], None]) -> None:
+        self._size, self._stop = size, stop
+        self._threads = ThreadPoolExecutor(size)
         self._running: list[Future[Any]] = []
 
     def __enter__(self) -> Self:
@@ -30,22 +31,22 @@ class Lanes:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._stop()
-        self._pool.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     @property
     def free(self) -> int:
         """How many more calls would run at once."""
         self._running = [future for future in self._running if not future.done()]
-        return self._count - len(self._running)
+        return self._size - len(self._running)
 
     def start(self, call: Callable[[], Result]) -> Future[Result]:
         """Begin a call as soon as there is room for it."""
-        future = self._pool.submit(call)
+        future = self._threads.submit(call)
         self._running.append(future)
         return future
 
     def await_any(self, futures: Collection[Future[Any]]) -> None:
-        """Wait until some call has ended, of one or more; a signal that another thread took is seen soon, too."""
+        """Wait until a call has ended, of one or more; a signal that another thread took is seen soon, too."""
         while not wait(futures, SIGNAL_CHECK, FIRST_COMPLETED).done:
             pass
 
