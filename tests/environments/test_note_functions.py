@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.fix.packages import environment_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER as NOTED
-from whichtorch.matrix.fix.functions_run import read_functions_run
+from whichtorch.matrix.fix.functions_run import FunctionsRun
 
 TORCH = {
     "torch/__init__.py": "def before(): pass\nbefore()\nfrom torch.m import *\n",
@@ -38,7 +38,8 @@ def test_noted(tmp_path: Path) -> None:
     folder.mkdir()
     hooks = {"PYTHONPATH": str(FOLDER), "WHICHTORCH_HOOKS": "note_functions", NOTED: str(folder)}
     subprocess.run([interpreter, "-c", SCRIPT], env=os.environ | hooks, check=True)
-    names = [(path, name) for path, _, name in read_functions_run(folder).functions]
+    notes = {path.name: path.read_text() for path in folder.iterdir()}
+    names = [(path, name) for path, _, name in FunctionsRun.of_notes(notes).functions]
     qualified = "C.g" if sys.version_info >= (3, 11) else "g"
     assert set(names) >= {("torch/__init__.py", "<module>"), ("torch/m.py", "f"), ("torch/m.py", qualified)}
     assert ("torch/late.py", "h") in names

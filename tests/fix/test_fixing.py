@@ -15,7 +15,7 @@ import pytest
 from tests.fix.workplace import CORE, Workplace
 from whichtorch.matrix.bisect.sightings import Failure
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.fix.script_runs import CureTest
+from whichtorch.matrix.fix.cure_runs import CureTest
 from whichtorch.matrix.model import Attempt, Outcome, Role, StoppedBy
 from whichtorch.matrix.process.executor import LocalExecutor
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fix.packages import tree_change, unit
 from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
-from whichtorch.matrix.fix.functions_run import FunctionsRun, read_functions_run
+from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.hints import asked_for, refused
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
@@ -42,11 +42,11 @@ def test_failing_frames() -> None:
     ]
 
 
-def test_functions_run(tmp_path: Path) -> None:
+def test_functions_run() -> None:
     """The processes' files are read in the order of their processes; a torn line is left out."""
-    (tmp_path / "9.txt").write_text("torch/a.py\t1\t<module>\ntorch/a.py\t4\tf\ntorch/b")
-    (tmp_path / "11.txt").write_text("torch/a.py\t4\tf\ntorch/b.py\t2\tC.g\n")
-    run = read_functions_run(tmp_path)
+    notes = {"11.txt": "torch/a.py\t4\tf\ntorch/b.py\t2\tC.g\n"}
+    notes["9.txt"] = "torch/a.py\t1\t<module>\ntorch/a.py\t4\tf\ntorch/b"
+    run = FunctionsRun.of_notes(notes)
     assert run.functions == (("torch/a.py", 1, "<module>"), ("torch/a.py", 4, "f"), ("torch/b.py", 2, "C.g"))
     assert set(run.loaded) == set(run.active) == {"torch/a.py", "torch/b.py"}
 

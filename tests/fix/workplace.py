@@ -8,15 +8,17 @@ from pathlib import Path
 
 from tests.fix.packages import environment_folder
 from whichtorch.matrix.environments.configs import BUILTIN
+from whichtorch.matrix.fix.cure_runs import CureRuns
 from whichtorch.matrix.fix.fixing import Fix, fix
 from whichtorch.matrix.fix.scene import FixRequest
-from whichtorch.matrix.fix.script_runs import ScriptRuns
 from whichtorch.matrix.model import Environment
 from whichtorch.matrix.plan.expansion import existing
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.records.store import new_run
 from whichtorch.matrix.suite import selection
+from whichtorch.matrix.trial.overlays import Overlays
+from whichtorch.matrix.trial.runner import Runner
 
 CORE = "class _Core:\n    def known(self): pass\n_C = _Core()\n"
 SCRIPT = "import torch\nassert torch.add(1, 2) == 3, 'wrong sum'\n"
@@ -54,4 +56,14 @@ class Workplace:
         )
         request = FixRequest(bad=bad, good=good, max_trials=most, jobs=self.jobs, tell=self.said.append)
         with new_run(self.folder, ()) as store:
-            return fix(request, ScriptRuns(planned=planned, executor=self.executor, home=self.folder, store=store))
+            overlays = Overlays(self.folder / "fix" / "in-use")
+            runner = Runner(
+                planned=planned,
+                environment=bad,
+                executor=self.executor,
+                home=self.folder,
+                store=store,
+                overlays=overlays,
+                tell=self.said.append,
+            )
+            return fix(request, CureRuns(runner))

@@ -19,10 +19,10 @@ from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
 from whichtorch.matrix.environments.patches import read_patch
 from whichtorch.matrix.environments.provider import acquired
 from whichtorch.matrix.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
+from whichtorch.matrix.fix.cure_runs import CureRuns
 from whichtorch.matrix.fix.fixing import Fix, fix
 from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
 from whichtorch.matrix.fix.scene import FixRequest
-from whichtorch.matrix.fix.script_runs import ScriptRuns
 from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
 from whichtorch.matrix.model import Environment, Model
 from whichtorch.matrix.plan.expansion import expand
@@ -31,6 +31,8 @@ from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.run.pipeline import opened_run
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.suite import selection
+from whichtorch.matrix.trial.overlays import Overlays
+from whichtorch.matrix.trial.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,8 +119,15 @@ def _fixed(
         held.callback(executor.interrupt)
         lookout = held.enter_context(Lookout(lambda: executor.running))
         store = held.enter_context(opened_run(search.home))
-        runs = ScriptRuns(
-            planned=planned, executor=executor, home=search.home, store=store, tell=order.tell, lookout=lookout
+        runner = Runner(
+            planned=planned,
+            environment=pair[0],
+            executor=executor,
+            home=search.home,
+            store=store,
+            overlays=Overlays(search.home / "fix" / "in-use"),
+            tell=order.tell,
+            lookout=lookout,
         )
         asked = FixRequest(
             bad=pair[0],
@@ -129,7 +138,7 @@ def _fixed(
             jobs=search.jobs,
             tell=order.tell,
         )
-        found = fix(asked, runs)
+        found = fix(asked, CureRuns(runner))
         store.run = store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
         return found
 

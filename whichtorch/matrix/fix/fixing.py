@@ -27,7 +27,7 @@ from whichtorch.matrix.fix.tree_change import TreeChange
 from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.fix.trials import GUESS, Trials, in_words
 from whichtorch.matrix.fix.units import Kind, Proposal, in_order
-from whichtorch.matrix.model import Outcome, Record, digest
+from whichtorch.matrix.model import Outcome, digest
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.journal import Journal
 from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
@@ -35,9 +35,10 @@ from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from whichtorch.matrix.fix.cure_runs import CureRuns
     from whichtorch.matrix.fix.scene import FixRequest, Scene
-    from whichtorch.matrix.fix.script_runs import ScriptRuns
     from whichtorch.matrix.fix.units import Unit
+    from whichtorch.matrix.trial.observation import Observation
 
 CONFIRMATIONS = 3  # runs with the patch, and without it
 
@@ -76,7 +77,7 @@ class _Seen:
     last: Trial | None = None
 
 
-def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
+def fix(request: FixRequest, runs: CureRuns) -> Fix:
     """Search, minimise and confirm. Interrupted, it returns what is known by then, and the same call goes on.
 
     KeyboardInterrupt passes through before the first trial.
@@ -85,7 +86,7 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
     where a run says nothing.
     """
     started = time.monotonic()
-    runs.sweep()
+    runs.runner.overlays.sweep()
     scene = scene_of(request, runs)
     request.tell(f"{len(scene.pairs)} files of Python differ")
     search, to_cure, seen = CureSearch(scene.closure), 0, _Seen()
@@ -120,7 +121,7 @@ def fix(request: FixRequest, runs: ScriptRuns) -> Fix:
 
 
 def _oracle(
-    request: FixRequest, runs: ScriptRuns, scene: Scene, seen: _Seen, started: float
+    request: FixRequest, runs: CureRuns, scene: Scene, seen: _Seen, started: float
 ) -> RunsOracle[Proposal, Trial]:
     planned, failure = runs.planned, scene.test.failure
     question = digest(
@@ -147,12 +148,11 @@ def _oracle(
     return oracle
 
 
-def _idle(cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -> set[Unit]:
+def _idle(cure: Proposal, request: FixRequest, runs: CureRuns, scene: Scene) -> set[Unit]:
     """Return the functions of a cure that the cured script does not run."""
     if len(cure.units) < 3:
         return set()
-    with runs.changed(request.bad, scene.change.texts(cure)) as overlay:
-        cured_run = runs.noted(overlay, NOTED_SLOWDOWN * scene.test.limit)
+    cured_run = runs.noted(request.bad, NOTED_SLOWDOWN * scene.test.limit, scene.change.texts(cure))
     ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 
@@ -170,12 +170,12 @@ def _evidence(scene: Scene, search: CureSearch, seen: _Seen, *, is_complete: boo
     )
 
 
-def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: ScriptRuns, scene: Scene) -> Fix:
+def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: CureRuns, scene: Scene) -> Fix:
     """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
     files = scene.change.texts(cure)
     # first those with the patch: beside a failure that keeps cores busy a pass takes longer
-    with runs.changed(request.bad, files) as overlay, runs.workers(request.jobs) as workers:
-        patched = workers.results(*[partial(runs.fair_run, overlay, scene.test)] * CONFIRMATIONS)
+    with runs.workers(request.jobs) as workers:
+        patched = workers.results(*[partial(runs.fair_run, request.bad, files, scene.test)] * CONFIRMATIONS)
     with runs.workers(request.jobs) as workers:
         turned = workers.start(partial(_reverted, cure.units, request, runs, scene))
         plain = workers.results(*[partial(runs.run, request.bad, scene.test.limit)] * CONFIRMATIONS)
@@ -201,11 +201,11 @@ def _manner(cure: Proposal, scene: Scene) -> tuple[str, ...]:
     return manner_of(applied, scene.good_run() if any(map(brings_functions, ordered)) else None)
 
 
-def _passes(records: Sequence[Record]) -> tuple[int, int]:
-    return sum(record.attempt.outcome is Outcome.PASS for record in records), len(records)
+def _passes(seen: Sequence[Observation]) -> tuple[int, int]:
+    return sum(each.record.attempt.outcome is Outcome.PASS for each in seen), len(seen)
 
 
-def _reverted(units: frozenset[Unit], request: FixRequest, runs: ScriptRuns, scene: Scene) -> str:
+def _reverted(units: frozenset[Unit], request: FixRequest, runs: CureRuns, scene: Scene) -> str:
     """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
     paths = {unit.path for unit in units}
     pairs = {path: FilePair(path=path, bad=scene.pairs[path].good, good=scene.pairs[path].bad or "") for path in paths}

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from whichtorch.matrix.fix.parts import Part
 
-PASSED = "passed"  # file beside the notes of a run that passed
 _MODULE = "<module>"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -25,6 +23,17 @@ class FunctionsRun:
     def __init__(self, functions: Sequence[tuple[str, int, str]], *, passed: bool = False) -> None:
         self.functions = tuple(dict.fromkeys(functions))
         self.passed = passed  # so that what it would have run later is not missing
+
+    @classmethod
+    def of_notes(cls, notes: Mapping[str, str], *, passed: bool = False) -> FunctionsRun:
+        """Return what the processes of a run noted, a file each, the first process first; torn lines are left out."""
+        found: list[tuple[str, int, str]] = []
+        for name in sorted(notes, key=lambda name: int(name.partition(".")[0])):
+            for text in notes[name].splitlines():
+                match text.split("\t"):
+                    case [path, line, function] if line.isdigit():
+                        found.append((path, int(line), function))
+        return cls(found, passed=passed)
 
     def besides(self, everyday: FunctionsRun) -> FunctionsRun:
         """Return what of this ran in none of another run, by names: the lines of other releases differ."""
@@ -72,17 +81,6 @@ class FunctionsRun:
 def words_of(text: str) -> set[str]:
     """Return the words of a source."""
     return set(_WORD.findall(text))
-
-
-def read_functions_run(folder: Path) -> FunctionsRun:
-    """Return what the processes of a run wrote into a folder, the first process first; torn lines are left out."""
-    found: list[tuple[str, int, str]] = []
-    for file in sorted(folder.glob("*.txt"), key=lambda file: int(file.stem)):
-        for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            match text.split("\t"):
-                case [path, line, name] if line.isdigit():
-                    found.append((path, int(line), name))
-    return FunctionsRun(found, passed=(folder / PASSED).exists())
 
 
 def _block(lines: Sequence[str], first: int) -> Iterator[str]:

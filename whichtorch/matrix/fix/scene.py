@@ -11,9 +11,9 @@ from whichtorch.matrix.environments.overlay import site_packages
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix.candidates import by_runs, named, on_stack
 from whichtorch.matrix.fix.closure import Closure
+from whichtorch.matrix.fix.cure_runs import CureTest
 from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.package_trees import differing, package_tree
-from whichtorch.matrix.fix.script_runs import CureTest
 from whichtorch.matrix.fix.tree_change import TreeChange
 from whichtorch.matrix.model import Environment, Outcome, Record
 from whichtorch.matrix.search.driving import Deferred
@@ -21,9 +21,9 @@ from whichtorch.matrix.search.driving import Deferred
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from whichtorch.matrix.fix.cure_runs import CureRuns
     from whichtorch.matrix.fix.functions_run import FunctionsRun
     from whichtorch.matrix.fix.package_trees import FilePair, PackageTree
-    from whichtorch.matrix.fix.script_runs import ScriptRuns
     from whichtorch.matrix.fix.trial import FailingFrame
     from whichtorch.matrix.fix.units import Unit
 
@@ -63,16 +63,17 @@ class Scene:
     loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
 
 
-def scene_of(request: FixRequest, runs: ScriptRuns) -> Scene:
+def scene_of(request: FixRequest, runs: CureRuns) -> Scene:
     """See the script fail and pass, and what differs.
 
     Raises UsageError where it does not fail in the one, as is meant, and pass in the other.
     """
     longest = runs.planned.limits.timeout
-    good_record = runs.run(request.good, longest)
+    good_record = runs.run(request.good, longest).record
     _expect(good_record, request.good, passes=True)
     limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
-    bad_record = runs.run(request.bad, limit)
+    seen = runs.run(request.bad, limit)
+    bad_record = seen.record
     _expect(bad_record, request.bad, passes=False)
     if not is_named(bad_record, request.failure):
         shown = f"{bad_record.attempt.outcome}: {bad_record.signature or ''} {bad_record.attempt.message}".rstrip()
@@ -92,12 +93,12 @@ def scene_of(request: FixRequest, runs: ScriptRuns) -> Scene:
         paths=paths,
         change=change,
         closure=Closure(change, lacking),
-        frames=runs.frames(bad_record),
+        frames=runs.frames(seen),
         good_run=cache(lambda: runs.noted(request.good, NOTED_SLOWDOWN * limit)),
     )
 
 
-def tiers_of(request: FixRequest, runs: ScriptRuns, scene: Scene) -> list[Callable[[], list[Unit]]]:
+def tiers_of(request: FixRequest, runs: CureRuns, scene: Scene) -> list[Callable[[], list[Unit]]]:
     """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
     script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
 

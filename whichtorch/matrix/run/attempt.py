@@ -61,6 +61,7 @@ class AttemptOrder:
     is_brief: bool = False  # shorter than the test is due: what is busy is only slow, unless it hung there before
     native: Path | None = None  # the module that was built from the scenario's native sources
     caches: Path | None = None  # of compilers, kept from run to run; None: empty ones
+    arguments: tuple[str, ...] = ()  # of the script
     folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
 
@@ -205,7 +206,7 @@ def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, h
     if order.role is Role.OBSERVE:
         environ |= _observing(environ, folder)
     return Task(
-        argv=(str(environment.interpreter), str(planned.scenario.path)),
+        argv=(str(environment.interpreter), str(planned.scenario.path), *order.arguments),
         cwd=str(order.folder or (scratch if planned.scenario.in_suite else Path.cwd())),
         env=environ,
         stdout=str(folder / "stdout.txt"),

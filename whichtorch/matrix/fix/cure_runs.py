@@ -1,0 +1,164 @@
+"""What a search for a fix has run: the script in both releases and in changed ones, and what tells about these."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
+from whichtorch.matrix.diagnosis.stacks import Language
+from whichtorch.matrix.environments.whole_files import write_whole
+from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.fix.functions_run import FunctionsRun
+from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
+from whichtorch.matrix.model import Environment, Outcome, digest
+from whichtorch.matrix.trial.variation import NOTES, Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from whichtorch.matrix.bisect.sightings import Failure
+    from whichtorch.matrix.model import Attempt, Record
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.search.worker_pool import WorkerPool
+    from whichtorch.matrix.trial.observation import Observation
+    from whichtorch.matrix.trial.runner import Runner
+
+    Files = Mapping[str, str | None]
+
+_INSIDE = Path(__file__).parents[1] / "environments" / "inside"
+SYMBOLS = _INSIDE / "symbol_dump.py"
+EVERYDAY = _INSIDE / "everyday.py"
+COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
+INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
+STARVED = 1.25  # times the processor time of a pass: with less, a trial may not have come to its end
+MORE_TIME = 4  # times the limit, for a trial that was starved
+NOTING = {"note_functions": NOTES}  # the start-up hook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CureTest:
+    """What a trial is to show: that a failure is gone, in the time that a cure would take."""
+
+    failure: Failure
+    limit: float  # seconds
+    cpu_seconds: float = 0.0  # on all cores, of a run that passes
+
+    def was_starved(self, attempt: Attempt) -> bool:
+        """Return whether a trial was stopped that had no more of the machine than a run that passes needs."""
+        return attempt.outcome is Outcome.SLOW and attempt.cpu_seconds < STARVED * self.cpu_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class CureRuns:
+    """The runs of one search."""
+
+    runner: Runner
+
+    @property
+    def folder(self) -> Path:
+        """Where what the search keeps lies."""
+        return self.runner.home / "fix"
+
+    @property
+    def planned(self) -> PlannedCell:
+        """The test."""
+        return self.runner.planned
+
+    def run(self, environment: Environment, limit: float, files: Files | None = None) -> Observation:
+        """Run the script once, with some files changed; raise KeyboardInterrupt where it was interrupted."""
+        return self.runner.at(environment).run(limit, Variation(files=files or {}))
+
+    def noted(self, environment: Environment, limit: float, files: Files | None = None) -> FunctionsRun:
+        """Run the script once and return which functions of torch it ran; how it ended is no evidence of a failure."""
+        kept = digest([self.planned.key(environment), *([sorted(files.items())] if files else [])])
+        return self._functions(f"functions-{kept}", environment, limit, Variation(files=files or {}, hooks=NOTING))
+
+    def everyday(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
+        """Return the functions of torch that any script may run there.
+
+        Of the compilers those count of which files are `active` in the script's own run.
+        """
+        steps = tuple(step for step, folder in COMPILERS.items() if any(path.startswith(folder) for path in active))
+        variation = Variation(source=EVERYDAY.read_text(), is_alone=True, arguments=steps, hooks=NOTING)
+        name = f"everyday-{environment.id}-{'-'.join(steps) or 'plain'}"
+        return self._functions(name, environment, INSIDE_TIMEOUT, variation)
+
+    def symbols(self, environment: Environment) -> frozenset[str]:
+        """Return the dotted names of what an environment's binary offers; raises PreventedError."""
+        kept = self.folder / f"symbols-{environment.id}.json"
+        if not kept.exists():
+            answer = "symbols.json"
+            variation = Variation(source=SYMBOLS.read_text(), is_alone=True, arguments=(f"{NOTES}/{answer}",))
+            seen = self.runner.at(environment).run(INSIDE_TIMEOUT, variation)
+            if answer not in seen.notes:
+                last = (seen.stderr.strip().splitlines() or ["no answer"])[-1]
+                raise PreventedError(f"{environment.label} did not tell its symbols: {last}")
+            write_whole(kept, seen.notes[answer])
+        return frozenset(json.loads(kept.read_text(encoding="utf-8")))
+
+    def frames(self, seen: Observation) -> tuple[FailingFrame, ...]:
+        """Return where a run failed: the frames of its tracebacks, and of the stacks where it was stopped."""
+        stacks = seen.record.attempt.stacks
+        stuck = _stuck_frames(self.runner.home / stacks) if stacks else ()
+        return (*failing_frames(seen.stderr), *stuck)
+
+    def trial(self, environment: Environment, files: Files, test: CureTest) -> Trial:
+        """Run the script with files changed, and tell what that does to a failure."""
+        seen = self.fair_run(environment, files, test)
+        return judged(seen.record, self.frames(seen), test.failure)
+
+    def fair_run(self, environment: Environment, files: Files, test: CureTest) -> Observation:
+        """Run the script once with files changed, for as long as a cure may take.
+
+        What a busy machine kept from ending gets more time once: a cure must not be taken for the hang.
+        """
+        seen = self.run(environment, test.limit, files)
+        is_starved = test.was_starved(seen.record.attempt)
+        return self.run(environment, MORE_TIME * test.limit, files) if is_starved else seen
+
+    def workers(self, count: int) -> WorkerPool:
+        """Return where so many runs may be made at once; an interrupt there stops them all."""
+        return self.runner.workers(count)
+
+    def at_once(self, *calls: Callable[[], FunctionsRun]) -> list[FunctionsRun]:
+        """Make several calls side by side: what they note is no matter of time."""
+        with self.workers(len(calls)) as workers:
+            return workers.results(*calls)
+
+    def _functions(self, name: str, environment: Environment, limit: float, variation: Variation) -> FunctionsRun:
+        """Return the functions that a run notes; what was noted once is kept, for the same search goes on from it."""
+        kept = self.folder / f"{name}.json"
+        if not kept.exists():
+            seen = self.runner.at(environment).run(limit, variation)
+            has_passed = seen.record.attempt.outcome is Outcome.PASS
+            write_whole(kept, json.dumps({"passed": has_passed, "notes": dict(seen.notes)}))
+        told = json.loads(kept.read_text(encoding="utf-8"))
+        return FunctionsRun.of_notes(told["notes"], passed=told["passed"])
+
+
+def _stuck_frames(folder: Path) -> Iterator[FailingFrame]:
+    """Yield the Python frames of a stopped run's processes, those of threads that were on a core first."""
+    threads = [thread for process in read_folder(folder) for thread in process.threads]
+    for thread in sorted(threads, key=lambda thread: not thread.active):
+        for frame in thread.frames:
+            if frame.language is Language.PYTHON and frame.file and frame.line is not None:
+                path = frame.file.rpartition("/site-packages/")[2]
+                yield FailingFrame(path=path, line=frame.line, function=frame.function)
+
+
+def judged(record: Record, frames: tuple[FailingFrame, ...], failure: Failure) -> Trial:
+    """Return what a run with a change says of a failure; raises PreventedError where it says nothing."""
+    attempt = record.attempt
+    if attempt.outcome.is_prevented:
+        raise PreventedError(f"a run could not be judged: {attempt.note or attempt.outcome}")
+    if attempt.outcome is Outcome.PASS:
+        return Trial(effect=Effect.CURED, seconds=attempt.seconds)
+    return Trial(
+        effect=Effect.SAME if failure.is_shown_by(record) else Effect.UNRESOLVED,
+        exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
+        frames=frames,
+        seconds=attempt.seconds,
+    )

@@ -1,0 +1,131 @@
+"""Run one script in environments and variations of it, each run through the same attempt as a cell of a matrix."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
+from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
+from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.search.worker_pool import WorkerPool
+from whichtorch.matrix.suite.companions import companions, lay_beside
+from whichtorch.matrix.trial.observation import Observation
+from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from whichtorch.matrix.model import Environment, Record
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.process.executor import Executor
+    from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.trial.overlays import Overlays
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """Where the runs of one test are made."""
+
+    planned: PlannedCell  # script, variant, and the limits of a run
+    environment: Environment
+    executor: Executor
+    forking: Executor | None = None  # the same, with processes that have imported torch
+    home: Path
+    store: RunStore
+    overlays: Overlays
+    beside: Path = field(default_factory=Path.cwd)  # the folder that the user started the script in
+    caches: Path | None = None  # of compilers, for runs that may share them
+    forks: bool = False  # a forked run was seen to show what a cold one shows
+    tell: Callable[[str], None] = lambda _: None
+    lookout: Lookout = field(default_factory=lambda: Lookout(tuple))
+    cut_off: str = ""  # how long the run took that was interrupted, and where it was, in words
+
+    @cached_property
+    def companions(self) -> dict[str, Path]:
+        """What the script needs beside itself."""
+        return companions(self.planned.scenario.path, self.beside)
+
+    def at(self, environment: Environment) -> Runner:
+        """Return where the same test runs in another environment."""
+        return replace(self, environment=environment)
+
+    def run(self, limit: float, variation: Variation = PLAIN) -> Observation:
+        """Run the script once, for so many seconds; raises KeyboardInterrupt where it was interrupted."""
+        with ExitStack() as held:
+            workshop = Path(
+                held.enter_context(tempfile.TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
+            )
+            notes = workshop / "notes"
+            notes.mkdir()
+            planned, folder = self.planned, None
+            if variation.in_scratch or variation.source is not None:
+                folder = workshop / "work"
+                planned = self._in_scratch(planned, variation, folder, notes)
+            env = variation.environ(str(notes)) | ({BRIEF_EXIT: "1"} if variation.is_brief else {})
+            planned = planned.configured(env, list(variation.hooks))
+            environment = self.environment
+            if variation.files:
+                environment = held.enter_context(self.overlays.laid(environment, variation.files))
+            may_fork = variation.may_fork and self.forks
+            order = AttemptOrder(
+                limit=limit,
+                goal=variation.goal,
+                folder=folder,
+                arguments=tuple(argument.replace(NOTES, str(notes)) for argument in variation.arguments),
+                caches=self.caches if may_fork else None,
+                hung_before=lambda signature: signature == variation.hung_at,
+            )
+            executor = self.forking if may_fork and self.forking else self.executor
+            record = self._record(planned, environment, order, executor)
+            texts = {str(path.relative_to(notes)): _text(path) for path in sorted(notes.rglob("*")) if path.is_file()}
+        return Observation(record=record, stderr=_text(self.home / record.attempt.stderr), notes=texts)
+
+    def workers(self, count: int) -> WorkerPool:
+        """Return where so many runs may be made at once; an interrupt there stops them all."""
+
+        def stop() -> None:
+            for executor in filter(None, (self.executor, self.forking)):
+                executor.interrupt()
+
+        return WorkerPool(count, stop)
+
+    def _record(
+        self, planned: PlannedCell, environment: Environment, order: AttemptOrder, executor: Executor
+    ) -> Record:
+        begun, record = time.monotonic(), None
+        try:
+            record = run_attempt(planned, environment, order, executor, self.home, self.store)
+        finally:
+            if record is None:
+                name = f"{planned.name}  {environment.label}"
+                self.cut_off = self.lookout.cut_off(name, begun)
+                self.tell(f"{name} was stopped: {self.cut_off}")
+        if record is None:
+            raise KeyboardInterrupt
+        return record
+
+    def _in_scratch(self, planned: PlannedCell, variation: Variation, folder: Path, notes: Path) -> PlannedCell:
+        """Return the cell with its script in a folder of its own, which is its home as well."""
+        folder.mkdir()
+        if not variation.is_alone:
+            lay_beside(self.companions, folder)
+        script, source = folder / planned.scenario.path.name, variation.source
+        if source is None:
+            script.write_bytes(planned.scenario.path.read_bytes())
+        else:
+            script.write_text(source.replace(NOTES, str(notes)), encoding="utf-8")
+        scenario = planned.scenario.model_copy(update={"path": script})
+        return replace(planned, scenario=scenario).configured({"HOME": str(folder)})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

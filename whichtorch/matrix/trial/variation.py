@@ -1,0 +1,47 @@
+"""How a run of a script differs from the script as its user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping  # noqa: TC003  pydantic reads it
+from typing import Any
+
+from pydantic import Field
+
+from whichtorch.matrix.model import Model
+
+# stands, in a variation's texts, for the folder whose files come back as the notes of the run
+NOTES = "@whichtorch-notes@"
+# start-up hooks, and the variable in which each is told what to do, as a text or as JSON
+HOOK_VARIABLES = {
+    "compile_layer": "WHICHTORCH_LADDER",
+    "last_operator": "WHICHTORCH_OPERATORS",
+    "note_functions": "WHICHTORCH_FUNCTIONS",
+}
+
+
+class Variation(Model):
+    """What is changed for a run. It is JSON, so that another machine can make the run."""
+
+    source: str | None = None  # instead of the script; such a run is always in a scratch folder
+    arguments: tuple[str, ...] = ()  # of the script
+    in_scratch: bool = False  # in a folder and a home of its own, with copies of what the script reads
+    is_alone: bool = False  # without these copies
+    files: Mapping[str, str | None] = Field(default_factory=dict)  # of site-packages, with other texts; None: gone
+    variables: Mapping[str, str] = Field(default_factory=dict)
+    hooks: Mapping[str, Any] = Field(default_factory=dict)  # by name: what each is told
+    goal: float | None = None  # seconds with a core, of a longer look at what was slow
+    hung_at: str | None = None  # signature of a hang that a longer look has shown: what is busy there hangs, too
+    may_fork: bool = False  # from a process that has imported torch, with compilers' caches of the runs before
+    is_brief: bool = False  # a fork ends without taking torch apart, so that a crash there is not seen
+
+    def environ(self, notes: str) -> dict[str, str]:
+        """Return the variables of a run that writes its notes into the folder `notes`."""
+        told = {
+            HOOK_VARIABLES[name]: each if isinstance(each, str) else json.dumps(each)
+            for name, each in self.hooks.items()
+        }
+        return {name: text.replace(NOTES, notes) for name, text in {**self.variables, **told}.items()}
+
+
+PLAIN = Variation()
