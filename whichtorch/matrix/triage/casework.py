@@ -23,9 +23,9 @@ from whichtorch.matrix.triage.case import (
     Reproduction,
     Stopped,
 )
-from whichtorch.matrix.triage.case_runs import OFF, Setting
 from whichtorch.matrix.triage.categories import is_wrong, logs_of
 from whichtorch.matrix.triage.classification import classify, signs_of
+from whichtorch.matrix.triage.compile_variations import OFF, at_rung, compile_calls
 from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.triage.guilty_pass import guilty_pass
 from whichtorch.matrix.triage.ladder import climb, mending
@@ -36,12 +36,14 @@ from whichtorch.matrix.triage.places import Elsewhere, opened_case
 from whichtorch.matrix.triage.reproduction import reproduce, seen_in
 from whichtorch.matrix.triage.shown_test import shown_test
 from whichtorch.matrix.triage.step import Step, TriageOrder
+from whichtorch.matrix.trial.variation import FORKED, Variation
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Environment, Scenario
-    from whichtorch.matrix.triage.case_runs import CaseRun, CaseRuns
+    from whichtorch.matrix.trial.observation import Observation
+    from whichtorch.matrix.trial.runner import Runner
 
 
 UNTOLD = (
@@ -64,7 +66,7 @@ def triage(order: TriageOrder, cache: EnvironmentCache, show: Show) -> Case:
 class Casework:
     """One case under way. What a step found is on disk before the next one begins."""
 
-    def __init__(self, order: TriageOrder, runs: CaseRuns, elsewhere: Elsewhere) -> None:
+    def __init__(self, order: TriageOrder, runs: Runner, elsewhere: Elsewhere) -> None:
         self.order, self.runs, self.elsewhere = order, runs, elsewhere
         self.folder = CaseFolder(order.folder)
         self.case = self._begun()
@@ -146,13 +148,13 @@ class Casework:
     def _reproduce(self) -> bool:
         if self.case.reproduction is not None:
             return False
-        made: list[CaseRun] = []
+        made: list[Observation] = []
         try:
             reproduce(self.runs, self.order.tell, made)
         finally:  # of one that is interrupted, the runs that ended count
             if made:
                 reproduction, shown = seen_in(made, self.runs.planned.limits.timeout)
-                calls = next((run.calls for run in shown if run.calls), ())
+                calls = next(filter(None, map(compile_calls, shown)), ())
                 self._keep(self.case.model_copy(update={"reproduction": reproduction, "calls": calls}))
         return True
 
@@ -163,7 +165,7 @@ class Casework:
             self.runs.forks = self.case.cold_because == ""
             return
         self.runs.forks = True
-        run = self.runs.run(seen.brief_limit(forks=True), Setting(rung={}, may_fork=True))
+        run = self.runs.run(seen.brief_limit(forks=True), at_rung({}, FORKED))
         because = run.record.attempt.evidence.cold_because
         if not because and not seen.failure.is_shown_by(run.record) and seen.outcome.is_red:
             because = f"a forked run showed {run.record.attempt.outcome.word} {run.record.signature or ''}".strip()
@@ -221,7 +223,7 @@ class Casework:
     def _cut_down(self, seen: Reproduction, reference: Reference | None) -> None:
         """Find the smallest script that fails like this one, and passes where the reference is."""
         source = self.order.test.scenario.path.read_text(encoding="utf-8")
-        whole = self.runs.run(seen.brief_limit(forks=False), Setting(source=source))
+        whole = self.runs.run(seen.brief_limit(forks=False), Variation(source=source))
         if not seen.failure.is_shown_by(whole.record):
             self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
             return

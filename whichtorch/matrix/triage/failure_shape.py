@@ -15,7 +15,7 @@ from whichtorch.matrix.model import Model, Outcome
 from whichtorch.matrix.triage.signs import Owner, owner_of
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.triage.case_runs import CaseRun
+    from whichtorch.matrix.trial.observation import Observation
 
 ALIKE = 0.7  # of the characters of two messages, without numbers and what stands in quotes
 FRAMES = 2  # innermost ones of libraries that must be the same
@@ -56,7 +56,7 @@ class FailureShape(Model):
         return SequenceMatcher(None, self.words, other.words, autojunk=False).ratio() >= ALIKE
 
 
-def shape_of(run: CaseRun) -> FailureShape:
+def shape_of(run: Observation) -> FailureShape:
     """Return what a run shows."""
     attempt = run.record.attempt
     chain = run.chain

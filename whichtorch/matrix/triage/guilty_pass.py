@@ -5,23 +5,29 @@ torch's bisector counts what a part applies, and leaves out what comes after a n
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.case_runs import Setting
+from whichtorch.matrix.search.delta import lowest
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle
+from whichtorch.matrix.triage.compile_variations import applied_in, at_rung
 from whichtorch.matrix.triage.ladder import mending
+from whichtorch.matrix.trial.variation import FORKED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whichtorch.matrix.bisect.sightings import Failure
-    from whichtorch.matrix.triage.case_runs import CaseRun, CaseRuns
     from whichtorch.matrix.triage.signs import Rung
+    from whichtorch.matrix.trial.observation import Observation
+    from whichtorch.matrix.trial.runner import Runner
 
 _ALL = 10**6  # more than any part applies in a compilation
 _NAME = 100  # characters of what is applied
 
 
-def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
+def guilty_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
     """Return, in words, the first application with which the script fails; "" where that cannot be found.
 
     All runs are forked: the time of cold ones is not worth the answer. KeyboardInterrupt passes through.
@@ -30,20 +36,19 @@ def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: 
     if not rung or not runs.forks:
         return ""
 
-    def applying(most: int) -> CaseRun:
-        return runs.run(limit, Setting(rung={**rung, "most": most}, may_fork=True))
+    def applying(most: int) -> Observation:
+        return runs.run(limit, at_rung({**rung, "most": most}, FORKED))
+
+    def fails(most: int) -> bool:
+        return failure.is_shown_by(applying(most).record)
 
     whole = applying(_ALL)
     if not failure.is_shown_by(whole.record):
         return ""
-    passing, failing = 0, len(whole.applied)
-    while failing - passing > 1:
-        middle = (passing + failing) // 2
-        if failure.is_shown_by(applying(middle).record):
-            failing = middle
-        else:
-            passing = middle
-    if not failing:
+    applied = applied_in(whole)
+    if not applied:
         return ""
-    name = whole.applied[failing - 1][:_NAME]
-    return f"number {failing} of the {len(whole.applied)} {rung['without']}" + (f": {name}" if name else "")
+    oracle = RunsOracle[int, bool](inquiry=lambda most: Inquiry(key=str(most), run=partial(fails, most)))
+    failing = drive(lowest(1, len(applied)), oracle)
+    name = applied[failing - 1][:_NAME]
+    return f"number {failing} of the {len(applied)} {rung['without']}" + (f": {name}" if name else "")

@@ -9,15 +9,16 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.triage.case_runs import Setting
+from whichtorch.matrix.triage.compile_variations import at_rung
 from whichtorch.matrix.triage.signs import Rung
+from whichtorch.matrix.trial.variation import FORKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.bisect.sightings import Failure
-    from whichtorch.matrix.triage.case_runs import CaseRuns
     from whichtorch.matrix.triage.signs import CompileCall
+    from whichtorch.matrix.trial.runner import Runner
 
 # the layers, each with what it adds to the one before
 LAYERS = {
@@ -38,7 +39,7 @@ PARTS = {
 
 
 def climb(
-    runs: CaseRuns,
+    runs: Runner,
     calls: Sequence[CompileCall],
     failure: Failure,
     limit: float,
@@ -89,8 +90,8 @@ def _parts(done: Mapping[str, Rung]) -> Iterator[tuple[str, Mapping[str, Any]]]:
             return
 
 
-def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Failure, limit: float) -> Rung:
-    run = runs.run(limit, Setting(rung=setting, may_fork=True))
+def _climbed(runs: Runner, name: str, setting: Mapping[str, Any], failure: Failure, limit: float) -> Rung:
+    run = runs.run(limit, at_rung(setting, FORKED))
     attempt = run.record.attempt
     return Rung(
         name=name,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.case_runs import Setting
 from whichtorch.matrix.triage.compile_trace import VARIABLE, keep_trace
+from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.matrix.triage.case_runs import CaseRuns
+    from whichtorch.matrix.trial.runner import Runner
 
 COUNTED = "graph_breaks,recompiles"
 MOST_BYTES = 1_000_000  # of a file: more is not read by anybody
@@ -23,27 +23,29 @@ _INVALID = re.compile(r"Invalid log settings")
 _LOGS = "TORCH_LOGS"
 
 
-def count(runs: CaseRuns, limit: float) -> tuple[int, int]:
+def count(runs: Runner, limit: float) -> tuple[int, int]:
     """Return how many graph breaks and recompilations torch logs in one run.
 
     Torch before 2.1 has no such logs: there both are 0.
     """
-    lines = runs.run(limit, Setting(variables={_LOGS: COUNTED})).stderr.splitlines()
+    lines = runs.run(limit, Variation(variables={_LOGS: COUNTED})).stderr.splitlines()
     return sum(bool(_GRAPH_BREAK.search(line)) for line in lines), sum(map(bool, map(_RECOMPILATION.search, lines)))
 
 
-def gather(runs: CaseRuns, names: Sequence[str], limit: float, folder: Path) -> dict[str, str]:
+def gather(runs: Runner, names: Sequence[str], limit: float, folder: Path) -> dict[str, str]:
     """Run the script once with the logs that its category needs; return what was kept, by path in the case's folder.
 
     What this release has no log of that name for is left out. What it traces of its compilations comes along.
     """
     wanted = list(names)
     while wanted:
-        with TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True) as trace:
-            run = runs.run(limit, Setting(variables={_LOGS: ",".join(wanted), VARIABLE: trace}))
-            if not _INVALID.search(run.stderr):
-                folder.mkdir(parents=True, exist_ok=True)
-                kept = _keep(folder, "torch_logs.txt", run.stderr, f"{_LOGS}={','.join(wanted)}")
+        run = runs.run(limit, Variation(variables={_LOGS: ",".join(wanted), VARIABLE: NOTES}))
+        if not _INVALID.search(run.stderr):
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = _keep(folder, "torch_logs.txt", run.stderr, f"{_LOGS}={','.join(wanted)}")
+            with TemporaryDirectory(prefix="whichtorch-") as trace:
+                for name, text in run.notes.items():
+                    (Path(trace) / PurePath(name).name).write_text(text, encoding="utf-8")
                 return kept | keep_trace(Path(trace), folder)
         known = [name for name in wanted if not re.search(rf"['\"{{, ]{name}['\"}}, ]", run.stderr)]
         wanted = known if len(known) < len(wanted) else wanted[:-1]

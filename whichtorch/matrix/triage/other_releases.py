@@ -8,9 +8,9 @@ from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH, Newest
-from whichtorch.matrix.triage.case_runs import Setting
 from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.triage.places import NEWEST
+from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def with_newest(case: Case, folder: Path, elsewhere: Elsewhere, test: CaseTest) 
         if not environment.is_usable:
             elsewhere.tell(f"{environment.label} cannot be used: {environment.reason or environment.outcome}")
             return case
-        run = runs.run(case.reproduction.limit, Setting(source=source))
+        run = runs.run(case.reproduction.limit, Variation(source=source))
     record, shape = run.record, case.smallest_shape
     newest = Newest(
         torch=environment.torch,

@@ -22,7 +22,8 @@ from whichtorch.matrix.process.script_reading import read_script
 from whichtorch.matrix.run.pipeline import opened_run
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.suite import selection
-from whichtorch.matrix.triage.case_runs import CaseRuns
+from whichtorch.matrix.trial.overlays import Overlays
+from whichtorch.matrix.trial.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,14 +94,14 @@ class Elsewhere:
         )
         return fix_of(FixOrder(search=search, tell=self.tell), self.cache, self.show)
 
-    def runs(self, release: str, test: CaseTest) -> AbstractContextManager[CaseRuns]:
+    def runs(self, release: str, test: CaseTest) -> AbstractContextManager[Runner]:
         """Give where a test runs in another release."""
         place = replace(self.place, file=self.place.file.with_axes(torch=(release,)))
         return opened_case(place, test, self.cache, self.show)
 
 
 @contextmanager
-def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show: Show) -> Iterator[CaseRuns]:
+def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show: Show) -> Iterator[Runner]:
     """Install the environment of a place, and give where a test runs in it; raises as `triage`."""
     with ExitStack() as held:
         request = _request(place)
@@ -110,7 +111,7 @@ def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show:
         held.callback(executor.interrupt)
         held.callback(forking.interrupt)
         caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
-        yield CaseRuns(
+        yield Runner(
             planned=PlannedCell(request=request, scenario=test.scenario, variant=test.variant, options=test.options),
             environment=environment,
             executor=executor,
@@ -118,6 +119,7 @@ def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show:
             caches=Path(caches),
             home=place.home,
             store=held.enter_context(opened_run(place.home)),
+            overlays=Overlays(place.home / "fix" / "in-use"),
             beside=place.beside,
             lookout=held.enter_context(Lookout(lambda: (*executor.running, *forking.running))),
         )

@@ -12,16 +12,16 @@ from whichtorch.matrix.model import Model
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.triage.archive import unpack
-from whichtorch.matrix.triage.case_runs import Setting
 from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.triage.places import CasePlace, CaseTest, opened_case
+from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from whichtorch.matrix.bisect.sightings import Failure
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
-    from whichtorch.matrix.triage.case_runs import CaseRun
     from whichtorch.matrix.triage.failure_shape import FailureShape
+    from whichtorch.matrix.trial.observation import Observation
 
 RUNS = 2
 
@@ -63,7 +63,7 @@ def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
         failure = case.reproduction.failure
         shape = case.reproduction.shape if order.whole else case.smallest_shape
         with opened_case(replace(order.place, beside=folder), test, cache, show) as runs:
-            made = [runs.run(limit, Setting(in_scratch=True)) for _ in range(RUNS)]
+            made = [runs.run(limit, Variation(in_scratch=True)) for _ in range(RUNS)]
             label = runs.environment.label
     records = [run.record for run in made]
     told = [run for run in made if not run.record.attempt.outcome.is_prevented]
@@ -77,6 +77,6 @@ def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
     )
 
 
-def _shows(run: CaseRun, shape: FailureShape | None, failure: Failure) -> bool:
+def _shows(run: Observation, shape: FailureShape | None, failure: Failure) -> bool:
     """Return whether a run shows the failure of a case; one of before has no shape, but the script's signature."""
     return failure.is_shown_by(run.record) if shape is None else shape.is_seen_elsewhere_in(shape_of(run))

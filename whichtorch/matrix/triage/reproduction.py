@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.sightings import Failure
@@ -11,13 +10,15 @@ from whichtorch.matrix.diagnosis.sameness import described
 from whichtorch.matrix.diagnosis.traceback_chain import shortened
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.triage.case import Reproduction
-from whichtorch.matrix.triage.case_runs import NOTING, PLAIN
+from whichtorch.matrix.triage.compile_variations import at_rung
 from whichtorch.matrix.triage.failure_shape import shape_of
+from whichtorch.matrix.trial.variation import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from whichtorch.matrix.triage.case_runs import CaseRun, CaseRuns
+    from whichtorch.matrix.trial.observation import Observation
+    from whichtorch.matrix.trial.runner import Runner
 
 RUNS = 3
 MARGIN = 4.0  # times the longest run that failed: what takes longer fails in another way
@@ -25,7 +26,7 @@ SHORTEST_LIMIT = 10.0  # seconds: a busy machine may stop a process for some
 STDERR_KEPT = 64 * 2**10  # characters of its end
 
 
-def reproduce(runs: CaseRuns, tell: Callable[[str], None], made: list[CaseRun]) -> None:
+def reproduce(runs: Runner, tell: Callable[[str], None], made: list[Observation]) -> None:
     """Run the script until its failure was seen often enough; add each run to `made` when it has ended.
 
     A hang that needs the whole limit is run twice only. What is slow gets a longer look, which decides; once it has
@@ -36,20 +37,21 @@ def reproduce(runs: CaseRuns, tell: Callable[[str], None], made: list[CaseRun]) 
     hung_at: str | None = None
     while len(made) < RUNS and not (len(made) == 2 and all(map(_took_the_clock, made))):
         # the first is as the user's own; the second notes what it compiles, and would show if that changed anything
-        setting = replace(NOTING if len(made) == 1 else PLAIN, hung_at=hung_at)
-        run = runs.run(limit, setting)
+        plain = PLAIN.model_copy(update={"hung_at": hung_at})
+        variation = at_rung({}, plain) if len(made) == 1 else plain
+        run = runs.run(limit, variation)
         made.append(run)
         if runs.planned.needs_look(run.record.attempt) and hung_at is None:
             goal, longer = longer_look(run.record.attempt, limit, LONGER * limit)
             tell(f"run {len(made)}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
-            made[-1] = run = runs.run(longer, replace(setting, goal=goal))
+            made[-1] = run = runs.run(longer, variation.model_copy(update={"goal": goal}))
         attempt = run.record.attempt
         if attempt.outcome is Outcome.HANG:
             hung_at = run.record.signature or ""  # busy once more, it needs no longer look
         tell(f"run {len(made)}: {attempt.outcome.word}, {attempt.seconds:.1f} s  {attempt.message[:100]}")
 
 
-def seen_in(made: Sequence[CaseRun], limit: float) -> tuple[Reproduction, list[CaseRun]]:
+def seen_in(made: Sequence[Observation], limit: float) -> tuple[Reproduction, list[Observation]]:
     """Return what runs of so many seconds at most showed, and those of them that show it."""
     shown = _of_one_failure(made)
     first = shown[0].record
@@ -72,7 +74,7 @@ def seen_in(made: Sequence[CaseRun], limit: float) -> tuple[Reproduction, list[C
     ), shown
 
 
-def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
+def _of_one_failure(made: Sequence[Observation]) -> list[Observation]:
     """Return the runs that show the most frequent failure; those that pass, where none fails."""
     red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
     if not red:
@@ -81,10 +83,10 @@ def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
     return max(alike, key=len)
 
 
-def _took_the_clock(run: CaseRun) -> bool:
+def _took_the_clock(run: Observation) -> bool:
     return run.record.attempt.stopped_by is StoppedBy.TIMEOUT
 
 
-def _words(run: CaseRun) -> str:
+def _words(run: Observation) -> str:
     attempt = run.record.attempt
     return " ".join(filter(None, (attempt.outcome.word, described(run.record.signature, attempt.message))))

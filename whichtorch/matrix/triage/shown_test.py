@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import ShownTest
-from whichtorch.matrix.triage.case_runs import Setting
 from whichtorch.matrix.triage.unit_test import unit_test
+from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.case import Case
-    from whichtorch.matrix.triage.case_runs import CaseRuns
     from whichtorch.matrix.triage.places import CaseTest, Elsewhere
+    from whichtorch.matrix.trial.runner import Runner
 
 TEST_MARGIN = 2.0  # times the script's limit, for a test that runs it in a process of its own
 
 
-def shown_test(case: Case, folder: Path, runs: CaseRuns, elsewhere: Elsewhere, test: CaseTest) -> ShownTest:
+def shown_test(case: Case, folder: Path, runs: Runner, elsewhere: Elsewhere, test: CaseTest) -> ShownTest:
     """Write both forms of a test into a case's folder, and run it here and in the nearest healthy release.
 
     It is made of the script with which that release was found, for the smallest one may be healthy nowhere.
@@ -42,8 +42,8 @@ def shown_test(case: Case, folder: Path, runs: CaseRuns, elsewhere: Elsewhere, t
     return shown
 
 
-def _run(runs: CaseRuns, source: str, limit: float) -> Outcome:
+def _run(runs: Runner, source: str, limit: float) -> Outcome:
     """Return how the tests of a file end; they are called as pytest would, which need not be installed there."""
     called = "\nfor name, test in list(globals().items()):\n    if name.startswith('test_'):\n        test()\n"
-    setting = Setting(source=source + called, in_scratch=True)
-    return runs.run(TEST_MARGIN * limit, setting).record.attempt.outcome
+    variation = Variation(source=source + called)
+    return runs.run(TEST_MARGIN * limit, variation).record.attempt.outcome

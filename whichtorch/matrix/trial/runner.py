@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.trial.overlays import Overlays
 
+MOST_NOTED = 50_000_000  # bytes of a file of notes; a larger one, such as a long trace, is left out
+
 
 @dataclass(kw_only=True)
 class Runner:
@@ -83,7 +85,11 @@ class Runner:
             )
             executor = self.forking if may_fork and self.forking else self.executor
             record = self._record(planned, environment, order, executor)
-            texts = {str(path.relative_to(notes)): _text(path) for path in sorted(notes.rglob("*")) if path.is_file()}
+            texts = {
+                str(path.relative_to(notes)): _text(path)
+                for path in sorted(notes.rglob("*"))
+                if path.is_file() and path.stat().st_size <= MOST_NOTED
+            }
         return Observation(record=record, stderr=_text(self.home / record.attempt.stderr), notes=texts)
 
     def workers(self, count: int) -> WorkerPool:

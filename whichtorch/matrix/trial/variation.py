@@ -45,3 +45,4 @@ class Variation(Model):
 
 
 PLAIN = Variation()
+FORKED = Variation(may_fork=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.triage.case import Minimal
-from whichtorch.matrix.triage.case_runs import OFF, Setting
+from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise import operator_call
 from whichtorch.matrix.triage.minimise.bindings import compiles
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
@@ -20,13 +20,14 @@ from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
 from whichtorch.matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
 from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
 from whichtorch.matrix.triage.signs import Owner, owner_of
+from whichtorch.matrix.trial.variation import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 
-    from whichtorch.matrix.triage.case_runs import CaseRun
     from whichtorch.matrix.triage.minimise.same_failure import SameFailure
     from whichtorch.matrix.triage.signs import CompileCall
+    from whichtorch.matrix.trial.observation import Observation
 
 PLACE_TRIALS = 16  # scripts of a place alone that are tried
 FALLBACKS = 4  # larger scripts that are tried where the smallest does not hold
@@ -55,7 +56,7 @@ class Minimising:
     """How a script is cut down, and what is known of it."""
 
     same: SameFailure
-    whole: CaseRun  # the script, run in a folder of its own
+    whole: Observation  # the script, run in a folder of its own
     calls: tuple[CompileCall, ...]  # of compilers, that it makes
     known: MutableMapping[str, bool]  # answers by candidate: kept, the same minimising goes on
     wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
@@ -115,8 +116,7 @@ class Minimising:
         script = ScriptPlaces(source, self._raised_lines(), self._compiled_lines())
         if not script.places:
             return
-        notes = self.same.runs.caches / "values.json"
-        recorded = self.same.noted(notes, script.recording(str(notes)), self._uncompiled)
+        recorded = self.same.noted("values.json", script.recording(f"{NOTES}/values.json"), self._uncompiled)
         yield from scripts_of_places(script, recorded, next(iter(self.calls), None))
 
     def _graph(self, source: str) -> SmallerScript | None:
@@ -124,8 +124,7 @@ class Minimising:
         call = next((call for call in self.calls if call.call != "export" and not call.own), None)
         if call is None:
             return None
-        notes = self.same.runs.caches / "graph.json"
-        graph = CapturedGraph.read(self.same.noted(notes, source, {"graph": str(notes)}), call)
+        graph = CapturedGraph.read(self.same.noted("graph.json", source, NOTED_GRAPH), call)
         if graph is None:
             return None
         tree = ast.parse(source)
@@ -158,11 +157,10 @@ class Minimising:
 
     def _executed(self, source: str) -> frozenset[int] | None:
         """Return the lines that run, with nothing compiled; None where none was noted."""
-        notes = self.same.runs.caches / "lines.txt"
-        script = instrumented(source, str(notes))
+        script = instrumented(source, f"{NOTES}/lines.txt")
         if script is None:
             return None
-        lines = self.same.noted(notes, script, self._uncompiled).split()
+        lines = self.same.noted("lines.txt", script, self._uncompiled).split()
         return frozenset(int(line) for line in lines if line.isdigit()) or None
 
     def _raised_lines(self) -> list[int]:
@@ -188,7 +186,7 @@ class Minimising:
             yield from operator_call.scripts_of([each for each in again if each["number"] == call["number"]])
 
     def _last_calls(self, source: str, values_at: int) -> str:
-        return self.same.runs.run(self.same.brief_limit, Setting(source=source, values_at=values_at)).operators
+        return operators_in(self.same.runs.run(self.same.brief_limit, noting_operators(source, values_at)))
 
 
 def code_lines(source: str) -> int:

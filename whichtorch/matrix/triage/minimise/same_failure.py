@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.triage.case_runs import OFF, Setting
+from whichtorch.matrix.triage.compile_variations import OFF, at_rung
 from whichtorch.matrix.triage.failure_shape import shape_of
+from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
-    from whichtorch.matrix.triage.case_runs import CaseRuns
     from whichtorch.matrix.triage.failure_shape import FailureShape
+    from whichtorch.matrix.trial.runner import Runner
 
 COMPARED = "are not close!"  # torch.testing.assert_close
 
@@ -23,7 +23,7 @@ COMPARED = "are not close!"  # torch.testing.assert_close
 class Reference:
     """Where the script passes, and so must all that becomes of it."""
 
-    runs: CaseRuns
+    runs: Runner
     rung: Mapping[str, Any]
     words: str  # for where that is
 
@@ -32,9 +32,9 @@ class Reference:
         """Whether it is another release, rather than another way to run the script."""
         return self.rung != OFF
 
-    def passes(self, limit: float, setting: Setting) -> bool:
+    def passes(self, limit: float, variation: Variation) -> bool:
         """Return whether a script passes there."""
-        record = self.runs.run(limit, replace(setting, rung=self.rung)).record
+        record = self.runs.run(limit, at_rung(self.rung, variation)).record
         return record.attempt.outcome is Outcome.PASS
 
 
@@ -42,7 +42,7 @@ class Reference:
 class SameFailure:
     """The question, and how often it was put."""
 
-    runs: CaseRuns
+    runs: Runner
     shape: FailureShape
     limit: float  # seconds
     brief_limit: float  # for candidates; less where the failure is a hang
@@ -52,16 +52,16 @@ class SameFailure:
     def __call__(self, source: str) -> bool:
         """Return whether a candidate shows the failure."""
         self.asked += 1
-        setting = self._forked(source, {})  # with the hook that the other layer needs, too
+        variation = self._forked(source, {})  # with the hook that the other layer needs, too
         reference = self.reference
         if reference is None:
-            return self._is_shown(setting, self.brief_limit)
+            return self._is_shown(variation, self.brief_limit)
         # side by side: what fails is nearly always healthy, and waiting for the one first would take twice the time
         with self.runs.workers(2) as workers:
             return all(
                 workers.results(
-                    lambda: self._is_shown(setting, self.brief_limit),
-                    lambda: reference.passes(self.brief_limit, setting),
+                    lambda: self._is_shown(variation, self.brief_limit),
+                    lambda: reference.passes(self.brief_limit, variation),
                 )
             )
 
@@ -81,21 +81,19 @@ class SameFailure:
 
     def is_verified(self, source: str) -> bool:
         """Return the same, in processes that import torch themselves, with caches of their own."""
-        setting = Setting(source=source)
-        return self._is_shown(setting, self.limit) and (
-            self.reference is None or self.reference.passes(self.limit, setting)
+        variation = Variation(source=source)
+        return self._is_shown(variation, self.limit) and (
+            self.reference is None or self.reference.passes(self.limit, variation)
         )
 
-    def noted(self, notes: Path, source: str, rung: Mapping[str, Any]) -> str:
-        """Run a source that writes notes into a file, and return them, "" where it wrote none."""
-        notes.unlink(missing_ok=True)
-        self.runs.run(self.brief_limit, self._forked(source, rung))
-        return notes.read_text(encoding="utf-8") if notes.exists() else ""
+    def noted(self, name: str, source: str, rung: Mapping[str, Any]) -> str:
+        """Run a source that writes a file of this name into NOTES, and return its text, "" where it wrote none."""
+        return self.runs.run(self.brief_limit, self._forked(source, rung)).notes.get(name, "")
 
-    def _forked(self, source: str, rung: Mapping[str, Any]) -> Setting:
+    def _forked(self, source: str, rung: Mapping[str, Any]) -> Variation:
         """Return how a source is run: all alike, so that one fork server serves them."""
         is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
-        return Setting(source=source, rung=rung, may_fork=True, is_brief=is_brief)
+        return at_rung(rung, Variation(source=source, may_fork=True, is_brief=is_brief))
 
-    def _is_shown(self, setting: Setting, limit: float) -> bool:
-        return self.shape.is_seen_in(shape_of(self.runs.run(limit, setting)))
+    def _is_shown(self, variation: Variation, limit: float) -> bool:
+        return self.shape.is_seen_in(shape_of(self.runs.run(limit, variation)))
