@@ -72,9 +72,26 @@ def test_stack_first(workplace: Workplace) -> None:
 def test_resumed(workplace: Workplace) -> None:
     """What was tried is not run again: a search that ended early goes on where it was."""
     bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
-    assert workplace.fix(bad, good, most=0).notes == ("the budget was used up",)
+    first = workplace.fix(bad, good, most=0)
+    assert first.notes[0].startswith("stopped after 0 trials")
+    assert first.notes[1:] == (
+        "to go on from here: --max-trials 60 --max-time 1m",
+        f"no cure so far: 0 of {first.candidates} changed units that the script reaches change nothing",
+    )
+    assert first.why_not == ()
     whole, again = workplace.fix(bad, good), workplace.fix(bad, good, most=0)
     assert replace(again, seconds=0) == replace(whole, seconds=0)
+
+
+def test_a_cure_that_is_not_the_smallest(workplace: Workplace) -> None:
+    """Where the trials are used up after the first cure, that one is the patch, and it is said to be no more."""
+    bad, good = workplace.environment("bad", BAD), workplace.environment("good", GOOD)
+    first = workplace.fix(bad, good).trials_to_cure
+    (workplace.folder / "fix").rename(workplace.folder / "before")
+    answer = workplace.fix(bad, good, most=first)
+    assert answer.patch
+    assert answer.with_patch == (3, 3)
+    assert "the smallest change that was seen to cure it is in 2 files; less may be enough" in answer.notes
 
 
 class FaultyExecutor(LocalExecutor):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fix.packages import tree_change, unit
-from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
+from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.hints import asked_for, refused
 from whichtorch.matrix.fix.package_trees import differing, package_tree
@@ -150,9 +150,12 @@ def test_what_could_not_be_judged_is_named() -> None:
     )
 
 
-def test_no_reason_without_an_end() -> None:
-    """A search that was cut short says nothing."""
-    assert list(reasons(SearchEvidence(reached=9, tried=2, is_complete=False))) == []
+def test_a_search_without_an_end() -> None:
+    """A search that was cut short says how far it came, and what could not be applied; it is no reason."""
+    assert list(known_so_far(SearchEvidence(reached=9, tried=2, lacking=("torch._C.f",)))) == [
+        "no cure so far: 2 of 9 changed units that the script reaches change nothing",
+        "what changed uses symbols that the bad release's binary does not have: torch._C.f",
+    ]
 
 
 def test_an_attribute_is_given_by_its_class() -> None:

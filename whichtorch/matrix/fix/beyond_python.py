@@ -21,19 +21,26 @@ class SearchEvidence:
     closing: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
     lacking: tuple[str, ...] = ()  # symbols of C++ that reached units use and the bad binary does not have
     is_native: bool = False  # the failure is a signal, or a stack that ends in native code
-    is_complete: bool = True  # all candidates were tried
 
 
 def reasons(evidence: SearchEvidence) -> Iterator[str]:
-    """Yield what speaks against a fix in Python alone; nothing where the search was cut short."""
-    if not evidence.is_complete:
-        return
+    """Yield what speaks against a fix in Python alone."""
     if evidence.reached == 0:
         yield "no function of torch's Python that the script runs differs between the two releases"
     elif evidence.closing == "same":
         yield f"with all {evidence.tried} changed units that the script reaches, it fails as before"
     else:
         yield f"none of {evidence.tried} changed units that the script reaches cures it"
+    yield from _untold(evidence)
+
+
+def known_so_far(evidence: SearchEvidence) -> Iterator[str]:
+    """Yield what a search knows that was cut short before it saw a cure."""
+    yield f"no cure so far: {evidence.tried} of {evidence.reached} changed units that the script reaches change nothing"
+    yield from _untold(evidence)
+
+
+def _untold(evidence: SearchEvidence) -> Iterator[str]:
     if evidence.breaking:
         yield f"not known of {_some(evidence.breaking)}: with each of these alone, it fails in another way"
     if evidence.lacking:

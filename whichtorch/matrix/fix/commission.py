@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Request
 
 SCHEMA = 1
+MOST_TRIALS, MOST_SECONDS = 60, 600.0  # of the search for the patch, where the user limits neither
 UNTAGGED = "which commits brought the patch is not known: one of the two is no release, so that it has no tag in git"
 
 
@@ -93,6 +94,8 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
     span = ReleaseSpan.between(checkout, requests[0].torch, requests[1].torch) if checkout else None
     limit = search.budget.seconds
     left = None if limit is None else max(0.0, limit - (time.monotonic() - started))
+    if limit is None and order.max_trials is None:
+        order, left = replace(order, max_trials=MOST_TRIALS), MOST_SECONDS
     try:
         found = _fixed(order, requests, left, cache, show)
     except KeyboardInterrupt as interrupt:

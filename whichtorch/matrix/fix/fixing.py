@@ -7,13 +7,14 @@ on where it was interrupted.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import why_stopped
-from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
+from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.candidates import at_import, each_once
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import CureSearch
@@ -33,13 +34,14 @@ from whichtorch.matrix.search.journal import Journal
 from whichtorch.matrix.search.runs_oracle import BudgetSpentError, RunsOracle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from whichtorch.matrix.fix.cure_runs import CureRuns
     from whichtorch.matrix.fix.scene import FixRequest, Scene
     from whichtorch.matrix.fix.units import Unit
     from whichtorch.matrix.trial.observation import Observation
 
+FURTHER = 60  # trials that are proposed at least, to go on with
 CONFIRMATIONS = 3  # runs with the patch, and without it
 
 
@@ -107,17 +109,27 @@ def fix(request: FixRequest, runs: CureRuns) -> Fix:
                     begin = partial(smallest, cure, scene.closure, _idle(cure, request, runs, scene))
                     drive(begin(), oracle, begin)
             except BudgetSpentError:
-                notes = ("the budget was used up",)
-        if seen.cure is None:
-            why_not = reasons(_evidence(scene, search, seen, is_complete=not notes))
-            answer = replace(answer, why_not=tuple(why_not))
-        else:
+                notes = tuple(_when_spent(oracle.made, time.monotonic() - started, seen.cure))
+        if seen.cure is not None:
             answer = _confirmed(_patched(seen.cure, scene), seen.cure, request, runs, scene)
+        elif notes:
+            notes = (*notes, *known_so_far(_evidence(scene, search, seen)))
+        else:
+            answer = replace(answer, why_not=tuple(reasons(_evidence(scene, search, seen))))
     except KeyboardInterrupt as interrupt:
         answer = _patched(seen.cure, scene) if seen.cure else answer
         answer = replace(answer, stopped=why_stopped(interrupt))
     answer = replace(answer, trials=oracle.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
     return replace(answer, trials_ahead=oracle.ahead, seconds=round(time.monotonic() - started, 1))
+
+
+def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[str]:
+    """Yield what is to be said of a search whose budget is used up."""
+    yield f"stopped after {trials} trials and {seconds:.0f} s"
+    if cure is not None:
+        files = len({unit.path for unit in cure.units})
+        yield f"the smallest change that was seen to cure it is in {files} file{'s' * (files > 1)}; less may be enough"
+    yield f"to go on from here: --max-trials {max(2 * trials, FURTHER)} --max-time {math.ceil(2 * seconds / 60)}m"
 
 
 def _oracle(
@@ -157,7 +169,7 @@ def _idle(cure: Proposal, request: FixRequest, runs: CureRuns, scene: Scene) -> 
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 
 
-def _evidence(scene: Scene, search: CureSearch, seen: _Seen, *, is_complete: bool) -> SearchEvidence:
+def _evidence(scene: Scene, search: CureSearch, seen: _Seen) -> SearchEvidence:
     lacking = {symbol for seed in scene.seeds for symbol in scene.closure.of([seed]).lacking}
     return SearchEvidence(
         reached=len(scene.seeds),
@@ -166,7 +178,6 @@ def _evidence(scene: Scene, search: CureSearch, seen: _Seen, *, is_complete: boo
         closing=str(seen.last.effect) if seen.last else "",
         lacking=tuple(sorted(lacking.union(search.refused.values()))),
         is_native=scene.test.failure.outcome is Outcome.CRASH,
-        is_complete=is_complete,
     )
 
 
