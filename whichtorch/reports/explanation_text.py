@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.factors import AXES, History, age
 from whichtorch.matrix.diagnosis.conditions import words
-from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, Observation
+from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports.shown_text import cut
 
@@ -92,7 +92,7 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
 
 def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]:
     """Yield how each value of a factor fared, where there are more than two."""
-    values: dict[str, list[Observation]] = {}
+    values: dict[str, list[KnownResult]] = {}
     for observation in explanation.observations:
         if observation.is_red or observation.is_pass:
             values.setdefault(observation.factors.get(factor, "none"), []).append(observation)
@@ -191,7 +191,7 @@ def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
         yield f"no evidence: {', '.join(parts)}"
 
 
-def _ours(explanation: Explanation) -> Observation | None:
+def _ours(explanation: Explanation) -> KnownResult | None:
     observations = explanation.observations
     return next((seen for seen in observations if seen.environment.id == explanation.here), None)
 

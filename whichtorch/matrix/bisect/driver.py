@@ -27,9 +27,10 @@ from whichtorch.matrix.bisect.strategy.evidence import (
 from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Outcome
+from whichtorch.matrix.search.driving import drive
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.bisect.request import Axis, SearchRequest
@@ -79,9 +80,17 @@ def _with_bounds(goal: SearchOptions, named: dict[SearchVerdict, int], axis: Axi
     return replace(goal, low=low, high=high, find=find if goal.find is Find.ANY else goal.find)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbesEnded:
+    """What a step of a search came to; its evidence is in the ledger."""
+
+    positions: frozenset[int] = frozenset()  # of the probes that ended, without cancelled ones
+    problem: str = ""  # why the search cannot go on
+
+
 @dataclass(slots=True, kw_only=True)
 class Bisector:
-    """One search of one test along one ordered axis. Call `run` once."""
+    """One search of one test along one ordered axis, and the oracle that runs its probes. Call `run` once."""
 
     ledger: Ledger
     jobs: int = 1
@@ -95,7 +104,7 @@ class Bisector:
         """
         self.ledger.recall_known()
         try:
-            answer = self._answer()
+            answer = drive(self._search(), self)
         except KeyboardInterrupt as interrupt:
             answer = self._cut_short(interrupt)
         finally:
@@ -113,38 +122,44 @@ class Bisector:
             reasons += self.ledger.shown(*self.ledger.search().bounds)
         return self.ledger.bisection(answer.kind, reasons, map(self.ledger.boundary, answer.boundaries))
 
-    def _answer(self) -> SearchAnswer:
-        bench, axis = self.ledger.bench, self.ledger.axis
+    def _search(self) -> Generator[Sequence[NextProbe], ProbesEnded, SearchAnswer]:
+        """Yield the probes that are wanted now, the most urgent first, and return the answer."""
+        axis, ended = self.ledger.axis, ProbesEnded()
         before: tuple[ProbeRun, ...] = ()  # observations before the last probes ended
-        ended: frozenset[int] = frozenset()  # their positions, without cancelled ones
         while True:
             search = self.ledger.priced_search()
             step = decide_parallel(search, self.jobs)
             if isinstance(step, SearchAnswer):
                 return step
-            if (again := step[0].position) in ended and search.observations == before:
+            if (again := step[0].position) in ended.positions and search.observations == before:
                 if again in self.ledger.exhausted:
                     return _cut_short(partial(search), f"{axis.values[again]} was run again and again in vain")
                 self.ledger.exhausted.add(again)
                 continue
-            before, ended = search.observations, frozenset()
-            running = bench.positions
-            wants_install = not running and not any(map(self._is_affordable, step))
-            if over := self.ledger.over(wants_install=wants_install):
-                return self._cut_short(over)
-            unknown = [probe.position for probe in step if axis.known_request(probe.position) is None]
-            if any(map(self.ledger.recall, unknown)):
-                continue  # what is known now may make the other probes needless
-            for position in running - {probe.position for probe in step}:
-                bench.cancel(position)
-            for probe in step:
-                if probe.position not in running and self._is_affordable(probe):
-                    self._start(probe, search)
-            probes = bench.wait(self.ledger.seconds_left)
-            problems = [self._take_in(probed) for probed in probes]
-            ended = frozenset(probed.position for probed in probes if probed.cell is not None)
-            if problem := next(filter(None, problems), None):
-                return _cut_short(partial(self.ledger.priced_search()), problem)
+            before = search.observations
+            ended = yield step
+            if ended.problem:
+                return _cut_short(partial(self.ledger.priced_search()), ended.problem)
+
+    def answer(self, question: Sequence[NextProbe], _look_ahead: object) -> ProbesEnded:
+        """Run the probes that are wanted, and no others, until some have ended; take in what came of these."""
+        bench, axis, running = self.ledger.bench, self.ledger.axis, self.ledger.bench.positions
+        wants_install = not running and not any(map(self._is_affordable, question))
+        if over := self.ledger.over(wants_install=wants_install):
+            return ProbesEnded(problem=self.ledger.stop(over))
+        unknown = [probe.position for probe in question if axis.known_request(probe.position) is None]
+        if any(map(self.ledger.recall, unknown)):
+            return ProbesEnded()  # what is known now may make the other probes needless
+        for position in running - {probe.position for probe in question}:
+            bench.cancel(position)
+        search = self.ledger.priced_search()
+        for probe in question:
+            if probe.position not in running and self._is_affordable(probe):
+                self._start(probe, search)
+        probes = bench.wait(self.ledger.seconds_left)
+        problems = [self._take_in(probed) for probed in probes]
+        positions = frozenset(probed.position for probed in probes if probed.cell is not None)
+        return ProbesEnded(positions=positions, problem=next(filter(None, problems), ""))
 
     def _cut_short(self, why: str | KeyboardInterrupt) -> SearchAnswer:
         """Stop what runs, and return what is known by then."""

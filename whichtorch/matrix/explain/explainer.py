@@ -12,7 +12,7 @@ from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.explain.explanation import (
     Experiment,
     Explanation,
-    Observation,
+    KnownResult,
     distance,
     explain,
     nearest_pair,
@@ -86,7 +86,7 @@ class RecordedEvidence:
             evidence.cells.add(line.cell.name, line.cell, line.records)
         return evidence
 
-    def of(self, scenario: Scenario, variant: dict[str, str], ids: frozenset[str] | None) -> list[Observation]:
+    def of(self, scenario: Scenario, variant: dict[str, str], ids: frozenset[str] | None) -> list[KnownResult]:
         """Return what is known of a test, in the environments with these ids or in all."""
         records = self.records.of_test(scenario.source_hash, variant)
         keys = {record.key for record in records}
@@ -130,7 +130,7 @@ class Explainer:
             problem = problem or "what decided did not repeat; with --repeat 5 a cell is given more attempts"
         return explanation.model_copy(update={"experiment": experiment, "problem": problem})
 
-    def _observed(self, scenario: Scenario, variant: dict[str, str]) -> list[Observation]:
+    def _observed(self, scenario: Scenario, variant: dict[str, str]) -> list[KnownResult]:
         """Return what is known of a test in the environments that count."""
         if not self.scope:
             return self.evidence.of(scenario, variant, None)
@@ -138,7 +138,7 @@ class Explainer:
         ids = {environment.id for environment in known} | set(self._ids.values())
         return self.evidence.of(scenario, variant, frozenset(ids | ({self.here_id} if self.here_id else set())))
 
-    def _observed_here(self, scenario: Scenario, variant: dict[str, str]) -> Observation | None:
+    def _observed_here(self, scenario: Scenario, variant: dict[str, str]) -> KnownResult | None:
         return next(iter(self.evidence.of(scenario, variant, frozenset({self.here_id or ""}))), None)
 
     def _run_cell(
@@ -220,7 +220,7 @@ class Explainer:
             attempts=self.attempts - attempts_before,
         )
 
-    def _request_between(self, axes: dict[str, str], start: Observation, end: Observation) -> Request | None:
+    def _request_between(self, axes: dict[str, str], start: KnownResult, end: KnownResult) -> Request | None:
         """Return the request for axes between two environments; a user's own environment can change its config only."""
         for side in (start, end):
             if side.environment.build == axes["build"] == EXISTING:
@@ -236,7 +236,7 @@ class Explainer:
 
 
 def _nearest_request(
-    requests: Sequence[Request], scenario: Scenario, variant: dict[str, str], observed: Sequence[Observation]
+    requests: Sequence[Request], scenario: Scenario, variant: dict[str, str], observed: Sequence[KnownResult]
 ) -> Request | None:
     """Return the request nearest to what was observed; without observations, one that is expected to be red."""
     known = [observation.axes for observation in observed]

@@ -34,7 +34,7 @@ class ExplanationKind(StrEnum):
     CONDITIONS = "conditions"
 
 
-class Observation(Model):
+class KnownResult(Model):
     """What is known of the test in one environment."""
 
     environment: Environment
@@ -110,7 +110,7 @@ class Explanation(Model):
     reference: Outcome | None  # the outcome to be explained
     signature: str | None
     answers: tuple[Answer, ...]
-    observations: tuple[Observation, ...]
+    observations: tuple[KnownResult, ...]
     here: str | None = None  # id of the environment asked about
     missing: tuple[Missing, ...] = ()
     problem: str | None = None  # why there is no answer, or only a part of one
@@ -129,7 +129,7 @@ def observe(
     records: Iterable[Record],
     environments: Mapping[str, Environment],
     cells: Mapping[str, Cell],
-) -> list[Observation]:
+) -> list[KnownResult]:
     """Return what the records of one test say, one observation per usable environment, in their order.
 
     `cells` holds, by environment, the latest cell that rests on these records. A vacuous one overrides the pass
@@ -164,12 +164,12 @@ def observe(
         observed.append((environment, cell))
     others = {environment for _, environment in different(cell for _, cell in observed)}
     return [
-        Observation(environment=environment, cell=cell, is_different=environment.id in others)
+        KnownResult(environment=environment, cell=cell, is_different=environment.id in others)
         for environment, cell in observed
     ]
 
 
-def explain(test: str, observations: Sequence[Observation], here: str | None = None) -> Explanation:
+def explain(test: str, observations: Sequence[KnownResult], here: str | None = None) -> Explanation:
     """Return the answers that observations of one test give, about the environment with the id `here` if given.
 
     Without any red environment there is nothing to explain but unmet conditions.
@@ -211,7 +211,7 @@ def explain(test: str, observations: Sequence[Observation], here: str | None = N
     )
 
 
-def _doubt(red: Sequence[Observation], green: Sequence[Observation]) -> str | None:
+def _doubt(red: Sequence[KnownResult], green: Sequence[KnownResult]) -> str | None:
     """Return why the passes mean little where the failure is flaky, so that one pass may be luck."""
     attempts = [attempt for observation in red for attempt in observation.cell.attempts]
     failures = sum(attempt.outcome.is_red for attempt in attempts)
@@ -225,7 +225,7 @@ def _doubt(red: Sequence[Observation], green: Sequence[Observation]) -> str | No
     return f"{rate}, so {needed} passes are needed to call one good, not {fewest}: give --repeat {needed}"
 
 
-def _unmet(vacuous: Sequence[Observation]) -> tuple[Unmet, ...]:
+def _unmet(vacuous: Sequence[KnownResult]) -> tuple[Unmet, ...]:
     """Return what happened instead and where, the most common first."""
     labels: dict[str, list[str]] = {}
     for observation in vacuous:
@@ -246,7 +246,7 @@ def _by_rule(rule: Rule, red: int, green: int, timelines: tuple[History, ...]) -
     return answers
 
 
-def _cells_between(rule: Rule, red: Sequence[Observation], green: Sequence[Observation]) -> list[Missing]:
+def _cells_between(rule: Rule, red: Sequence[KnownResult], green: Sequence[KnownResult]) -> list[Missing]:
     """Return, for each rival of a rule, a cell that passes if the rule decides and is red if the rival decides."""
     cells = []
     start, end = nearest_pair(red, green)
@@ -261,7 +261,7 @@ def _cells_between(rule: Rule, red: Sequence[Observation], green: Sequence[Obser
     return cells
 
 
-def _no_answer(red: Sequence[Observation], green: Sequence[Observation]) -> tuple[str, list[Missing]]:
+def _no_answer(red: Sequence[KnownResult], green: Sequence[KnownResult]) -> tuple[str, list[Missing]]:
     """Return why there is no answer, and cells that would help."""
     if not red:
         passing = f"passes in all {len(green)} environments known" if green else "is not known to have run anywhere"
@@ -278,7 +278,7 @@ def _no_answer(red: Sequence[Observation], green: Sequence[Observation]) -> tupl
     return problem, cells if len(cells) > 1 else []
 
 
-def nearest_pair(red: Sequence[Observation], green: Sequence[Observation]) -> tuple[Observation, Observation]:
+def nearest_pair(red: Sequence[KnownResult], green: Sequence[KnownResult]) -> tuple[KnownResult, KnownResult]:
     """Return a red and a passing environment that differ in the fewest axes, then in the fewest factors."""
     return min(product(red, green), key=lambda pair: distance(pair[0].factors, pair[1].factors))
 
