@@ -12,11 +12,11 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.canary import inspect, side_packages
 from whichtorch.matrix.environments.commander import CancelledError, Commander, InstallError, InstallSettings, condensed
 from whichtorch.matrix.environments.disk import Disk
 from whichtorch.matrix.environments.provider import Stage, silent
-from whichtorch.matrix.environments.whole_files import read_whole, write_whole
 from whichtorch.matrix.model import Build, Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class BuiltCommits:
         else:
             fields = {"outcome": Outcome.UNBUILDABLE, "reason": _reason(ending, log), "log": log}
         environment = self._environment(request, **fields)
-        write_whole(self._kept_file(request), environment.model_dump_json())
+        write_atomic(self._kept_file(request), environment.model_dump_json())
         self._built.add(environment.id)
         return environment
 
@@ -157,7 +157,7 @@ class BuiltCommits:
     def _kept(self, request: Request) -> Environment | None:
         if self._fresh and self._identity(request) not in self._built:
             return None
-        return read_whole(self._kept_file(request), Environment)
+        return read_json(self._kept_file(request), Environment)
 
 
 def _reason(ending: Ending, log: Path) -> str:

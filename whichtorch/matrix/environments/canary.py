@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.atomic_files import remove_tree, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.configs import beside_folder, cell_environ_of
 from whichtorch.matrix.environments.installation import (
@@ -22,7 +23,6 @@ from whichtorch.matrix.environments.installation import (
     installed_packages,
     stamps_of,
 )
-from whichtorch.matrix.environments.whole_files import remove_tree, write_whole
 from whichtorch.matrix.model import Config, Environment, Fingerprint, Outcome, Request, digest
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _settled(
     environment = environment_of(request, fields | {"fingerprint": findings.fingerprint})
     kept = environment.model_dump(mode="json", exclude={"label", "patch", "options"})
     probed = ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS)
-    write_whole(folder.probed_file(request.config), probed.model_dump_json())
+    write_atomic(folder.probed_file(request.config), probed.model_dump_json())
     return environment
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.environments.whole_files import remove_tree
+from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.errors import PreventedError
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
 from whichtorch.matrix.diagnosis.stacks import Language
 from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER
 from whichtorch.matrix.environments.overlay import lay
-from whichtorch.matrix.environments.whole_files import remove_tree
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import PASSED, FunctionsRun, read_functions_run
 from whichtorch.matrix.fix.lanes import Lanes

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.environments.whole_files import write_whole
+from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.suite.companions import lay_beside
@@ -124,7 +124,7 @@ class Casework:
         self.case = case
         line = self.runs.store.redactor.json_line(case.model_dump_json(by_alias=True, indent=1))
         for folder in (self.folder.path, self.runs.store.folder):  # pages of runs find it in the second
-            write_whole(folder / FILE, line)
+            write_atomic(folder / FILE, line)
 
     def _stop(self, step: Step, interrupt: KeyboardInterrupt) -> None:
         """Keep in which step the case was left, and show what is known."""

@@ -15,6 +15,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter
 
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.index.sources import (
     FIRST_INDEX,
     PROJECT,
@@ -23,7 +24,6 @@ from whichtorch.matrix.environments.index.sources import (
     local_folder,
     without_credentials,
 )
-from whichtorch.matrix.environments.whole_files import read_whole, write_whole
 from whichtorch.matrix.errors import PreventedError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def list_releases(
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     file = cache / "listings" / f"{name}.json" if cache is not None and is_remote else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
-    if file is not None and (kept := read_whole(file, Listing, LISTING_AGE)) is not None:
+    if file is not None and (kept := read_json(file, Listing, LISTING_AGE)) is not None:
         return _with_wheels_of(kept_wheels, kept)
     rows: list[_Row] = []
     for url in indexes:
@@ -122,7 +122,7 @@ def list_releases(
     read_from = tuple(map(without_credentials, (*indexes, *links)))
     listing = _sorted_listing(rows, python, read_from)
     if file is not None:
-        write_whole(file, TypeAdapter(Listing).dump_json(listing).decode())
+        write_atomic(file, TypeAdapter(Listing).dump_json(listing).decode())
     return _with_wheels_of(kept_wheels, listing)
 
 

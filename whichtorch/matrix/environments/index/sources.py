@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import url2pathname
 
-from whichtorch.matrix.environments.whole_files import read_whole, write_whole
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Build
 
@@ -122,10 +122,10 @@ def choose_auto(
     cpu, file = build_named("cpu", {}, environ), cache / "auto.json"
     assert cpu.index_url is not None
     shown = without_credentials(cpu.index_url)
-    kept = read_whole(file, dict[str, bool], CHOICE_AGE) or {}
+    kept = read_json(file, dict[str, bool], CHOICE_AGE) or {}
     if shown not in kept:
         kept = {shown: (index_answers or answers)(cpu.index_url)}
-        write_whole(file, json.dumps(kept))
+        write_atomic(file, json.dumps(kept))
     if kept[shown]:
         return cpu, f"no GPU is visible, and {shown} answers"
     reason = f"no GPU is visible, but {shown} gave no answer within {ANSWER_TIMEOUT:g} s"
