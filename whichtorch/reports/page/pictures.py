@@ -6,8 +6,7 @@ Each picture is a mapping of the names that the template uses. Coordinates are i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.bisect.request import AxisName
 from whichtorch.matrix.model import Outcome
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.compare.nights import Night
     from whichtorch.reports.page.grid import Grid
 
-    Picture = Mapping[str, object]
+    Picture = Mapping[str, Any]
 
 WIDTH = 960  # of all pictures, in units of their own
 STEP = 26  # height of one probe
@@ -31,34 +30,6 @@ NIGHTS = 60  # the latest, which are drawn
 SHORTEST = 0.01  # seconds: shorter times are drawn as this
 LEFT, RIGHT = 300, 920  # x of the first and last value of a version line; words stand before
 _UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathStep:
-    """A probe of a bisection: its coordinates, and the bracket that was known after it."""
-
-    number: int | None  # None for what was known before
-    value: str
-    word: str
-    title: str
-    outcome: Outcome
-    x: float
-    y: float
-    left: float | None  # bracket after it; None while there is none
-    right: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionLine:
-    """The picture of a bisection: values from left to right, probes from top to bottom."""
-
-    base: int  # y of the line of values
-    ticks: tuple[float, ...]
-    first: str
-    last: str
-    steps: tuple[PathStep, ...]
-    boundaries: tuple[tuple[float, float, str, str], ...]  # x of both values, and what they are called
-    is_ordered: bool
 
 
 def bisection_picture(bisection: Bisection) -> Picture:
@@ -77,7 +48,7 @@ def bisection_picture(bisection: Bisection) -> Picture:
     }
 
 
-def version_line(bisection: Bisection) -> VersionLine:
+def version_line(bisection: Bisection) -> Picture:
     """Return the picture of a search: probes numbered in the order they were made, and the bracket that narrows."""
     positions = {value: index for index, value in enumerate(bisection.values)}
     for probe in bisection.probes:
@@ -98,7 +69,7 @@ def version_line(bisection: Bisection) -> VersionLine:
     if not bisection.order:  # of a search that kept no order, the order of the values
         order = {probe.value: number for number, probe in enumerate(bisection.probes) if probe.purpose}
     verdicts: list[tuple[int, SearchVerdict]] = []
-    steps: list[PathStep] = []
+    steps: list[Picture] = []
     numbered = 0
     for probe in probes:
         verdicts.append((positions[probe.value], probe.verdict))
@@ -107,31 +78,28 @@ def version_line(bisection: Bisection) -> VersionLine:
         numbered += is_new
         bracket = _bracket(verdicts, ends[0], bisection) if ends and is_ordered else None
         steps.append(
-            PathStep(
-                number=numbered if is_new else None,
-                value=one_line(short(bisection, probe.value), 34),
-                word=word(probe),
-                title=one_line(": ".join(filter(None, title)), 200),
-                outcome=probe.outcome,
-                x=x_of(positions[probe.value]),
-                y=36 + STEP * len(steps),
-                left=x_of(bracket[0]) if bracket else None,
-                right=x_of(bracket[1]) if bracket else None,
-            )
+            {
+                "number": numbered if is_new else None,  # None for what was known before
+                "value": one_line(short(bisection, probe.value), 34),
+                "word": word(probe),
+                "title": one_line(": ".join(filter(None, title)), 200),
+                "outcome": probe.outcome,
+                "x": x_of(positions[probe.value]),
+                "y": 36 + STEP * len(steps),
+                "left": x_of(bracket[0]) if bracket else None,
+                "right": x_of(bracket[1]) if bracket else None,
+            }
         )
     values = list(positions)
-    base = 36 + STEP * len(steps) + 4
-    return VersionLine(
-        base=base,
-        ticks=tuple(map(x_of, range(len(positions)))) if len(positions) <= TICKS else (),
-        first=name_of(values[0]) if values else "",
-        last=name_of(values[-1]) if values else "",
-        steps=tuple(steps),
-        boundaries=tuple(
-            (x_of(before), x_of(after), name_of(values[before]), name_of(values[after])) for before, after in ends
-        ),
-        is_ordered=is_ordered,
-    )
+    return {
+        "base": 36 + STEP * len(steps) + 4,  # y of the line of values
+        "ticks": [*map(x_of, range(len(values)))] if len(values) <= TICKS else [],
+        "first": name_of(values[0]) if values else "",
+        "last": name_of(values[-1]) if values else "",
+        "steps": steps,
+        "boundaries": [(x_of(old), x_of(new), name_of(values[old]), name_of(values[new])) for old, new in ends],
+        "is_ordered": is_ordered,
+    }
 
 
 def _bracket(
