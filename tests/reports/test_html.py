@@ -360,7 +360,11 @@ def test_the_line_of_a_bisection() -> None:
     from whichtorch.reports.page.pictures import version_line
 
     line = version_line(pages.bisection())
-    assert [(step["number"], step["value"]) for step in line["steps"]][:3] == [(1, "1.13.0"), (2, "2.15.0"), (3, "2.5.0")]
+    assert [(step["number"], step["value"]) for step in line["steps"]][:3] == [
+        (1, "1.13.0"),
+        (2, "2.15.0"),
+        (3, "2.5.0"),
+    ]
     brackets = [step["right"] - step["left"] for step in line["steps"] if step["left"] is not None]
     assert len(brackets) == 6
     assert brackets == sorted(brackets, reverse=True)

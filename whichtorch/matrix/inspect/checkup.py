@@ -55,8 +55,8 @@ def check_up(home: Path) -> Iterator[Check]:
     yield _platform()
     yield _uv()
     yield _compiler()
-    yield _tool("py-spy", find_tool("py-spy"), "stacks of hung processes, and to tell slow from stuck")
-    yield _tool("pystack", find_tool("pystack"), "who holds the GIL, and who waits for it")
+    yield _collector("py-spy", "stacks of hung processes, and to tell slow from stuck")
+    yield _collector("pystack", "who holds the GIL, and who waits for it")
     yield ptrace_check()
     yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
@@ -94,16 +94,17 @@ def _uv() -> Check:
 def _compiler() -> Check:
     wanted = os.environ.get("CXX") or "g++"
     path = shutil.which(wanted) or shutil.which("clang++")
-    if path is not None and (version := _first_line((path, "--version"))):
-        return Check("C++ compiler", State.GOOD, version)
-    found = f"neither {wanted} nor clang++ is there: inductor and scenarios with C++ sources are skipped"
-    return Check("C++ compiler", State.PROBLEM, found, "apt-get install g++, or set CXX")
+    missing = f"neither {wanted} nor clang++ is there: inductor and scenarios with C++ sources are skipped"
+    return _program("C++ compiler", path, missing, "apt-get install g++, or set CXX")
 
 
-def _tool(name: str, path: str | None, use: str) -> Check:
-    if path and (version := _first_line((path, "--version"))):
-        return Check(name, State.GOOD, version)
-    return Check(name, State.PROBLEM, f"not there: {use}", f"pip install {name}")
+def _collector(name: str, use: str) -> Check:
+    return _program(name, find_tool(name), f"not there: {use}", f"pip install {name}")
+
+
+def _program(name: str, path: str | None, missing: str, remedy: str) -> Check:
+    version = _first_line((path, "--version")) if path else None
+    return Check(name, State.GOOD, version) if version else Check(name, State.PROBLEM, missing, remedy)
 
 
 def ptrace_check() -> Check:

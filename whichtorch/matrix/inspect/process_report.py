@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
@@ -16,7 +16,7 @@ from whichtorch.matrix.model import Model
 from whichtorch.matrix.privacy.redaction import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 SCHEMA = 1
@@ -94,10 +94,10 @@ def _read(path: Path) -> tuple[tuple[Process, ...], list[str]]:
         other = f"of form {schema}" if schema else "of an older whichtorch"
         raise ValueError(f"it is {other}, and this one reads form {SCHEMA}: use one version on all machines")
     try:
-        processes = tuple(Process.model_validate(known(Process, row)) for row in content["processes"])
-    except (ValidationError, TypeError, AttributeError) as error:
-        what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else ()
-        where = ".".join(map(str, what))
+        # fields that a newer version has added are passed over
+        processes = tuple(Process.model_validate(row, extra="ignore") for row in content["processes"])
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
         raise ValueError(f"it is damaged{f' at {where}' if where else ''}") from None
     if not processes:
         raise ValueError("it holds no processes")
@@ -105,23 +105,3 @@ def _read(path: Path) -> tuple[tuple[Process, ...], list[str]]:
         raise ValueError("it is of several machines already: merge the files that it was made from")
     notes = content.get("notes")
     return processes, [str(note) for note in notes] if isinstance(notes, list) else []
-
-
-def known(kind: type[Model], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row without the fields that a newer version has added, at any depth."""
-    return {
-        name: _known_within(kind.model_fields[name].annotation, value)
-        for name, value in row.items()
-        if name in kind.model_fields
-    }
-
-
-def _known_within(annotation: Any, value: Any) -> Any:
-    """Return a field's value without unknown fields of the models in it."""
-    kinds = [annotation, *getattr(annotation, "__args__", ())]
-    model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Model)), None)
-    if model is None:
-        return value
-    if isinstance(value, list):
-        return [known(model, row) for row in value]
-    return known(model, value) if isinstance(value, dict) else value

@@ -6,9 +6,9 @@ import functools
 import json
 import os
 import sys
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
@@ -114,7 +114,7 @@ def download(package: pypi_simple.DistributionPackage, path: Path, index: str, c
         raise PageError("its digest is not the one that the index names", may_pass=False) from error
 
 
-def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.sleep) -> Result:
+def retried(action: Callable[[], Result]) -> Result:
     """Try an action up to three times, as long as another try may help. Raises PageError."""
     for seconds in PAUSES:
         try:
@@ -122,7 +122,7 @@ def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.
         except PageError as error:
             if not error.may_pass:
                 raise
-            pause(seconds)
+            sleep(seconds)
     return action()
 
 
