@@ -16,7 +16,7 @@ import pytest
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
 from whichtorch.matrix.model import Diagnosis, Outcome, Scenario, StuckThread
-from whichtorch.reports.page.cuts import shares
+from whichtorch.reports.page.excerpts import shares
 from whichtorch.reports.page.html import FIXED, PER_CELL
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}

@@ -10,8 +10,8 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
 from whichtorch.reports.bisection_text import answer_lines
-from whichtorch.reports.fix_text import of_runs
-from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, some
+from whichtorch.reports.fix_text import run_counts
+from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
         yield from (f"  {line}" for line in _rung_lines(case.ladder))
     yield from (f"  {line}" for line in _found(case))
     if case.logs:
-        yield f"  logs: {some(list(case.logs), LOGS_NAMED)}"
+        yield f"  logs: {short_list(list(case.logs), LOGS_NAMED)}"
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
 
 
@@ -116,7 +116,7 @@ def _fix(case: Case) -> str:
     found = case.fix.fix
     pair = f"{case.fix.bad} with Python of {case.fix.good}"
     if found.patch:
-        shown = f"with it {of_runs(found.with_patch)} pass, without it {of_runs(found.without_patch)}"
+        shown = f"with it {run_counts(found.with_patch)} pass, without it {run_counts(found.without_patch)}"
         return f"fix: {PATCH}, {found.lines} lines: {pair}; {shown}"
     if found.why_not:
         return f"fix: not in Python alone, by {found.trials} trials of {pair}"

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Run
     from whichtorch.matrix.records.store import StoredRun
 
-Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
+CommandPrefix = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 _CLUSTER = ("--executor", "--tls")  # the options that name one
 
 
-def where_it_ran(called: Called, run: Run) -> Called:
+def where_it_ran(called: CommandPrefix, run: Run) -> CommandPrefix:
     """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here.
 
     A search is always called here: on a cluster there are none over days.
@@ -35,7 +35,7 @@ def where_it_ran(called: Called, run: Run) -> Called:
     return lambda command: f"{called(command)} {options}" if given and command == "matrix" else called(command)
 
 
-def telling_attempt(cell: Cell) -> Attempt | None:
+def representative_attempt(cell: Cell) -> Attempt | None:
     """Return the attempt that shows what came of a cell: the last with its outcome, else the last."""
     same = [attempt for attempt in cell.attempts if attempt.outcome is cell.outcome]
     return next(reversed(same or cell.attempts), None)
@@ -67,7 +67,7 @@ def details(cell: Cell) -> Iterator[str]:
 
 def log_of(stored: StoredRun, cell: Cell) -> Path | None:
     """Return the file of what a cell wrote to stderr."""
-    attempt = telling_attempt(cell)
+    attempt = representative_attempt(cell)
     return stored.file(attempt.stderr) if attempt and attempt.stderr else None
 
 

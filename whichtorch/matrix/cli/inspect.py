@@ -95,7 +95,7 @@ def doctor(
     python = _python_named(interpreter, home)
     problems = 0
     for check in checkup.check_up(home):
-        problems += check.state is checkup.State.PROBLEM
+        problems += check.state is checkup.CheckState.PROBLEM
         print(f"{check.state:<8} {check.name}: {check.found}", flush=True)
         if check.remedy:
             print(f"{'':<8} remedy: {check.remedy}")

@@ -60,9 +60,9 @@ class KnownEnvironments:
         """Return 0: nothing is installed on this machine."""
         return 0
 
-    def in_the_way(self, request: Request) -> str | None:
+    def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any."""
-        return self._cache.in_the_way(request)
+        return self._cache.unreachable_index(request)
 
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None

@@ -13,8 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.atomic_files import read_json, write_atomic
-from whichtorch.matrix.environments.canary import inspect, side_packages
-from whichtorch.matrix.environments.commander import CancelledError, Commander, InstallError, InstallSettings, condensed
+from whichtorch.matrix.environments.canary import run_probe, side_packages
+from whichtorch.matrix.environments.commander import (
+    CancelledError,
+    Commander,
+    InstallError,
+    InstallSettings,
+    log_summary,
+)
 from whichtorch.matrix.environments.disk import Disk
 from whichtorch.matrix.environments.provider import Stage, silent
 from whichtorch.matrix.model import Build, Config, Environment, Outcome, Request, digest
@@ -73,7 +79,7 @@ class BuiltCommits:
         """Return the seconds that a build may take: builds are not measured."""
         return self._build.timeout
 
-    def in_the_way(self, request: Request) -> None:
+    def unreachable_index(self, request: Request) -> None:
         """Return None: no index is needed."""
 
     def acquire(
@@ -114,11 +120,11 @@ class BuiltCommits:
         fields: dict[str, object]
         if ending.exit_code == 0:
             self._present = commit
-            findings = inspect(request, interpreter, commander)
-            if findings.python:
-                side_packages(request.config, findings.python, interpreter, Disk(self.home), commander)
-            fields = {"torch": findings.torch or commit, "python": findings.python, "packages": findings.packages}
-            fields |= {"fingerprint": findings.fingerprint} | findings.verdict
+            result = run_probe(request, interpreter, commander)
+            if result.python:
+                side_packages(request.config, result.python, interpreter, Disk(self.home), commander)
+            fields = {"torch": result.torch or commit, "python": result.python, "packages": result.packages}
+            fields |= {"fingerprint": result.fingerprint} | result.verdict
         else:
             fields = {"outcome": Outcome.UNBUILDABLE, "reason": _reason(ending, log), "log": log}
         environment = self._environment(request, **fields)
@@ -168,4 +174,4 @@ def _reason(ending: Ending, log: Path) -> str:
         raise InstallError(f"the build was ended by {ending.signal}", log)
     if ending.exit_code is None:
         return f"the build was stopped: {ending.stopped_by}"
-    return f"the build failed: {condensed(log, ending)}"
+    return f"the build failed: {log_summary(log, ending)}"

@@ -32,10 +32,10 @@ from whichtorch.matrix.environments.installation import (
     unbuildable,
 )
 from whichtorch.matrix.environments.interpreters import find_interpreter
-from whichtorch.matrix.environments.overlay import lay, site_packages
-from whichtorch.matrix.environments.patches import applied
+from whichtorch.matrix.environments.overlay import make_overlay, site_packages
+from whichtorch.matrix.environments.patches import apply_patch
 from whichtorch.matrix.environments.provider import Stage, silent
-from whichtorch.matrix.environments.resolution import compile_lock, keep, resolve
+from whichtorch.matrix.environments.resolution import compile_lock, resolve, with_kept_wheels
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Build, Environment, Patch, Request, digest
 
@@ -153,7 +153,7 @@ class EnvironmentCache:
         commander.stage(str(environment.outcome or "ready"))
         return environment
 
-    def in_the_way(self, request: Request) -> str | None:
+    def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any."""
         return unreadable_index(request.build, self._settings.sources)
 
@@ -250,7 +250,7 @@ class EnvironmentCache:
             lock, notes = pinned or resolve(request, interpreter, commander)
             write_atomic(folder.lock, lock)
         locked = folder.lock.read_text(encoding="utf-8")
-        write_atomic(folder.installed, keep(locked, request.build, request.python, commander))
+        write_atomic(folder.installed, with_kept_wheels(locked, request.build, request.python, commander))
         wheels = local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(locked, request.build.name, size)
@@ -276,11 +276,11 @@ class EnvironmentCache:
             try:
                 self._install(base, commander)
                 commander.stage("patching")
-                patched = applied(patch, site_packages(original.venv))
+                patched = apply_patch(patch, site_packages(original.venv))
                 installation = original.installation()
                 assert installation is not None
                 self._disk.mark(key)  # not before: an install would wait for its own overlay to make room
-                lay(original.venv, folder.venv, patched.files)
+                make_overlay(original.venv, folder.venv, patched.files)
                 told = {"label": request.label, "notes": (*installation.notes, patched.note), "seconds": None}
                 write_atomic(folder.record, installation.model_copy(update=told).to_json())
                 folder.complete.touch()

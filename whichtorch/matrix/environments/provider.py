@@ -54,7 +54,7 @@ class Environments(Protocol):
     def typical_install(self) -> float:
         """Return the seconds that an install takes here."""
 
-    def in_the_way(self, request: Request) -> str | None:
+    def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any; such a failure says nothing about the version."""
 
     def acquire(

@@ -18,7 +18,7 @@ from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
 from whichtorch.matrix.diagnosis.stacks import Language
 from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER
-from whichtorch.matrix.environments.overlay import lay
+from whichtorch.matrix.environments.overlay import make_overlay
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import PASSED, FunctionsRun, read_functions_run
 from whichtorch.matrix.fix.lanes import Lanes
@@ -101,7 +101,7 @@ class ScriptRuns:
         assert environment.interpreter is not None
         venv, name = environment.interpreter.parent.parent, digest([environment.id, sorted(files.items())])
         overlay = self.folder / _IN_USE / f"{os.getpid()}-{name}"
-        lay(venv, overlay, files)
+        make_overlay(venv, overlay, files)
         interpreter = overlay / environment.interpreter.relative_to(venv)
         changes = {"id": f"{environment.id}+{name}", "label": f"{environment.label}+{name[:6]}"}
         try:

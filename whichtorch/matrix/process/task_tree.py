@@ -127,7 +127,7 @@ class Children:
                 self.ended = time.monotonic()
 
 
-class KeptFile:
+class OutputFile:
     """One output file of a task."""
 
     def __init__(self, path: str) -> None:
@@ -175,7 +175,7 @@ class TreeUsage:
 
     def __init__(self, task: dict[str, Any], children: Children) -> None:
         self.tree = kernel.Tree(os.getpid())
-        self.files: list[KeptFile] = []
+        self.files: list[OutputFile] = []
         self.members: list[kernel.KernelProcess] = []  # at the last look
         self.peak_rss = 0  # bytes
         self.next_look = 0.0  # seconds, monotonic

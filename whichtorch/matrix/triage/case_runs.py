@@ -17,7 +17,7 @@ from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
 from whichtorch.matrix.run.signals import Lookout
-from whichtorch.matrix.suite.companions import companions, lay_beside
+from whichtorch.matrix.suite.companions import companions, copy_companions
 from whichtorch.matrix.triage.minimise import operator_call
 from whichtorch.matrix.triage.signs import CompileCall
 
@@ -136,7 +136,7 @@ class CaseRuns:
     def _scratch(self, planned: PlannedCell, setting: Setting, folder: Path) -> PlannedCell:
         """Return the cell with its script in a folder of its own, which is its home as well."""
         folder.mkdir()
-        lay_beside(self.companions, folder)
+        copy_companions(self.companions, folder)
         script = folder / planned.scenario.path.name
         source = setting.source
         script.write_bytes(planned.scenario.path.read_bytes() if source is None else source.encode())

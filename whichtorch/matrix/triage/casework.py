@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.suite.companions import lay_beside
+from whichtorch.matrix.suite.companions import copy_companions
 from whichtorch.matrix.triage import logs
 from whichtorch.matrix.triage.case import (
     FILE,
@@ -112,7 +112,7 @@ class Casework:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.empty()
         shutil.copyfile(scenario.path, self.folder.path / scenario.path.name)
-        lay_beside(self.runs.companions, self.folder.path)
+        copy_companions(self.runs.companions, self.folder.path)
         return Case(
             name=self.folder.path.name,
             script=scenario.path.name,

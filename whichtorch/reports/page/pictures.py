@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.bisect.request import AxisName
 from whichtorch.matrix.model import Outcome
-from whichtorch.reports.bisection_text import answer_lines, cost, heading, short, word
+from whichtorch.reports.bisection_text import answer_lines, cost, heading, probe_word, value_name
 from whichtorch.reports.shown_text import is_link, one_line, plain
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def version_line(bisection: Bisection) -> Picture:
         return round(LEFT + (RIGHT - LEFT) * position / last, 1) if last > 0 else (LEFT + RIGHT) / 2
 
     def name_of(value: str) -> str:
-        return one_line(short(bisection, value), 30)
+        return one_line(value_name(bisection, value), 30)
 
     boundaries = [boundary for boundary in bisection.boundaries if {boundary.from_, boundary.to} <= positions.keys()]
     ends = [(positions[boundary.from_], positions[boundary.to]) for boundary in boundaries]
@@ -73,15 +73,15 @@ def version_line(bisection: Bisection) -> Picture:
     numbered = 0
     for probe in probes:
         verdicts.append((positions[probe.value], probe.verdict))
-        title = (f"{probe.value} {probe.title}".strip(), word(probe), probe.signature, probe.message)
+        title = (f"{probe.value} {probe.title}".strip(), probe_word(probe), probe.signature, probe.message)
         is_new = probe.value in order
         numbered += is_new
         bracket = _bracket(verdicts, ends[0], bisection) if ends and is_ordered else None
         steps.append(
             {
                 "number": numbered if is_new else None,  # None for what was known before
-                "value": one_line(short(bisection, probe.value), 34),
-                "word": word(probe),
+                "value": one_line(value_name(bisection, probe.value), 34),
+                "word": probe_word(probe),
                 "title": one_line(": ".join(filter(None, title)), 200),
                 "outcome": probe.outcome,
                 "x": x_of(positions[probe.value]),
@@ -118,9 +118,9 @@ def times(grid: Grid) -> Picture | None:
     The scale is logarithmic. An environment is a box of quartiles, and each outcome is one path of dots.
     """
     columns: list[list[tuple[float, Outcome]]] = [[] for _ in grid.columns]
-    for _, square in grid.squares:
-        if square.cell.attempts:
-            columns[square.column].append((square.cell.seconds, square.cell.outcome))
+    for _, entry in grid.entries:
+        if entry.cell.attempts:
+            columns[entry.column].append((entry.cell.seconds, entry.cell.outcome))
     all_seconds = [seconds for ran in columns for seconds, _ in ran if seconds > 0]
     if not all_seconds:
         return None
