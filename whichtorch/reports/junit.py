@@ -122,7 +122,7 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
 def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
     """Yield what happened, the ends of what the cell wrote, its files, and the command that runs it again."""
     yield cut(cleaned_line(_what(cell)))
-    yield from (cut(cleaned_line(detail)) for detail in cell_text.details(cell))
+    yield from (cut(cleaned_line(detail)) for detail in cell_text.detail_lines(cell))
     log = cell_text.log_of(stored, cell) or environment.log
     lines = first_and_last_lines(log) if log else []
     if lines:
@@ -131,7 +131,7 @@ def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str
         yield f"log: {shown_path(log)}"
     if stacks := cell_text.stacks_of(stored, cell):
         yield f"stacks: {shown_path(stacks)}"
-    yield f"rerun: {cell_text.rerun(cell, environment, command)}"
+    yield f"rerun: {cell_text.rerun_command(cell, environment, command)}"
 
 
 def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:

@@ -48,7 +48,7 @@ _DOUBT = "They ended well, but not, or not for sure, on what they are there for.
 
 
 class Priority(StrEnum):
-    """What pieces hold, the most interesting first, in the words of the note on what is left out."""
+    """What an item is about, the most important first; the note on what is left out uses these words."""
 
     WORSE = "changes for the worse"
     HANGS = "hangs that nobody expects"
@@ -78,7 +78,7 @@ class ReportItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSection:
-    """Pieces, between lines that are always there."""
+    """Items, between lines that are always shown."""
 
     head: tuple[str, ...]
     items: tuple[ReportItem, ...] = ()
@@ -92,7 +92,7 @@ def markdown_lines(
 
     It begins with what changed since another run, if a comparison is given. Then come the counts, unexpected cells,
     the table, known failures, doubted passes, the ends of what failures wrote, and the environments. Where it does not
-    fit, the least interesting pieces are left out, and a note says what is missing.
+    fit, the least important items are left out, and a note says what is missing.
     """
     result = stored.result
     labels = {environment.id: environment.label for environment in result.environments}
@@ -113,7 +113,7 @@ def markdown_lines(
 
 
 def _section(items: Iterable[ReportItem], *head: str, tail: tuple[str, ...] = ("",)) -> list[ReportSection]:
-    """Return a section, or none where there are no pieces."""
+    """Return a section, or none where there are no items."""
     given = tuple(items)
     return [ReportSection(head=head, items=given, tail=tail)] if given else []
 
@@ -193,10 +193,10 @@ def _by_severity(result: Result) -> list[Cell]:
 
 def _failure(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> str:
     """Return what happened to a cell, with its log and the command that runs it again."""
-    facts = [_words(cell_text.what(cell)), escaped(cell_text.conditions_of(cell))]
+    facts = [_words(cell_text.summary(cell)), escaped(cell_text.conditions_of(cell))]
     files = {"log": cell_text.log_of(stored, cell), "stacks": cell_text.stacks_of(stored, cell)}
     facts += [f"{name} {code_span(shown_path(path))}" for name, path in files.items() if path]
-    facts += [f"rerun {code_span(cell_text.rerun(cell, environment, command))}"]
+    facts += [f"rerun {code_span(cell_text.rerun_command(cell, environment, command))}"]
     where = f"{code_span(cell.name)} in {code_span(environment.label)}"
     return f"**{cell_word(cell)}** {where}: {'; '.join(filter(None, facts))}"
 
@@ -205,7 +205,7 @@ def _grouped(cells: Iterable[Cell], labels: dict[str, str], priority: Priority) 
     """Yield a line for each test and what happened to it, with the environments in which that is so."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in cells:
-        what = (cell.reason if cell.is_doubted else None) or cell_text.what(cell)
+        what = (cell.reason if cell.is_doubted else None) or cell_text.summary(cell)
         groups.setdefault((cell_word(cell), cell.name, what, cell.known), []).append(
             code_span(labels[cell.environment])
         )
@@ -289,7 +289,7 @@ def size_of(lines: Iterable[str]) -> int:
 
 
 def fitted(sections: Sequence[ReportSection], limit: int) -> Iterator[str]:
-    """Yield the lines of sections in at most `limit` bytes; where pieces had to go, a note says which and how many."""
+    """Yield the lines of sections in at most `limit` bytes; a note says which items are left out, and how many."""
     kept = _kept(sections, limit)
     for number, section in enumerate(sections):
         yield from section.head
@@ -306,7 +306,7 @@ def fitted(sections: Sequence[ReportSection], limit: int) -> Iterator[str]:
 
 
 def _kept(sections: Sequence[ReportSection], limit: int) -> frozenset[tuple[int, int]]:
-    """Return section and index of the pieces that fit: the most interesting, of equals the first in the report."""
+    """Return section and index of the items that fit: the most important, of equals the first in the report."""
     items = [(at, index, item) for at, section in enumerate(sections) for index, item in enumerate(section.items)]
     budget = limit - sum(size_of((*section.head, *section.tail)) for section in sections)
     if sum(size_of(item.lines) for *_, item in items) > budget:

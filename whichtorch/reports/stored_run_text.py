@@ -19,7 +19,7 @@ from whichtorch.matrix.compare.comparison import (
     stream,
 )
 from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
-from whichtorch.reports.cell_text import CommandPrefix, bisect_between, log_of, rerun
+from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
 from whichtorch.reports.shown_text import cut, short_list
 from whichtorch.reports.table import cell_word, shown_path
 
@@ -219,9 +219,9 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
             if log := log_of(new, cell):
                 yield f"    log: {shown_path(log)}"
             if cell.attempts or environment.is_usable:
-                yield f"    rerun: {rerun(cell, environment, called('matrix'))}"
+                yield f"    rerun: {rerun_command(cell, environment, called('matrix'))}"
             if change.change is ChangeKind.REGRESSION and earlier:
-                search = bisect_between(change.name, earlier[1], environment, days, called("bisect"))
+                search = bisect_between_command(change.name, earlier[1], environment, days, called("bisect"))
                 yield from [f"    bisect: {search}"] if search else []
     for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
         yield from _names(kind, comparison.of(kind))

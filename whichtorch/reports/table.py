@@ -69,7 +69,7 @@ def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-"
 
 
 def distinguishing_axes(environments: Iterable[Environment]) -> dict[str, str]:
-    """Return the fields that tell environments apart, and what these are called; patch and hardware where one is."""
+    """Return the fields that tell environments apart, and their titles; patch and hardware only where there is one."""
     environments = tuple(environments)
     is_patched = any(environment.patch != NO_PATCH for environment in environments)
     is_placed = any(environment.hardware for environment in environments)
@@ -150,10 +150,10 @@ def _red_line(
 ) -> str:
     remarks = " (expected)" if cell.expected else ""
     remarks += " (different)" if (cell.name, cell.environment) in others else ""
-    what = "; ".join(filter(None, (cell_text.what(cell), cell_text.conditions_of(cell))))
+    what = "; ".join(filter(None, (cell_text.summary(cell), cell_text.conditions_of(cell))))
     log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
     files = f"log {shown_path(log) if log else 'none'}" + (f"; stacks {shown_path(stacks)}" if stacks else "")
-    again = cell_text.rerun(cell, environment, command)
+    again = cell_text.rerun_command(cell, environment, command)
     return f"{_code(cell, others)}{remarks}  {cell.name}  {environment.label}: {what}; {files}; rerun: {again}"
 
 
@@ -201,10 +201,10 @@ def _next_command(result: Result, command: CommandPrefix) -> str:
     if worst is None:
         return f"{command('report').removesuffix(' --')}  # makes a page that shows each cell"
     environment = next(known for known in result.environments if known.id == worst.environment)
-    search = cell_text.bisect(worst, environment, command("bisect")) if worst.outcome.is_red else ""
+    search = cell_text.bisect_command(worst, environment, command("bisect")) if worst.outcome.is_red else ""
     if search:
         return f"{search}  # finds the release that changed it"
-    return f"{cell_text.rerun(worst, environment, command('matrix'))}  # runs it again"
+    return f"{cell_text.rerun_command(worst, environment, command('matrix'))}  # runs it again"
 
 
 def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:

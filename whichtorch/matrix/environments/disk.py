@@ -86,7 +86,7 @@ class Disk:
         write_atomic(self._marks / f"{key}.{os.getpid()}", json.dumps(mark))
 
     def unmark(self, key: str) -> None:
-        """Note that this process uses an environment no more."""
+        """Note that this process no longer uses an environment."""
         (self._marks / f"{key}.{os.getpid()}").unlink(missing_ok=True)
 
     def marks(self) -> dict[str, int]:

@@ -21,7 +21,7 @@ Stage = Callable[[str], None]  # called with what is being done: "resolving", "i
 
 @contextmanager
 def acquired(environments: Environments, request: Request, show: Show) -> Iterator[Environment]:
-    """Give an environment, made where it is not there yet, and keep it until the end; its stages are shown."""
+    """Lend an environment, made first if needed, and keep it until the end; show its stages."""
 
     def stage(name: str) -> None:
         emit(EnvironmentStage(label=request.label, stage=name))

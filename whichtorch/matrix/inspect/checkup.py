@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROOM_MB = 10_000  # of disk: two environments of today's torch
 PATIENCE = 20.0  # seconds for a tool's answer: py-spy reads the symbols of the interpreter first
 SYS_PTRACE = 19  # bit of CapEff
-FILTERED = "2"  # SECCOMP_MODE_FILTER
+FILTERED = b"2"  # SECCOMP_MODE_FILTER
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
@@ -111,7 +111,7 @@ def ptrace_check() -> Check:
     """Read a process that is no descendant of the reader, as a hung process is none."""
     py_spy = find_tool("py-spy")
     if py_spy is None:
-        return Check("ptrace", CheckState.PROBLEM, "not tried, for want of py-spy", "pip install py-spy")
+        return Check("ptrace", CheckState.PROBLEM, "not tried, because py-spy is missing", "pip install py-spy")
     child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     try:
         assert child.stdin is not None
@@ -135,11 +135,9 @@ def _privileges() -> str:
     scope = "no yama"
     with suppress(OSError):
         scope = f"yama scope {YAMA.read_text(encoding='ascii').strip()}"
-    with suppress(OSError, KeyError):
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        held = "held" if int(fields["CapEff"], 16) >> SYS_PTRACE & 1 else "not held"
-        filtered = ", a seccomp filter" if fields.get("Seccomp") == FILTERED else ""
+    if capabilities := kernel.field("/proc/self/status", b"CapEff:"):
+        held = "held" if int(capabilities, 16) >> SYS_PTRACE & 1 else "not held"
+        filtered = ", a seccomp filter" if kernel.field("/proc/self/status", b"Seccomp:") == FILTERED else ""
         return f"{scope}, CAP_SYS_PTRACE {held}{filtered}"
     return scope
 

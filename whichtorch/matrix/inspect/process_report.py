@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = 1
-AGAIN = "write each with `whichtorch stacks PID --json` on its machine, into a file that bears its name: host1.json"
+AGAIN = "write each with `whichtorch stacks PID --json` on its machine, into a file with its name: host1.json"
 
 
 class ProcessReport(Model):

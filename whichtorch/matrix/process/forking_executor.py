@@ -1,4 +1,4 @@
-"""Run tasks that import torch by forking them from processes that have imported it, and all others as ever.
+"""Run tasks that import torch by forking them from processes that have imported it, and start all others as usual.
 
 Most of a small script's time is `import torch`. A fork server pays for it once: one is kept for each interpreter, level
 of imports and set of variables, below a supervisor that watches what is forked from it as if it had started it.

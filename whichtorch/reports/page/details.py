@@ -17,7 +17,7 @@ from whichtorch.matrix.compare.comparison import CellChange, ChangeKind
 from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from whichtorch.matrix.explain.explanation import distance
 from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome, cycle_sentences
-from whichtorch.reports import cell_text
+from whichtorch.reports.cell_text import bisect_command, explain_command, representative_attempt, rerun_command
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow
 from whichtorch.reports.shown_text import one_line, plain
@@ -97,7 +97,7 @@ def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: CommandP
     texts = {
         position: parts
         for position, cell in shown.items()
-        if (attempt := cell_text.representative_attempt(cell)) and (parts := list(excerpts(stored, attempt, end)))
+        if (attempt := representative_attempt(cell)) and (parts := list(excerpts(stored, attempt, end)))
     }
     share = int(limit * ENVIRONMENTS / max(1, len(grid.columns)))
     environments = [
@@ -139,7 +139,7 @@ def _cell(cell: Cell, strings: dict[str, int]) -> dict[str, Json]:
     details |= _given(more=max(0, len(cell.attempts) - ATTEMPTS) or None)
     details |= {name: _index(one_line(text, WHAT), strings) for name, text in texts.items() if text}
     details |= _given(conditions=conditions)
-    attempt = cell_text.representative_attempt(cell)
+    attempt = representative_attempt(cell)
     if attempt and (attempt.outcome is Outcome.HANG or attempt.diagnosis):
         details["hang"] = _hang(attempt.diagnosis or Diagnosis())
     return details
@@ -210,10 +210,10 @@ def _environment(
     problem = f"{environment.outcome}: {one_line(environment.reason or '', WHAT)}" if environment.outcome else ""
     details: dict[str, Json] = {
         "commands": {
-            "rerun": one_line(cell_text.rerun(scenario, environment, matrix), WHAT),
-            "script": one_line(cell_text.rerun(script, environment, matrix), WHAT).replace(script.scenario, NAME_HERE),
-            "bisect": one_line(cell_text.bisect(scenario, environment, called("bisect")), WHAT),
-            "explain": one_line(cell_text.explain(scenario, called("explain")), WHAT),
+            "rerun": one_line(rerun_command(scenario, environment, matrix), WHAT),
+            "script": one_line(rerun_command(script, environment, matrix), WHAT).replace(script.scenario, NAME_HERE),
+            "bisect": one_line(bisect_command(scenario, environment, called("bisect")), WHAT),
+            "explain": one_line(explain_command(scenario, called("explain")), WHAT),
         },
         **_given(problem=problem, notes=[one_line(note, WHAT) for note in environment.notes[:NOTES]]),
     }

@@ -119,7 +119,7 @@ def environment_changes(comparison: Comparison) -> list[CellGroup]:
     return groups
 
 
-def hanging(grid: Grid) -> list[CellGroup]:
+def hang_groups(grid: Grid) -> list[CellGroup]:
     """Return what hangs, cells that are stuck at one stage together: the unexpected first, then the most common."""
     stages: dict[str, list[tuple[GridRow, GridEntry]]] = {}
     for row, entry in grid.entries:
@@ -184,13 +184,13 @@ def _recommendation(
     link: CellLink, entry: GridEntry, grid: Grid, change: CellChange | None, facts: RunFacts, called: CommandPrefix
 ) -> Recommendation:
     cell, environment = entry.cell, grid.columns[entry.column].environment
-    commands = [("run it again", cell_text.rerun(cell, environment, called("matrix")))]
-    search = cell_text.bisect(cell, environment, called("bisect"))
+    commands = [("run it again", cell_text.rerun_command(cell, environment, called("matrix")))]
+    search = cell_text.bisect_command(cell, environment, called("bisect"))
     if facts.comparison and change and (before := _before(environment, change, facts)):
         days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
-        search = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
+        search = cell_text.bisect_between_command(cell.name, before, environment, days, called("bisect"))
     commands += [("find what changed it", search)] if search else []
-    commands.append(("ask why", cell_text.explain(cell, called("explain"))))
+    commands.append(("ask why", cell_text.explain_command(cell, called("explain"))))
     what = described(cell.what, cell.message)
     what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else what
     return Recommendation(

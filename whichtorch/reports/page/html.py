@@ -92,7 +92,7 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
     changed_cells = {key for key, change in changes.items() if change.change in highlights.TITLES}
     kinds = Counter(change.change for change in comparison.cells) if comparison else Counter()
     rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in highlights.TITLES and kinds[kind]]
-    hanging = highlights.hanging(grid)
+    hang_groups = highlights.hang_groups(grid)
     recommendations, needing = highlights.recommendations(grid, facts, changes, called)
     menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
     menus += [(axis, title, grid.values(axis)) for axis, title in grid.axes.items()]
@@ -122,8 +122,8 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix)
         changed=highlights.changed(grid, comparison) if comparison else [],
         rest=", ".join(rest),
         environments=highlights.environment_changes(comparison) if comparison else [],
-        hanging=hanging,
-        hang_count=sum(group.count for group in hanging),
+        hang_groups=hang_groups,
+        hang_count=sum(group.count for group in hang_groups),
         highlights=highlights,
         most_boundaries=MOST_BOUNDARIES,
         recommendations=recommendations,

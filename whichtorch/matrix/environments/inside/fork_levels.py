@@ -58,7 +58,7 @@ INDUCTOR_TABLES = (
     ("torch._inductor.codecache", "pick_vec_isa"),  # its place before 2.5
     ("torch._inductor.codegen.common", "init_backend_registration"),
 )
-SPEAKING = ("torch.utils.cpp_extension",)  # says when it is imported which compiler it found: to each script anew
+SPEAKING = ("torch.utils.cpp_extension",)  # prints on import which compiler it found: each script is to print that
 LEVELS = {
     "torch": (TORCH, ()),
     "dynamo": (TORCH + DYNAMO, DYNAMO_TABLES),
@@ -93,10 +93,10 @@ def import_level(level: str) -> None:
 
 
 def freeze_objects() -> None:
-    """Take what is there out of the hands of the collector: what it looks at is copied in each fork.
+    """Hide the objects that exist from the garbage collector: memory that it writes to is copied in each fork.
 
-    What nanobind has bound stays in them, and with it what was imported later: it complains of what is left, unless
-    nothing is taken apart at the end.
+    Not where nanobind has bound modules, unless the interpreter is not taken apart at the end: nanobind then warns of
+    objects that are left.
     """
     if os.environ.get(BRIEF_EXIT) or not binds_with_nanobind():
         gc.collect()

@@ -195,7 +195,7 @@ class Script:
 
 
 def reset_process_state(folder: str) -> None:
-    """Forget what belongs to the server's own folders, and throw the dice anew."""
+    """Reset what belongs to the server's own folders, and seed the random generators again."""
     modules = sys.modules
     if "tempfile" in modules:
         modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
@@ -250,7 +250,7 @@ def exit_code_of(asked: SystemExit) -> int:
 
 
 def start() -> Script:
-    """Import, tell of it, and return in each forked process."""
+    """Import, report that, and return in each forked process."""
     server = Server(sys.argv[1], int(sys.argv[2]))
     sys.argv[:] = [""]
     try:

@@ -73,7 +73,7 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
     awaited = {
         pid: {number: wait.kind for wait in own.values() for number in wait.numbers} for pid, own in waits.items()
     }
-    opened = descriptors.describe(awaited, end)
+    opened = descriptors.describe_awaited(awaited, end)
     rows = []
     for pid in [*pids, *_ended_children(pids)]:
         row = _process(pid)
@@ -101,7 +101,7 @@ def _thread_rows(
     waits: dict[int, descriptors.AwaitedDescriptors],
     all_tids: Container[int],
 ) -> list[dict[str, Any]]:
-    """Return the threads of which something is known; one that bears its process's name has none of its own."""
+    """Return the threads of which something is known; a thread with its process's name has none of its own."""
     own_tids = set(kernel.thread_ids(pid))
     threads = list(threads)
     inherited = next((thread.name for thread in threads if thread.tid == pid), "")
