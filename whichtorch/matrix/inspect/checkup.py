@@ -16,7 +16,7 @@ import psutil
 
 from whichtorch.matrix.environments.commander import InstallError, uv_path
 from whichtorch.matrix.environments.index.sources import answers, build_named, configured_sources, without_credentials
-from whichtorch.matrix.inspect.processes import REMEDY
+from whichtorch.matrix.inspect.process_report import REMEDY
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.capture import find_tool
 from whichtorch.matrix.process.executor import MEMORY_PER_JOB_MB
