@@ -106,7 +106,7 @@ class ThisPython:
         """Return 0."""
         return 0.0
 
-    def in_the_way(self, _request: Request) -> None:
+    def unreachable_index(self, _request: Request) -> None:
         """Return None: no index is needed."""
 
     def acquire(

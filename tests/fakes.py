@@ -69,7 +69,7 @@ class FakeCache:
     def typical_install(self) -> float:
         return 25.0
 
-    def in_the_way(self, request: Request) -> str | None:
+    def unreachable_index(self, request: Request) -> str | None:
         return self.unreachable
 
     def release(self, request: Request) -> None:

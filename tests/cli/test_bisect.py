@@ -23,7 +23,7 @@ import pytest
 
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.wheels import Index, build_companion, build_wheel, serve
-from whichtorch.matrix.environments.whole_files import remove_tree
+from whichtorch.matrix.atomic_files import remove_tree
 
 pytestmark = pytest.mark.shell
 

@@ -274,7 +274,7 @@ def test_a_newer_probe_is_asked_again(wheels: Path, make_cache: MakeCache, monke
     """What is installed is probed anew by a tool that asks more; its identity stays."""
     build_wheel(wheels, "2.11.0")
     before = make_cache().acquire(ask("2.11.0"))
-    monkeypatch.setattr(canary, "QUESTIONS", "others")
+    monkeypatch.setattr(canary, "PROBE_DIGEST", "others")
     cache = make_cache()
     assert cache.acquire(ask("2.11.0")) == before
     assert cache.stages == ["probing", "ready"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whichtorch.matrix.environments.configs import beside_folder, cell_environ_of, recorded
+from whichtorch.matrix.environments.configs import cell_environ_of, recorded, side_packages_folder
 from whichtorch.matrix.environments.inside.startup import FOLDER
 from whichtorch.matrix.model import Config
 
@@ -48,10 +48,10 @@ def test_a_configs_import_path_comes_after_the_hooks() -> None:
 def test_side_installs_are_shared_by_python(tmp_path: Path) -> None:
     """The same requirements for the same minor Python are one folder."""
     config = Config(name="x", beside=("a", "b"))
-    folder = beside_folder(config, "3.11.7", tmp_path)
-    assert folder == beside_folder(Config(name="y", beside=("b", "a")), "3.11", tmp_path)
-    assert folder != beside_folder(config, "3.12.1", tmp_path)
-    assert beside_folder(Config(name="x"), "3.11", tmp_path) is None
+    folder = side_packages_folder(config, "3.11.7", tmp_path)
+    assert folder == side_packages_folder(Config(name="y", beside=("b", "a")), "3.11", tmp_path)
+    assert folder != side_packages_folder(config, "3.12.1", tmp_path)
+    assert side_packages_folder(Config(name="x"), "3.11", tmp_path) is None
 
 
 def test_only_what_can_matter_is_recorded() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.environments.overlay import lay, read_source, site_packages
+from whichtorch.matrix.environments.overlay import make_overlay, read_source, site_packages
 from whichtorch.matrix.errors import PreventedError
 
 PACKAGE = {
@@ -64,7 +64,7 @@ def test_the_original_stays_as_it_is(venv: Path, tmp_path: Path) -> None:
     """Files are changed, made and removed in the overlay; after imports there the original has the same hashes."""
     before = state(venv)
     changes = {"tool/old.py": "value = 2\n", "tool/new/part.py": "value = 3\n", "tool/sub/only.py": None}
-    lay(venv, tmp_path / "overlay", changes)
+    make_overlay(venv, tmp_path / "overlay", changes)
     code = "import tool.new.part, tool.kept, tool.sub, edited, sys; print(tool.value, tool.new.part.value, sys.prefix)"
     assert python(tmp_path / "overlay", code) == f"2 3 {tmp_path / 'overlay'}"
     assert not (site_packages(tmp_path / "overlay") / "tool" / "sub" / "only.py").exists()
@@ -74,7 +74,7 @@ def test_the_original_stays_as_it_is(venv: Path, tmp_path: Path) -> None:
 
 def test_bytecode_is_never_written_through_a_link(venv: Path, tmp_path: Path) -> None:
     """Where Python writes bytecode of the overlay anew, that of the original keeps its bytes: it is another file."""
-    lay(venv, tmp_path / "overlay", {})
+    make_overlay(venv, tmp_path / "overlay", {})
     kept = site_packages(tmp_path / "overlay") / "tool" / "kept.py"
     bytecode = next(kept.parent.glob("__pycache__/kept.*.pyc"))
     before, linked = state(venv), bytecode.stat().st_ino
@@ -90,7 +90,7 @@ def test_bytecode_is_never_written_through_a_link(venv: Path, tmp_path: Path) ->
 def test_a_change_of_the_same_size_is_seen(venv: Path, tmp_path: Path) -> None:
     """Python compiles a changed file anew though it has the size of the earlier one, at each change again."""
     for value in (7, 8, 1):
-        lay(venv, tmp_path / "overlay", {"tool/old.py": f"value = {value}\n"})
+        make_overlay(venv, tmp_path / "overlay", {"tool/old.py": f"value = {value}\n"})
         assert python(tmp_path / "overlay", "import tool; print(tool.value)") == str(value)
     seconds = {int((site_packages(folder) / "tool/old.py").stat().st_mtime) for folder in (venv, tmp_path / "overlay")}
     assert len(seconds) == 2
@@ -98,7 +98,7 @@ def test_a_change_of_the_same_size_is_seen(venv: Path, tmp_path: Path) -> None:
 
 def test_scripts_run_in_the_overlay(venv: Path, tmp_path: Path) -> None:
     """A script whose first line names the environment's Python runs that of the overlay, and so do links inside."""
-    lay(venv, tmp_path / "overlay", {"tool/old.py": "value = 2\n"})
+    make_overlay(venv, tmp_path / "overlay", {"tool/old.py": "value = 2\n"})
     for folder in ("bin", "inside"):
         script = tmp_path / "overlay" / folder / "tool"
         answer = subprocess.run([script], check=True, capture_output=True, text=True).stdout
@@ -107,17 +107,17 @@ def test_scripts_run_in_the_overlay(venv: Path, tmp_path: Path) -> None:
 
 def test_an_earlier_overlay_is_replaced(venv: Path, tmp_path: Path) -> None:
     """What was at the place before, or was left there half-made by a killed process, is gone."""
-    lay(venv, tmp_path / "overlay", {"tool/old.py": "value = 2\n", "tool/new.py": ""})
+    make_overlay(venv, tmp_path / "overlay", {"tool/old.py": "value = 2\n", "tool/new.py": ""})
     (tmp_path / ".overlay.half").mkdir()
     (tmp_path / ".overlay.half" / "left over").touch()
-    lay(venv, tmp_path / "overlay", {})
+    make_overlay(venv, tmp_path / "overlay", {})
     assert state(tmp_path / "overlay").keys() == state(venv).keys()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkout", "overlay", "venv"]
 
 
 def test_the_overlay_outlives_the_original(venv: Path, tmp_path: Path) -> None:
     """An overlay works on when the environment that it was made of is removed."""
-    lay(venv, tmp_path / "overlay", {"tool/old.py": "value = 2\n"})
+    make_overlay(venv, tmp_path / "overlay", {"tool/old.py": "value = 2\n"})
     venv.rename(tmp_path / "aside")
     assert python(tmp_path / "overlay", "import tool, edited; print(tool.value)") == "2"
 
@@ -130,7 +130,7 @@ def test_no_half_is_left(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "link", fail)
     with pytest.raises(PreventedError, match="Invalid cross-device link"):
-        lay(venv, tmp_path / "overlay", {})
+        make_overlay(venv, tmp_path / "overlay", {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkout", "venv"]
 
 
@@ -139,7 +139,7 @@ def test_nothing_outside_is_written(venv: Path, tmp_path: Path, name: str) -> No
     """A name that leads out of site-packages, by itself or through a link, is refused, and nothing is written."""
     (site_packages(venv) / "outside").symlink_to(tmp_path / "checkout")
     with pytest.raises(ValueError, match="not in the environment"):
-        lay(venv, tmp_path / "overlay", {name: ""})
+        make_overlay(venv, tmp_path / "overlay", {name: ""})
     assert not list(tmp_path.rglob("escaped.py"))
 
 

@@ -126,7 +126,7 @@ def test_half_an_overlay_is_never_used(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache_module, "lay", killed)
+        patch.setattr(cache_module, "make_overlay", killed)
         with pytest.raises(KeyboardInterrupt):
             cache.acquire(FIXED)
     again = make_cache()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from whichtorch.matrix.environments.commander import InstallError
-from whichtorch.matrix.environments.patches import applied, parts_of, read_patch
+from whichtorch.matrix.environments.patches import apply_patch, parts_of, read_patch
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Patch
 
@@ -54,7 +54,7 @@ def file_of(tmp_path: Path, text: str, name: str = "fix.diff") -> Path:
 )
 def test_forms_of_a_patch(site: Path, text: str) -> None:
     """Whatever wrote it, a patch changes the file of the installation, and no original."""
-    patched = applied(Patch(name="fix", text=text), site)
+    patched = apply_patch(Patch(name="fix", text=text), site)
     assert patched.files == {"torch/a.py": AFTER}
     assert patched.note == "patch fix changes a file"
     assert (site / "torch" / "a.py").read_text() == BEFORE
@@ -66,7 +66,7 @@ def test_files_come_and_go(site: Path) -> None:
         "diff --git a/torch/a.py b/torch/c.py\nsimilarity index 100%\nrename from torch/a.py\nrename to torch/c.py\n"
     )
     text = difference("torch/new/table.json", before="") + difference("torch/b.py", after="") + moved
-    files = applied(Patch(name="fix", text=text), site).files
+    files = apply_patch(Patch(name="fix", text=text), site).files
     assert files == {"torch/new/table.json": AFTER, "torch/b.py": None, "torch/a.py": None, "torch/c.py": BEFORE}
 
 
@@ -77,7 +77,7 @@ def test_what_no_wheel_carries_is_left_out(site: Path) -> None:
         "diff --git a/docs/a.png b/docs/a.png\nindex 1..2 100644\nBinary files a/docs/a.png and b/docs/a.png differ\n"
     )
     text = difference(names[0]) + picture + difference(names[2]) + difference("torch/a.py")
-    patched = applied(Patch(name="fix", text=text), site)
+    patched = apply_patch(Patch(name="fix", text=text), site)
     assert list(patched.files) == ["torch/a.py"]
     assert patched.note.endswith(f"left out, since wheels do not carry it: {', '.join(names)}")
 
@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_named(site: Path) -> None:
     (site / "torch" / "a.py").write_text(BEFORE.replace("line 25", "line twenty-five"))
     text = difference("torch/a.py") + difference("torch/lost.py") + difference("torch/b.py")
     with pytest.raises(InstallError) as caught:
-        applied(Patch(name="fix", text=text), site)
+        apply_patch(Patch(name="fix", text=text), site)
     reason = caught.value.reason
     assert "torch/a.py at @@ -23,7 +23,7 @@" in reason
     assert "there is no torch/lost.py" in reason
@@ -139,16 +139,17 @@ def test_what_does_not_fit_is_named(site: Path) -> None:
 def test_lines_may_have_moved(site: Path) -> None:
     """A patch fits though its lines stand elsewhere, as in another release."""
     (site / "torch" / "a.py").write_text("new\n" * 10 + BEFORE)
-    assert applied(Patch(name="fix", text=difference("torch/a.py")), site).files == {"torch/a.py": "new\n" * 10 + AFTER}
+    patched = apply_patch(Patch(name="fix", text=difference("torch/a.py")), site)
+    assert patched.files == {"torch/a.py": "new\n" * 10 + AFTER}
 
 
 def test_what_is_there_already_changes_nothing(site: Path) -> None:
     """Where a release has all of a patch, that is told, and nothing is changed; half of it does not fit."""
     (site / "torch" / "a.py").write_text(AFTER)
-    patched = applied(Patch(name="fix", text=difference("torch/a.py")), site)
+    patched = apply_patch(Patch(name="fix", text=difference("torch/a.py")), site)
     assert (patched.files, patched.note) == ({}, "patch fix is in this release already: nothing is changed")
     with pytest.raises(InstallError, match=r"torch/a\.py at @@ -2,7 \+2,7 @@, torch/a\.py at"):
-        applied(Patch(name="fix", text=difference("torch/a.py") + difference("torch/b.py")), site)
+        apply_patch(Patch(name="fix", text=difference("torch/a.py") + difference("torch/b.py")), site)
 
 
 def test_settings_and_repositories_do_not_matter(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,4 +158,4 @@ def test_settings_and_repositories_do_not_matter(site: Path, tmp_path: Path, mon
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
-    assert applied(Patch(name="fix", text=difference("torch/a.py")), site).files == {"torch/a.py": AFTER}
+    assert apply_patch(Patch(name="fix", text=difference("torch/a.py")), site).files == {"torch/a.py": AFTER}

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.environments.conftest import ask
-from whichtorch.matrix.environments.commander import condensed, uv_environ
+from whichtorch.matrix.environments.commander import log_summary, uv_environ
 from whichtorch.matrix.environments.index.sources import Sources
-from whichtorch.matrix.environments.resolution import is_same_version, locked_versions, needs_of, requirements_of
+from whichtorch.matrix.environments.resolution import (
+    is_same_version,
+    locked_versions,
+    requirements_of,
+    undeclared_requirements,
+)
 from whichtorch.matrix.model import Build
 
 
@@ -28,9 +33,9 @@ from whichtorch.matrix.model import Build
 )
 def test_needs(torch: str, expected: list[str]) -> None:
     """The table says what a release needs, at most one line per package, each with its reason."""
-    needs = needs_of(torch)
-    assert [need.requirement for need in needs] == expected
-    assert all(need.reason for need in needs)
+    rows = undeclared_requirements(torch)
+    assert [row.requirement for row in rows] == expected
+    assert all(row.reason for row in rows)
 
 
 def test_requirements() -> None:
@@ -121,4 +126,4 @@ def test_condensed(tmp_path: Path, text: str, expected: str) -> None:
     """Uv's explanation becomes one line, without ornaments and without credentials."""
     log = tmp_path / "log"
     log.write_text(text)
-    assert condensed(log) == expected
+    assert log_summary(log) == expected

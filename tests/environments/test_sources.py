@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.wheels import build_wheel, serve
+from whichtorch.matrix.environments.index import sources
 from whichtorch.matrix.environments.index.sources import (
     BEST_MATCH,
     DEFAULT_INDEX,
@@ -199,15 +200,18 @@ def test_unknown_builds(name: str, hint: str) -> None:
     assert hint in error.value.hint
 
 
-def test_auto_with_a_gpu(tmp_path: Path) -> None:
+def test_auto_with_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a GPU is visible, the index's own wheel is taken, and nobody is asked."""
-    build, reason = choose_auto(tmp_path, visible_gpu=lambda: "/dev/nvidia0", index_answers=pytest.fail)
+    monkeypatch.setattr(sources, "find_gpu", lambda: "/dev/nvidia0")
+    monkeypatch.setattr(sources, "answers", pytest.fail)
+    build, reason = choose_auto(tmp_path)
     assert (build.name, reason) == ("pypi", "a GPU is visible (/dev/nvidia0)")
 
 
-def test_auto_without_a_gpu(tmp_path: Path) -> None:
+def test_auto_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU it is cpu where that index answers, else pypi, and the answer is kept."""
     environ = {PYTORCH_INDEX_VARIABLE: "http://me:secret@mirror"}
+    monkeypatch.setattr(sources, "find_gpu", lambda: None)
     for number, (answer, name) in enumerate([(True, "cpu"), (False, "pypi")]):
         cache = tmp_path / str(number)
         urls: list[str] = []
@@ -216,14 +220,15 @@ def test_auto_without_a_gpu(tmp_path: Path) -> None:
             urls.append(url)
             return answer
 
+        monkeypatch.setattr(sources, "answers", ask)
         for _ in range(2):
-            build, reason = choose_auto(cache, environ=environ, visible_gpu=lambda: None, index_answers=ask)
+            build, reason = choose_auto(cache, environ)
             assert build.name == name
             assert "http://mirror/cpu" in reason
             assert "secret" not in reason
         assert urls == ["http://me:secret@mirror/cpu"]
         os.utime(cache / "auto.json", (0, 0))
-        choose_auto(cache, environ=environ, visible_gpu=lambda: None, index_answers=ask)
+        choose_auto(cache, environ)
         assert len(urls) == 2
 
 

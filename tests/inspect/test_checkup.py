@@ -18,10 +18,10 @@ def test_every_problem_comes_with_a_remedy(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("WHICHTORCH_PYTORCH_INDEX", "http://127.0.0.1:9/whl")
     monkeypatch.setattr(checkup, "find_tool", lambda name: None)
     checks = {check.name: check for check in checkup.check_up(tmp_path / "state")}
-    problems = {name for name, check in checks.items() if check.state is checkup.State.PROBLEM}
+    problems = {name for name, check in checks.items() if check.state is checkup.CheckState.PROBLEM}
     assert {"C++ compiler", "py-spy", "ptrace", "index"} <= problems
     assert all(checks[name].remedy for name in problems)
-    assert checks["PyTorch index"].state is checkup.State.INFORMATION
+    assert checks["PyTorch index"].state is checkup.CheckState.INFORMATION
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ptrace is Linux's")
@@ -30,4 +30,4 @@ def test_ptrace_is_really_tried() -> None:
     check = checkup.ptrace_check()
     assert check.name == "ptrace"
     assert "py-spy" in check.found
-    assert (check.state is checkup.State.PROBLEM) == bool(check.remedy)
+    assert (check.state is checkup.CheckState.PROBLEM) == bool(check.remedy)

@@ -14,7 +14,7 @@ import pytest
 from tests.process.running import PROGRAMS, family, until
 from tests.process.test_capture import fake, needs_collectors
 from whichtorch.matrix.errors import PreventedError, UsageError
-from whichtorch.matrix.inspect import processes
+from whichtorch.matrix.inspect import process_report
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -85,14 +85,14 @@ def test_lack_of_permission_has_a_remedy(waiting: int, tmp_path: Path) -> None:
     """Who may not read another process is told how to."""
     refused = fake(tmp_path, "refused", "echo 'Operation not permitted' >&2; exit 1")
     with pytest.raises(PreventedError, match="no permission") as caught:
-        processes.inspect_process(waiting, {"py-spy": refused, "pystack": refused})
+        process_report.inspect_process(waiting, {"py-spy": refused, "pystack": refused})
     assert "ptrace_scope" in caught.value.hint
     assert caught.value.exit_code == 3
 
 
 def test_missing_collectors_are_said(waiting: int) -> None:
     """Without any collector the kernel's view is what there is, and the notes say why."""
-    shown = processes.inspect_process(waiting, {})
+    shown = process_report.inspect_process(waiting, {})
     assert shown.notes == ("no collector is installed: py-spy, pystack or gdb",)
     assert any(f"{waiting}" in line for line in shown.lines)
 
@@ -100,7 +100,7 @@ def test_missing_collectors_are_said(waiting: int) -> None:
 def test_a_process_does_not_inspect_itself() -> None:
     """It would stop itself for ever."""
     with pytest.raises(UsageError):
-        processes.inspect_process(os.getpid())
+        process_report.inspect_process(os.getpid())
 
 
 def test_leader_is_found_below_its_supervisor(waiting: int) -> None:

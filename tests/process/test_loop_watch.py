@@ -212,7 +212,7 @@ def answers_of(folder: Path, program: str) -> list[dict[str, Any]]:
         try:
             file = folder / f"{process.pid}.loop.jsonl"
             assert until((folder / "up").exists)
-            assert loop_watch._answers(process.pid)
+            assert kernel.catches(process.pid, loop_watch.LOOP_SIGNAL)
             answers: list[dict[str, Any]] = []
             for asked in range(ASKED):
                 kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
@@ -359,6 +359,6 @@ def test_a_question_to_an_interpreter_that_ends_does_not_kill_it(tmp_path: Path)
     command = [sys.executable, str(tmp_path / "script.py")]
     with subprocess.Popen(command, env=environ_of(tmp_path), cwd=tmp_path) as process:
         assert until((tmp_path / "up").exists)
-        assert not loop_watch._answers(process.pid)
+        assert not kernel.catches(process.pid, loop_watch.LOOP_SIGNAL)
         kernel.send(process.pid, loop_watch.LOOP_SIGNAL)
         assert process.wait() == 0

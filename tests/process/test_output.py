@@ -36,7 +36,7 @@ def test_any_bytes_can_be_cut(data: bytes) -> None:
 
 def test_small_file_is_kept_whole(tmp_path: Path) -> None:
     """Nothing is cut from a file that is not large."""
-    file = task_tree.KeptFile(str(tmp_path / "out"))
+    file = task_tree.OutputFile(str(tmp_path / "out"))
     (tmp_path / "out").write_bytes(b"all of it")
     assert (file.trim(), file.finish()) == (True, 9)
     assert (tmp_path / "out").read_bytes() == b"all of it"
@@ -45,7 +45,7 @@ def test_small_file_is_kept_whole(tmp_path: Path) -> None:
 def test_size_is_limited_without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the filesystem cannot make holes, a file may grow to the limit and no further."""
     monkeypatch.setattr(task_tree, "_punch", lambda *_: False)
-    file = task_tree.KeptFile(str(tmp_path / "out"))
+    file = task_tree.OutputFile(str(tmp_path / "out"))
     with (tmp_path / "out").open("r+b") as writer:
         writer.truncate(task_tree.PUNCH_EVERY * 2)
         assert file.trim()

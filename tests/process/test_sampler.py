@@ -28,15 +28,15 @@ def frame(name: str, line: int) -> dict[str, object]:
 
 def test_lines_within_a_function_are_the_same_spot() -> None:
     """A loop of two lines in one function does not move."""
-    first = sampler.signature([frame("loop", 3), frame("main", 9)])
-    second = sampler.signature([frame("loop", 4), frame("main", 9)])
+    first = sampler.innermost_functions([frame("loop", 3), frame("main", 9)])
+    second = sampler.innermost_functions([frame("loop", 4), frame("main", 9)])
     assert sampler.is_moving([first, second]) is False
 
 
 def test_another_innermost_function_moves() -> None:
     """Another function inside is another spot."""
-    first = sampler.signature([frame("load", 3), frame("main", 9)])
-    second = sampler.signature([frame("save", 3), frame("main", 9)])
+    first = sampler.innermost_functions([frame("load", 3), frame("main", 9)])
+    second = sampler.innermost_functions([frame("save", 3), frame("main", 9)])
     assert sampler.is_moving([first, second]) is True
 
 

@@ -16,12 +16,12 @@ from whichtorch.reports.formats import FORMATS, ReportFormat, RunFacts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.cell_text import CommandPrefix
 
 report = importlib.import_module("whichtorch.matrix.cli.runs")
 
 
-def names(facts: RunFacts, called: Called) -> list[str]:
+def names(facts: RunFacts, called: CommandPrefix) -> list[str]:
     return [cell.name for cell in facts.stored.result.cells]
 
 

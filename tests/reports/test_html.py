@@ -16,7 +16,7 @@ import pytest
 from tests.reports import pages
 from tests.reports.pages import attempt, cell, environment, made, stored
 from whichtorch.matrix.model import Diagnosis, Outcome, Scenario, StuckThread
-from whichtorch.reports.page.cuts import shares
+from whichtorch.reports.page.excerpts import shares
 from whichtorch.reports.page.html import FIXED, PER_CELL
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
@@ -360,11 +360,15 @@ def test_the_line_of_a_bisection() -> None:
     from whichtorch.reports.page.pictures import version_line
 
     line = version_line(pages.bisection())
-    assert [(step.number, step.value) for step in line.steps][:3] == [(1, "1.13.0"), (2, "2.15.0"), (3, "2.5.0")]
-    brackets = [step.right - step.left for step in line.steps if step.left is not None and step.right is not None]
+    assert [(step["number"], step["value"]) for step in line["steps"]][:3] == [
+        (1, "1.13.0"),
+        (2, "2.15.0"),
+        (3, "2.5.0"),
+    ]
+    brackets = [step["right"] - step["left"] for step in line["steps"] if step["left"] is not None]
     assert len(brackets) == 6
     assert brackets == sorted(brackets, reverse=True)
-    assert line.boundaries[0][2:] == ("2.11.1", "2.12.0")
+    assert line["boundaries"][0][2:] == ("2.11.1", "2.12.0")
 
 
 def test_names_that_look_alike_stay_apart(tmp_path: Path) -> None:

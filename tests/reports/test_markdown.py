@@ -17,9 +17,9 @@ from whichtorch.reports.markdown import (
     LIMIT,
     NOTE,
     ROWS,
-    Interest,
-    Piece,
-    Section,
+    Priority,
+    ReportItem,
+    ReportSection,
     fitted,
     markdown_lines,
     size_of,
@@ -189,25 +189,25 @@ def test_no_text_breaks_it() -> None:
     assert len(titles) == 1 + len(headings(text))
 
 
-PIECES = st.builds(
-    Piece, interest=st.sampled_from(Interest), lines=st.lists(st.text("aé\U0001f525"), min_size=1).map(tuple)
+ITEMS = st.builds(
+    ReportItem, priority=st.sampled_from(Priority), lines=st.lists(st.text("aé\U0001f525"), min_size=1).map(tuple)
 )
-SECTIONS = st.lists(st.builds(Section, head=st.just(("# head",)), pieces=st.lists(PIECES).map(tuple)), max_size=4)
+SECTIONS = st.lists(st.builds(ReportSection, head=st.just(("# head",)), items=st.lists(ITEMS).map(tuple)), max_size=4)
 
 
-def piece(interest: Interest, text: str) -> Piece:
-    return Piece(interest=interest, lines=(text,))
+def item(priority: Priority, text: str) -> ReportItem:
+    return ReportItem(priority=priority, lines=(text,))
 
 
 @given(SECTIONS, st.integers(0, 3000))
-def test_it_fits_and_cuts_nothing_without_need(sections: list[Section], more: int) -> None:
+def test_it_fits_and_cuts_nothing_without_need(sections: list[ReportSection], more: int) -> None:
     """Whatever there is, the limit holds; and what fits is there whole, without a note."""
     frame = sum(size_of((*section.head, *section.tail)) + NOTE for section in sections)
     assert size_of(fitted(sections, frame + more)) <= frame + more
     whole = [
         line
         for section in sections
-        for part in (section.head, *(it.lines for it in section.pieces), section.tail)
+        for part in (section.head, *(it.lines for it in section.items), section.tail)
         for line in part
     ]
     assert list(fitted(sections, size_of(whole))) == whole
@@ -216,8 +216,8 @@ def test_it_fits_and_cuts_nothing_without_need(sections: list[Section], more: in
 def test_the_least_interesting_goes_first_and_is_counted() -> None:
     """The less interesting pieces are left out, wherever they stand, and of equals the last."""
     sections = [
-        Section(head=("a",), pieces=tuple(piece(Interest.PASSING_ROWS, f"{number:0500}") for number in range(4))),
-        Section(head=("b",), pieces=(piece(Interest.ENVIRONMENTS, "x" * 500), piece(Interest.HANGS, "y" * 500))),
+        ReportSection(head=("a",), items=tuple(item(Priority.PASSING_ROWS, f"{number:0500}") for number in range(4))),
+        ReportSection(head=("b",), items=(item(Priority.ENVIRONMENTS, "x" * 500), item(Priority.HANGS, "y" * 500))),
     ]
     lines = list(fitted(sections, 1600 + 2 * NOTE))
     assert lines == [

@@ -7,7 +7,7 @@ from pathlib import Path
 from whichtorch.matrix.model import UNOBSERVED, Attempt, Cell, Environment, Outcome, Result, Run, StoppedBy
 from whichtorch.matrix.records.store import StoredRun
 from whichtorch.reports.markdown import markdown_lines
-from whichtorch.reports.table import code, heads_of, legend_lines, matrix_lines, red_lines, summary_lines
+from whichtorch.reports.table import cell_word, column_heads, legend_lines, matrix_lines, red_lines, summary_lines
 
 COMMAND = "whichtorch matrix"
 
@@ -67,12 +67,12 @@ def test_table_has_scenarios_down_and_environments_across() -> None:
 def test_a_patch_is_told_where_there_is_one() -> None:
     """Columns that differ in the patch say so; where all have the same one it is said once, where none has, never."""
     fixed = environment("2.11.0", id="fixed", patch="fix@1a2b3c")
-    assert heads_of([OLD, fixed])[1] == ["2.11.0\nnone", "2.11.0\nfix@1a2b3c"] or heads_of([OLD, fixed])[1] == [
+    assert column_heads([OLD, fixed])[1] == ["2.11.0\nnone", "2.11.0\nfix@1a2b3c"] or column_heads([OLD, fixed])[1] == [
         "none",
         "fix@1a2b3c",
     ]
-    assert heads_of([fixed])[0].endswith("config default, patch fix@1a2b3c")
-    assert heads_of([OLD])[0].endswith("config default")
+    assert column_heads([fixed])[0].endswith("config default, patch fix@1a2b3c")
+    assert column_heads([OLD])[0].endswith("config default")
 
 
 def test_table_continues_below_where_the_screen_ends() -> None:
@@ -85,14 +85,14 @@ def test_table_continues_below_where_the_screen_ends() -> None:
 
 def test_cell_shows_red_and_unexpected_without_colour() -> None:
     """Capitals are red, `!` is unexpected, k/n is flaky: nothing depends on colour."""
-    assert code(cell(OLD, Outcome.HANG)) == "HANG"
-    assert code(cell(OLD, Outcome.HANG, expected=False)) == "HANG!"
-    assert code(cell(OLD, Outcome.PASS, expected=False)) == "pass!"
+    assert cell_word(cell(OLD, Outcome.HANG)) == "HANG"
+    assert cell_word(cell(OLD, Outcome.HANG, expected=False)) == "HANG!"
+    assert cell_word(cell(OLD, Outcome.PASS, expected=False)) == "pass!"
     attempts = tuple(
         Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT)
         for outcome in (Outcome.HANG, Outcome.PASS, Outcome.PASS)
     )
-    assert code(cell(OLD, Outcome.HANG, attempts=attempts)) == "HANG 1/3"
+    assert cell_word(cell(OLD, Outcome.HANG, attempts=attempts)) == "HANG 1/3"
 
 
 def test_legend_counts_what_occurs() -> None:

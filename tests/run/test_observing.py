@@ -19,7 +19,7 @@ from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.records.store import StoredRun, read_records
 from whichtorch.reports.explanation_text import explanation_lines
-from whichtorch.reports.table import code, red_lines
+from whichtorch.reports.table import cell_word, red_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,14 +86,14 @@ def test_a_pass_without_its_conditions_is_vacuous(tmp_path: Path) -> None:
     assert cell.reason == "aten::mm was dispatched under aten::addmm, not under aten::matmul"
     assert cell.flaky is None
     assert cell.is_doubted
-    assert code(cell) == "vacuous!"
+    assert cell_word(cell) == "vacuous!"
     assert exit_code((cell.outcome, cell.expected) for cell in ended.run.cells) is Exit.GOOD
 
 
 def test_vacuous_may_be_expected(tmp_path: Path) -> None:
     """A header that says so gets a cell without a mark."""
     ended = run(tmp_path, planned(tmp_path, expect=({"outcome": "vacuous"},)), UNMET)
-    assert code(ended.run.cells[0]) == "vacuous"
+    assert cell_word(ended.run.cells[0]) == "vacuous"
 
 
 def test_nothing_is_observed_twice(tmp_path: Path) -> None:

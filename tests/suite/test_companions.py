@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from whichtorch.matrix.suite import companions
-from whichtorch.matrix.suite.companions import lay_beside
+from whichtorch.matrix.suite.companions import copy_companions
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -24,7 +24,7 @@ def test_modules_and_files_come_along(tmp_path: Path) -> None:
     (tmp_path / "user" / "data" / "rows.txt").write_text("1")
     found = companions.companions(script, tmp_path / "user")
     assert set(found) == {"helper.py", "pack/__init__.py", "pack/deep.py", "data/rows.txt"}
-    lay_beside(found, tmp_path / "there")
+    copy_companions(found, tmp_path / "there")
     assert (tmp_path / "there" / "data" / "rows.txt").read_text() == "1"
 
 

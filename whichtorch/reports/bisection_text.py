@@ -11,7 +11,7 @@ from whichtorch.matrix.bisect.request import AxisName
 from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
 from whichtorch.matrix.diagnosis.sameness import described
 from whichtorch.matrix.model import NO_PATCH, Outcome
-from whichtorch.reports.shown_text import code_span, ends_of, escaped, fenced, markdown_table, some
+from whichtorch.reports.shown_text import code_span, escaped, fenced, first_and_last_lines, markdown_table, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def heading(search: Bisection) -> str:
     """Return what was searched, in one line."""
     shared = ", ".join(f"{name} {value}" for name, value in search.common.items())
     is_ordered = not search.groups and len(search.values) > 1
-    ends = f", {short(search, search.values[0])} to {short(search, search.values[-1])}" if is_ordered else ""
+    ends = f", {value_name(search, search.values[0])} to {value_name(search, search.values[-1])}" if is_ordered else ""
     what = f"{len(search.values)} {_plural(search)}{ends}"
     what = f"{search.differing} packages differ" if search.axis is AxisName.LOCK else what
     return f"{search.scenario}: {what}" + (f"; {shared}" if shared else "")
@@ -57,12 +57,12 @@ def _plural(search: Bisection) -> str:
     return PLURALS.get(search.axis, f"{search.axis}s")
 
 
-def short(search: Bisection, value: str) -> str:
+def value_name(search: Bisection, value: str) -> str:
     """Return what people call a value; a commit by the first digits of its hash."""
     return value[:COMMIT_DIGITS] if search.axis is AxisName.COMMIT else value
 
 
-def word(probe: Probe) -> str:
+def probe_word(probe: Probe) -> str:
     """Return the outcome of a value as the table of a matrix writes it, in brackets where it is no evidence."""
     shown = probe.outcome.word
     shown += "~" if probe.verdict is SearchVerdict.DIFFERENT else ""
@@ -77,7 +77,8 @@ def _values(search: Bisection, width: int) -> Iterator[str]:
     """
     if search.axis in {AxisName.LOCK, AxisName.COMMIT}:
         yield from (
-            f"  {word(probe):<8} {short(search, probe.value)} {probe.title}".rstrip() for probe in search.probes
+            f"  {probe_word(probe):<8} {value_name(search, probe.value)} {probe.title}".rstrip()
+            for probe in search.probes
         )
         return
     edges = {boundary.from_ for boundary in search.boundaries} if search.answer is AnswerKind.BOUNDARY else set()
@@ -86,7 +87,7 @@ def _values(search: Bisection, width: int) -> Iterator[str]:
         if probe is None:
             parts.append(f"..{len(list(values))}..")
         else:
-            parts.append(f"{probe.value}\u00a0{word(probe)}" + ("\u00a0|" if probe.value in edges else ""))
+            parts.append(f"{probe.value}\u00a0{probe_word(probe)}" + ("\u00a0|" if probe.value in edges else ""))
     columns = max(NARROWEST, width - 4)
     lines = textwrap.wrap("  ".join(parts), width=columns, break_long_words=False, break_on_hyphens=False)
     yield from (f"  {line}".replace("\u00a0", " ") for line in lines)
@@ -182,7 +183,7 @@ def _none(search: Bisection, does: str) -> str:
 
 def _boundary_words(boundary: Boundary, search: Bisection, does: str) -> str:
     """Return what changed where, in one line."""
-    first, last = short(search, boundary.from_), short(search, boundary.to)
+    first, last = value_name(search, boundary.from_), value_name(search, boundary.to)
     is_fix = boundary.change is Change.FIX
     what, guess = ("fixed", "a fix") if is_fix else ("broken", "a regression")
     confidence = f"confidence {min(boundary.confidence, 0.999):.3g}"
@@ -205,16 +206,16 @@ def _boundary_lines(boundary: Boundary, search: Bisection, does: str) -> Iterato
         "not tried": boundary.untried_between,
     }
     for title, values in kinds.items():
-        named = [short(search, value) for value in values]
+        named = [value_name(search, value) for value in values]
         most = VALUES_NAMED if search.axis is AxisName.COMMIT else len(named)
-        yield from [f"  between them, {title}: {some(named, most)}"] if named else []
+        yield from [f"  between them, {title}: {short_list(named, most)}"] if named else []
     if boundary.commits:
         yield f"  commits: {boundary.commits}"
     if boundary.same_commit and search.axis is AxisName.VERSION:
         yield "  both were built from the same commit: look at how they were built, and at what they bring"
     if boundary.packages and not search.changes:
         changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in boundary.packages.items()]
-        yield f"  changed with it: {some(changes, PACKAGES_NAMED)}"
+        yield f"  changed with it: {short_list(changes, PACKAGES_NAMED)}"
 
 
 def _change_lines(search: Bisection) -> Iterator[str]:
@@ -223,7 +224,7 @@ def _change_lines(search: Bisection) -> Iterator[str]:
     rest = "one other change does not matter" if others == 1 else f"{others} other changes do not matter"
     yield f"  it takes {' and '.join(search.changes)}" + (f"; {rest}" if others else "")
     if search.along:
-        yield f"  which cannot be had without {some(search.along, PACKAGES_NAMED)}"
+        yield f"  which cannot be had without {short_list(search.along, PACKAGES_NAMED)}"
 
 
 def _no_evidence(search: Bisection) -> Iterator[str]:
@@ -232,9 +233,9 @@ def _no_evidence(search: Bisection) -> Iterator[str]:
     for probe in search.probes:
         if probe.verdict is SearchVerdict.UNTESTABLE:
             says = ": ".join(filter(None, (probe.outcome, described(probe.signature, probe.message))))
-            reasons.setdefault(says, []).append(short(search, probe.value))
+            reasons.setdefault(says, []).append(value_name(search, probe.value))
     for says, values in reasons.items():
-        yield f"  no evidence: {some(values, PACKAGES_NAMED)}: {says}"
+        yield f"  no evidence: {short_list(values, PACKAGES_NAMED)}: {says}"
 
 
 def cost(search: Bisection) -> str:
@@ -255,8 +256,8 @@ def bisection_markdown(search: Bisection, file: Callable[[str], Path]) -> Iterat
     yield from ("", escaped(f"{heading(search)}. {cost(search)}."), "")
     rows = [
         [
-            escaped(f"{short(search, probe.value)} {probe.title}"),
-            word(probe),
+            escaped(f"{value_name(search, probe.value)} {probe.title}"),
+            probe_word(probe),
             f"{probe.k} of {probe.n}" if probe.n else "-",
             escaped(described(probe.signature, probe.message)),
             f"{probe.seconds:.1f}",
@@ -283,7 +284,7 @@ def _title(search: Bisection) -> str:
     if not search.boundaries:
         return f"{test} {_does(search)} with {escaped(', '.join(search.groups[SearchVerdict.BAD]))}"
     ends = (
-        f"{boundary.change} between {short(search, boundary.from_)} and {short(search, boundary.to)}"
+        f"{boundary.change} between {value_name(search, boundary.from_)} and {value_name(search, boundary.to)}"
         for boundary in search.boundaries
     )
     return f"{test} {_does(search)}: {escaped(', '.join(ends))}"
@@ -302,7 +303,7 @@ def _failure_markdown(bad: Probe, file: Callable[[str], Path]) -> Iterator[str]:
         yield from (escaped(where.summary), "")
         yield from (f"Stage: {escaped(where.place)}", "") if where.place else ()
     attempts = [attempt for attempt in bad.cell.attempts if attempt.outcome is bad.outcome]
-    lines = ends_of(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
+    lines = first_and_last_lines(file(attempts[-1].stderr)) if attempts and attempts[-1].stderr else []
     yield from (*fenced(lines), "") if lines else ()
 
 

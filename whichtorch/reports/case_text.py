@@ -10,11 +10,11 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
 from whichtorch.reports.bisection_text import answer_lines
-from whichtorch.reports.fix_text import of_runs
-from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, some
+from whichtorch.reports.fix_text import run_counts
+from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, short_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from whichtorch.matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
@@ -41,7 +41,7 @@ def case_lines(case: Case, folder: Path) -> Iterator[str]:
         yield from (f"  {line}" for line in _rung_lines(case.ladder))
     yield from (f"  {line}" for line in _found(case))
     if case.logs:
-        yield f"  logs: {some(list(case.logs), LOGS_NAMED)}"
+        yield f"  logs: {short_list(list(case.logs), LOGS_NAMED)}"
     yield f"  the case is in {folder}; {sum(case.seconds.values()):.0f} s"
 
 
@@ -116,7 +116,7 @@ def _fix(case: Case) -> str:
     found = case.fix.fix
     pair = f"{case.fix.bad} with Python of {case.fix.good}"
     if found.patch:
-        shown = f"with it {of_runs(found.with_patch)} pass, without it {of_runs(found.without_patch)}"
+        shown = f"with it {run_counts(found.with_patch)} pass, without it {run_counts(found.without_patch)}"
         return f"fix: {PATCH}, {found.lines} lines: {pair}; {shown}"
     if found.why_not:
         return f"fix: not in Python alone, by {found.trials} trials of {pair}"
@@ -155,24 +155,21 @@ def case_card(case: Case) -> CaseCard:
         for rung in (case.ladder.rungs if case.ladder else ())
     ]
     lines = [*seen, *(["; ".join(rungs)] if rungs else []), *_found(case)]
-    where = f" in torch {case.environment.torch}" if case.environment is not None else ""
     script = case.minimal.source.rstrip() if case.minimal is not None else ""
-    return CaseCard(heading=f"{case.name}{where}: {_headline(case)}", lines=lines, script=script)
+    return CaseCard(heading=f"{case.name}{_where(case)}: {_headline(case)}", lines=lines, script=script)
 
 
 def case_markdown(case: Case) -> Iterator[str]:
     """Yield the case as Markdown."""
+    seen, found, test = case.reproduction, case.classification, case.unit_test
     outcome, colon, what = _headline(case).partition(": ")
-    is_sentence = case.reproduction is not None and case.reproduction.outcome is Outcome.HANG
-    yield f"# {outcome}{colon}{escaped(what) if is_sentence else code_span(what)}"
-    yield ""
-    if (seen := case.reproduction) is not None:
-        where = f" in torch {case.environment.torch}" if case.environment is not None else ""
-        yield f"{escaped(_sentence(_seen(seen) + where))}."
-        yield ""
+    is_sentence = seen is not None and seen.outcome is Outcome.HANG
+    yield from (f"# {outcome}{colon}{escaped(what) if is_sentence else code_span(what)}", "")
+    if seen is not None:
+        yield from (f"{escaped(_sentence(_seen(seen) + _where(case)))}.", "")
         if case.stopped:
             yield from (f"{escaped(_sentence(case.stopped.words))}.", "")
-    if (found := case.classification) is not None:
+    if found is not None:
         yield f"**{escaped(found.category)}**: {escaped(_class(found).partition(': ')[2])}."
         yield from ("", *(f"- {escaped(line)}" for line in found.evidence), "")
     if case.minimal is not None:
@@ -180,43 +177,47 @@ def case_markdown(case: Case) -> Iterator[str]:
     if seen is not None:
         yield from _error(seen)
     yield from _versions(case)
-    yield from _layers(case)
-    if (test := case.unit_test) is not None:
-        yield from ("## Unit test", "", f"{code_span(test.file)} {escaped(_shown(test))}.", "")
-        yield f"{code_span(test.test_case)} is the same as PyTorch writes tests; its tree has such tests in"
-        yield f"{code_span(test.place)}."
-        yield ""
+    if case.ladder is not None and case.ladder.rungs:
+        rows = [(code_span(rung.name), rung.outcome.word, escaped(_came_to(rung))) for rung in case.ladder.rungs]
+        yield from _section("At which layer", *_outcome_table("the same script with | comes to", rows))
+    if test is not None:
+        how = "is the same as PyTorch writes tests; its tree has such tests in"
+        lines = (f"{code_span(test.test_case)} {how}", f"{code_span(test.place)}.")
+        yield from _section("Unit test", f"{code_span(test.file)} {escaped(_shown(test))}.", "", *lines)
     yield from _patch(case)
     yield from _environment(case)
     if case.logs:
-        yield from ("## Logs", "", *(f"- {code_span(path)}: {escaped(what)}" for path, what in case.logs.items()), "")
-    if case.reproduction is not None:
+        yield from _section("Logs", *(f"- {code_span(path)}: {escaped(what)}" for path, what in case.logs.items()))
+    if seen is not None:
         yield "To see it elsewhere: `whichtorch replay case.zip`"
 
 
+def _section(title: str, *lines: str) -> Iterator[str]:
+    yield from (f"## {title}", "", *lines, "")
+
+
+def _outcome_table(heads: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a table whose last column, what was seen, has no head."""
+    yield from (f"| {heads} | |", "|---|---|---|")
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
 def _script(minimal: Minimal) -> Iterator[str]:
-    yield "## Script"
-    yield ""
-    yield from fenced(minimal.source.rstrip().splitlines(), "python")
-    yield ""
     sure = "In a process and with caches of its own it fails in the same way" if minimal.is_verified else "Not verified"
     healthy = f", and it passes in {minimal.healthy_in}" if minimal.healthy_in else ""
-    yield f"{escaped(_sentence(_size(minimal)))}. {sure}{escaped(healthy)}."
-    yield ""
+    code = fenced(minimal.source.rstrip().splitlines(), "python")
+    yield from _section("Script", *code, "", f"{escaped(_sentence(_size(minimal)))}. {sure}{escaped(healthy)}.")
 
 
 def _error(seen: Reproduction) -> Iterator[str]:
     lines = _last_traceback(seen.stderr.rstrip().splitlines())
     if seen.where:
-        yield from ("## Where it hangs", "", f"{escaped(_sentence(seen.where))}.", "")
-    if not lines:
-        return
+        yield from _section("Where it hangs", f"{escaped(_sentence(seen.where))}.")
     cut = len(lines) - ERROR_LINES
     if cut > 0:
         lines[ERROR_HEAD : ERROR_HEAD + cut] = [f"[... {cut} lines ...]"]
-    yield from ("## Error", "")
-    yield from fenced(lines)
-    yield ""
+    if lines:
+        yield from _section("Error", *fenced(lines))
 
 
 def _last_traceback(lines: list[str]) -> list[str]:
@@ -231,10 +232,8 @@ def _versions(case: Case) -> Iterator[str]:
     search = case.bisection
     if search is None:
         return
-    yield from ("## Versions", "", "| torch | outcome | |", "|---|---|---|")
-    for stretch in search.timeline:
-        yield f"| {escaped(stretch.ends)} | {stretch.outcome.word} | {escaped(one_line(stretch.what, TITLE))} |"
-    yield ""
+    rows = [(escaped(each.ends), each.outcome.word, escaped(one_line(each.what, TITLE))) for each in search.timeline]
+    yield from _section("Versions", *_outcome_table("torch | outcome", rows))
     if case.bisected == case.script != case.smallest:
         yield from ("These are outcomes of the whole script: the smallest passes in no release.", "")
     if case.newest is not None:
@@ -245,21 +244,12 @@ def _versions(case: Case) -> Iterator[str]:
 
 
 def _patch(case: Case) -> Iterator[str]:
-    words = _fix(case)
-    if not words or case.fix is None or case.fix.fix is None or not (case.fix.fix.patch or case.fix.fix.why_not):
+    words, found = _fix(case), case.fix.fix if case.fix else None
+    if not words or found is None or not (found.patch or found.why_not):
         return  # who reads an issue has no use for a search that found nothing
-    yield from ("## Fix", "", f"{escaped(_sentence(words.removeprefix('fix: ')))}.", "")
-    if case.fix.fix.patch:
-        yield from (*fenced(case.fix.fix.patch.rstrip().splitlines()[:PATCH_LINES], "diff"), "")
-
-
-def _layers(case: Case) -> Iterator[str]:
-    if case.ladder is None or not case.ladder.rungs:
-        return
-    yield from ("## At which layer", "", "| the same script with | comes to | |", "|---|---|---|")
-    for rung in case.ladder.rungs:
-        yield f"| {code_span(rung.name)} | {rung.outcome.word} | {escaped(_came_to(rung))} |"
-    yield ""
+    yield from _section("Fix", f"{escaped(_sentence(words.removeprefix('fix: ')))}.")
+    if found.patch:
+        yield from (*fenced(found.patch.rstrip().splitlines()[:PATCH_LINES], "diff"), "")
 
 
 def _environment(case: Case) -> Iterator[str]:
@@ -272,4 +262,8 @@ def _environment(case: Case) -> Iterator[str]:
         "processor": environment.processor,
         **{name: environment.packages[name] for name in _PACKAGES if name in environment.packages},
     }
-    yield from ("## Environment", "", *(f"- {name}: {escaped(value)}" for name, value in facts.items() if value), "")
+    yield from _section("Environment", *(f"- {name}: {escaped(value)}" for name, value in facts.items() if value))
+
+
+def _where(case: Case) -> str:
+    return f" in torch {case.environment.torch}" if case.environment is not None else ""

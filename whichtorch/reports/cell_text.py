@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Run
     from whichtorch.matrix.records.store import StoredRun
 
-Called = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
+CommandPrefix = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 _CLUSTER = ("--executor", "--tls")  # the options that name one
 
 
-def where_it_ran(called: Called, run: Run) -> Called:
+def where_it_ran(called: CommandPrefix, run: Run) -> CommandPrefix:
     """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here.
 
     A search is always called here: on a cluster there are none over days.
@@ -35,13 +35,13 @@ def where_it_ran(called: Called, run: Run) -> Called:
     return lambda command: f"{called(command)} {options}" if given and command == "matrix" else called(command)
 
 
-def telling_attempt(cell: Cell) -> Attempt | None:
+def representative_attempt(cell: Cell) -> Attempt | None:
     """Return the attempt that shows what came of a cell: the last with its outcome, else the last."""
     same = [attempt for attempt in cell.attempts if attempt.outcome is cell.outcome]
     return next(reversed(same or cell.attempts), None)
 
 
-def what(cell: Cell) -> str:
+def summary(cell: Cell) -> str:
     """Return what happened, in one line; "-" where nothing is known."""
     conflict = f" ({cell.conflict})" if cell.conflict else ""
     return (cell.what or cell.reason or "-") + conflict
@@ -52,7 +52,7 @@ def conditions_of(cell: Cell) -> str:
     return words(cell.conditions) if cell.outcome is Outcome.HANG else ""
 
 
-def details(cell: Cell) -> Iterator[str]:
+def detail_lines(cell: Cell) -> Iterator[str]:
     """Yield what else is known: the exception's words, kind and place of a hang, its conditions, how often."""
     if cell.message:
         yield f"says: {cell.message}"
@@ -67,7 +67,7 @@ def details(cell: Cell) -> Iterator[str]:
 
 def log_of(stored: StoredRun, cell: Cell) -> Path | None:
     """Return the file of what a cell wrote to stderr."""
-    attempt = telling_attempt(cell)
+    attempt = representative_attempt(cell)
     return stored.file(attempt.stderr) if attempt and attempt.stderr else None
 
 
@@ -77,25 +77,25 @@ def stacks_of(stored: StoredRun, cell: Cell) -> Path | None:
     return stored.file(folder) if folder else None
 
 
-def rerun(cell: Cell, environment: Environment, command: str) -> str:
+def rerun_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that runs just this cell again."""
     option = "--script" if cell.scenario.endswith(".py") else "--scenario"
     return f"{command} {shlex.join([*environment.options, option, cell.name, '--fresh'])}"
 
 
-def bisect(cell: Cell, environment: Environment, command: str) -> str:
+def bisect_command(cell: Cell, environment: Environment, command: str) -> str:
     """Return the command that searches the release that changed a cell; "" in an environment of the user's own."""
     if environment.interpreter is not None and "--interpreter" in environment.options:
         return ""
     return f"{command} {shlex.join([cell.name, *_options_without_torch(environment)])}"
 
 
-def explain(cell: Cell, command: str) -> str:
+def explain_command(cell: Cell, command: str) -> str:
     """Return the command that says why a cell fails here and not there."""
     return f"{command} {shlex.join([cell.name])}"
 
 
-def bisect_between(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
+def bisect_between_command(name: str, good: Environment, bad: Environment, days: tuple[str, str], command: str) -> str:
     """Return the command that finds what changed between two environments, run on two days; "" where there is none.
 
     It searches the versions of torch between the two. Where only other packages changed, it searches the days between

@@ -109,9 +109,9 @@ def _version_lines(answer: Answer, _explanation: Explanation, does: str) -> Iter
     shown: dict[tuple[str, ...], list[History]] = {}
     for history in answer.histories:
         shown.setdefault(tuple(_history_lines(history, does)), []).append(history)
-    for lines, alike in shown.items():
-        where = "; ".join(history.words for history in alike)
-        where = "" if len(shown) == 1 and len(alike) == 1 else f" ({where})"
+    for lines, grouped_changes in shown.items():
+        where = "; ".join(history.words for history in grouped_changes)
+        where = "" if len(shown) == 1 and len(grouped_changes) == 1 else f" ({where})"
         yield f"  {lines[0]}{where}"
         yield from (f"  {line}" for line in lines[1:])
     if answer.rule and answer.rule.rivals:

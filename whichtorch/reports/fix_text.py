@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.suite_check import SuiteEffect
 from whichtorch.reports.bisection_text import answer_lines
-from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, some
+from whichtorch.reports.shown_text import code_span, escaped, fenced, one_line, short_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ def fix_lines(answer: FixAnswer, patch: str, rerun: str) -> Iterator[str]:
         yield f"{pair}: cured by {fix.lines} lines of Python"
         yield from (f"  {line}" for line in (*_units(fix), *fix.manner))
         yield from (f"  {line}" for line in _origin_lines(fix))
-        with_it, without_it = of_runs(fix.with_patch), of_runs(fix.without_patch)
+        with_it, without_it = run_counts(fix.with_patch), run_counts(fix.without_patch)
         seen = f"with the patch {with_it} pass, without it {without_it}; {_reverted(fix)}"
         yield f"  {seen if any(fix.with_patch) else 'one run passed with the patch; it was not confirmed'}"
         yield f"  the patch is in {patch}; to try it elsewhere: {rerun}"
@@ -64,7 +64,7 @@ def _broken(suite: SuiteCheck) -> str:
         f"{cell.name} ({cell.without.outcome.word} -> {cell.patched.outcome.word})"
         for cell in suite.of(SuiteEffect.BROKEN)
     ]
-    return f"the patch breaks {len(cells)} of {suite.cells} cells of the suite: {some(cells, CELLS_NAMED)}"
+    return f"the patch breaks {len(cells)} of {suite.cells} cells of the suite: {short_list(cells, CELLS_NAMED)}"
 
 
 def _suite(suite: SuiteCheck, release: str) -> str:
@@ -81,9 +81,9 @@ def _named(cells: Sequence[SuiteCell]) -> str:
     """Return the names of cells, and why they are not comparable: once, where it is the same for all."""
     reasons = {cell.why for cell in cells}
     if len(reasons) > 1:
-        return some([f"{cell.name} ({cell.why})" for cell in cells], CELLS_NAMED)
+        return short_list([f"{cell.name} ({cell.why})" for cell in cells], CELLS_NAMED)
     (reason,) = reasons
-    return some([cell.name for cell in cells], CELLS_NAMED) + (f" ({reason})" if reason else "")
+    return short_list([cell.name for cell in cells], CELLS_NAMED) + (f" ({reason})" if reason else "")
 
 
 def _units(fix: Fix) -> list[str]:
@@ -104,7 +104,7 @@ def _origin_line(origin: Origin, fix: Fix) -> str:
     return f"{verb} {origin.commit[:7]} {subject}{number}: {origin.lines} of {fix.lines} lines"
 
 
-def of_runs(counts: tuple[int, int]) -> str:
+def run_counts(counts: tuple[int, int]) -> str:
     """Return how many of how many runs, in words."""
     return f"{counts[0]} of {counts[1]} runs"
 

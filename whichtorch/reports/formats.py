@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Model
     from whichtorch.matrix.records.store import RunFolder, StoredRun
     from whichtorch.matrix.triage.case import Case
-    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.cell_text import CommandPrefix
 
     Content = Iterable[str] | bytes | Model  # lines, a whole file, or what is written as JSON
 
@@ -56,8 +56,8 @@ def gather(head: RunFolder, home: Path, baseline: RunFolder | None = None) -> Ru
     ][-NIGHTS:]
     history = nights(stored.result, earlier)
     if baseline is None:
-        alike = {night.run.id for night in history[:-1] if night.cells >= SHARED * len(stored.result.cells)}
-        baseline = next((other for other in reversed(earlier) if other.run.id in alike), None)
+        grouped_changes = {night.run.id for night in history[:-1] if night.cells >= SHARED * len(stored.result.cells)}
+        baseline = next((other for other in reversed(earlier) if other.run.id in grouped_changes), None)
     return RunFacts(
         stored=stored,
         comparison=compare(baseline.read().result, stored.result) if baseline else None,
@@ -111,16 +111,16 @@ class ReportFormat:
     file: str  # name in the output folder, where no option names a file
     in_folder: bool = False  # the option names a folder for `file`
     is_redacted: bool = False  # it is made from stored records alone, which are redacted
-    content: Callable[[RunFacts, Called], Content]
+    content: Callable[[RunFacts, CommandPrefix], Content]
 
 
-def _html(facts: RunFacts, called: Called) -> bytes:
+def _html(facts: RunFacts, called: CommandPrefix) -> bytes:
     from whichtorch.reports.page.html import page
 
     return page(facts, called).encode()
 
 
-def _markdown(facts: RunFacts, called: Called) -> Iterable[str]:
+def _markdown(facts: RunFacts, called: CommandPrefix) -> Iterable[str]:
     from whichtorch.reports.bisection_text import bisection_markdown
     from whichtorch.reports.markdown import markdown_lines
 
@@ -129,7 +129,7 @@ def _markdown(facts: RunFacts, called: Called) -> Iterable[str]:
     return markdown_lines(facts.stored, called("matrix"), facts.comparison)
 
 
-def _junit(facts: RunFacts, called: Called) -> bytes:
+def _junit(facts: RunFacts, called: CommandPrefix) -> bytes:
     from whichtorch.reports.junit import junit_xml
 
     return junit_xml(facts.stored, called("matrix"))

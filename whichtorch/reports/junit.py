@@ -30,8 +30,8 @@ from xml.etree import ElementTree as ET
 from whichtorch.matrix.compare.comparison import stream
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.reports import cell_text
-from whichtorch.reports.shown_text import cleaned, cleaned_line, cut, ends_of
-from whichtorch.reports.table import short
+from whichtorch.reports.shown_text import cleaned, cleaned_line, cut, first_and_last_lines
+from whichtorch.reports.table import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,16 +122,16 @@ def _remarks(cell: Cell) -> dict[str, str | None]:
 def _story(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> Iterator[str]:
     """Yield what happened, the ends of what the cell wrote, its files, and the command that runs it again."""
     yield cut(cleaned_line(_what(cell)))
-    yield from (cut(cleaned_line(detail)) for detail in cell_text.details(cell))
+    yield from (cut(cleaned_line(detail)) for detail in cell_text.detail_lines(cell))
     log = cell_text.log_of(stored, cell) or environment.log
-    lines = ends_of(log) if log else []
+    lines = first_and_last_lines(log) if log else []
     if lines:
         yield from ("", *lines, "")
     if log:
-        yield f"log: {short(log)}"
+        yield f"log: {shown_path(log)}"
     if stacks := cell_text.stacks_of(stored, cell):
-        yield f"stacks: {short(stacks)}"
-    yield f"rerun: {cell_text.rerun(cell, environment, command)}"
+        yield f"stacks: {shown_path(stacks)}"
+    yield f"rerun: {cell_text.rerun_command(cell, environment, command)}"
 
 
 def _add_properties(parent: ET.Element, facts: dict[str, str | None]) -> None:

@@ -14,15 +14,23 @@ from whichtorch.reports.shown_text import (
     cleaned_line,
     code_span,
     cut,
-    ends_of,
     escaped,
     fenced,
-    some,
+    first_and_last_lines,
+    short_list,
     table_head,
     table_row,
 )
-from whichtorch.reports.stored_run_text import WORSE, alike, changes_words, labels_of, remarks_of, side_of, transition
-from whichtorch.reports.table import code, codes_of, heads_of, legend_lines, short
+from whichtorch.reports.stored_run_text import (
+    WORSE,
+    changes_words,
+    grouped_changes,
+    labels_of,
+    remarks_of,
+    shown_side,
+    transition,
+)
+from whichtorch.reports.table import cell_word, column_heads, legend_lines, outcome_words, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,8 +47,8 @@ _SAME = {ChangeKind.STILL_FAILING, ChangeKind.STILL_PASSING}
 _DOUBT = "They ended well, but not, or not for sure, on what they are there for."
 
 
-class Interest(StrEnum):
-    """What pieces hold, the most interesting first, in the words of the note on what is left out."""
+class Priority(StrEnum):
+    """What an item is about, the most important first; the note on what is left out uses these words."""
 
     WORSE = "changes for the worse"
     HANGS = "hangs that nobody expects"
@@ -57,23 +65,23 @@ class Interest(StrEnum):
     ENVIRONMENTS = "environments"
 
 
-NOTE = 50 + sum(len(f"1,000,000 {interest}, ") for interest in Interest)  # bytes of a note on what is left out, at most
+NOTE = 50 + sum(len(f"1,000,000 {priority}, ") for priority in Priority)  # bytes of a note on what is left out, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ReportItem:
     """Lines that are shown together or not at all."""
 
-    interest: Interest
+    priority: Priority
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """Pieces, between lines that are always there."""
+class ReportSection:
+    """Items, between lines that are always shown."""
 
     head: tuple[str, ...]
-    pieces: tuple[Piece, ...] = ()
+    items: tuple[ReportItem, ...] = ()
     tail: tuple[str, ...] = ("",)
 
 
@@ -84,7 +92,7 @@ def markdown_lines(
 
     It begins with what changed since another run, if a comparison is given. Then come the counts, unexpected cells,
     the table, known failures, doubted passes, the ends of what failures wrote, and the environments. Where it does not
-    fit, the least interesting pieces are left out, and a note says what is missing.
+    fit, the least important items are left out, and a note says what is missing.
     """
     result = stored.result
     labels = {environment.id: environment.label for environment in result.environments}
@@ -96,21 +104,21 @@ def markdown_lines(
         _counts(result),
         *_section(_unexpected(stored, labels, command), "## Not expected", ""),
         *_tables(result),
-        *_section(_grouped(known, labels, Interest.KNOWN), "## Known failures", ""),
-        *_section(_grouped(doubted, labels, Interest.DOUBTED), "## Doubted passes", "", _DOUBT, ""),
+        *_section(_grouped(known, labels, Priority.KNOWN), "## Known failures", ""),
+        *_section(_grouped(doubted, labels, Priority.DOUBTED), "## Doubted passes", "", _DOUBT, ""),
         *_section(_output(stored, labels), "## What they wrote", "", tail=()),
-        Section(head=("## Environments", ""), pieces=tuple(map(_environment, result.environments)), tail=()),
+        ReportSection(head=("## Environments", ""), items=tuple(map(_environment, result.environments)), tail=()),
     ]
     yield from fitted(sections, limit)
 
 
-def _section(pieces: Iterable[Piece], *head: str, tail: tuple[str, ...] = ("",)) -> list[Section]:
-    """Return a section, or none where there are no pieces."""
-    given = tuple(pieces)
-    return [Section(head=head, pieces=given, tail=tail)] if given else []
+def _section(items: Iterable[ReportItem], *head: str, tail: tuple[str, ...] = ("",)) -> list[ReportSection]:
+    """Return a section, or none where there are no items."""
+    given = tuple(items)
+    return [ReportSection(head=head, items=given, tail=tail)] if given else []
 
 
-def _title(result: Result) -> Section:
+def _title(result: Result) -> ReportSection:
     run = result.run
     name = f" {code_span(run.name)}" if run.name else ""
     started = f"Started {escaped(run.started)}, took {run.seconds:.0f} s."
@@ -118,10 +126,10 @@ def _title(result: Result) -> Section:
     if not result.is_complete:
         done = f"{len(result.cells)} of {run.planned} cells are here" if run.planned else "cells may be missing"
         lines += ["", f"**{'Interrupted' if run.interrupted else 'Not finished'}**: {done}."]
-    return Section(head=tuple(lines))
+    return ReportSection(head=tuple(lines))
 
 
-def _counts(result: Result) -> Section:
+def _counts(result: Result) -> ReportSection:
     red = [cell.outcome for cell in _by_severity(result)]
     hung = red.count(Outcome.HANG)
     prevented = sum(cell.outcome.is_prevented for cell in result.cells)
@@ -130,51 +138,51 @@ def _counts(result: Result) -> Section:
     parts = [f"**{len(red):,} red that nobody expects**" + (f", {hung:,} of them hangs" if hung else "")] if red else []
     parts += [f"{prevented:,} without evidence"] if prevented else []
     what = "; ".join(parts) or "nothing red that nobody expects"
-    return Section(head=(f"{total}: {what}.", "", *fenced(legend_lines(result))))
+    return ReportSection(head=(f"{total}: {what}.", "", *fenced(legend_lines(result))))
 
 
-def _changes(comparison: Comparison) -> Section:
+def _changes(comparison: Comparison) -> ReportSection:
     counts = Counter(cell.change for cell in comparison.cells)
     words = ", ".join(f"{counts[change]:,} {change}" for change in ChangeKind if counts[change])
     head = [f"## Changed since run {escaped(comparison.old.id)}", "", f"{words or 'no cells to compare'}.", ""]
     for id_ in comparison.incomplete:
         head += [f"Run {escaped(id_)} did not come to its end: what it lacks is no evidence.", ""]
-    pieces = [_change(change) for change in comparison.cells if change.change not in _SAME]
-    pieces += [_environment_changes(group) for group in alike(comparison.environments)]
-    return Section(head=tuple(head), pieces=tuple(pieces))
+    items = [_change(change) for change in comparison.cells if change.change not in _SAME]
+    items += [_environment_changes(group) for group in grouped_changes(comparison.environments)]
+    return ReportSection(head=tuple(head), items=tuple(items))
 
 
-def _change(change: CellChange) -> Piece:
-    side = side_of(change)
+def _change(change: CellChange) -> ReportItem:
+    side = shown_side(change)
     what = f": {_words(side.signature)}" if side.signature and change.change is not ChangeKind.FIXED else ""
     where = f"{code_span(change.name)} in {code_span(side.environment)}"
     rest = "".join(f"; {escaped(remark)}" for remark in remarks_of(change))
-    interest = Interest.WORSE if change.change in WORSE else Interest.CHANGES
-    return _bullet(interest, f"**{change.change}** ({transition(change)}) {where}{what}{rest}")
+    priority = Priority.WORSE if change.change in WORSE else Priority.CHANGES
+    return _bullet(priority, f"**{change.change}** ({transition(change)}) {where}{what}{rest}")
 
 
-def _environment_changes(group: Sequence[EnvironmentChange]) -> Piece:
+def _environment_changes(group: Sequence[EnvironmentChange]) -> ReportItem:
     names, commits = [code_span(labels_of(change)) for change in group], group[0].commits
     link = f"; [commits]({commits})" if commits else ""  # of two hashes: no other text can be in it
-    return _bullet(Interest.ENVIRONMENTS, f"{some(names, NAMED)}: {escaped(changes_words(group[0]))}{link}")
+    return _bullet(Priority.ENVIRONMENTS, f"{short_list(names, NAMED)}: {escaped(changes_words(group[0]))}{link}")
 
 
-def _unexpected(stored: StoredRun, labels: dict[str, str], command: str) -> Iterator[Piece]:
+def _unexpected(stored: StoredRun, labels: dict[str, str], command: str) -> Iterator[ReportItem]:
     """Yield unexpected cells that are red, what kept cells from running, then other unexpected cells."""
     environments = {environment.id: environment for environment in stored.result.environments}
     for cell in _by_severity(stored.result):
-        interest = Interest.HANGS if cell.outcome is Outcome.HANG else Interest.UNEXPECTED
-        yield _bullet(interest, _failure(cell, environments[cell.environment], stored, command))
+        priority = Priority.HANGS if cell.outcome is Outcome.HANG else Priority.UNEXPECTED
+        yield _bullet(priority, _failure(cell, environments[cell.environment], stored, command))
     for environment in environments.values():
         if not environment.is_usable:
-            log = f"; log {code_span(short(environment.log))}" if environment.log else ""
+            log = f"; log {code_span(shown_path(environment.log))}" if environment.log else ""
             what = f"**{environment.outcome}** {code_span(environment.label)}: {_words(environment.reason or '-')}{log}"
-            yield _bullet(Interest.PREVENTED, what)
+            yield _bullet(Priority.PREVENTED, what)
     cells = stored.result.cells
     prevented = [cell for cell in cells if cell.outcome.is_prevented and environments[cell.environment].is_usable]
-    yield from _grouped(prevented, labels, Interest.PREVENTED)
+    yield from _grouped(prevented, labels, Priority.PREVENTED)
     others = [cell for cell in cells if not (cell.expected or cell.outcome.is_red or cell.outcome.is_prevented)]
-    yield from _grouped(others, labels, Interest.SURPRISES)
+    yield from _grouped(others, labels, Priority.SURPRISES)
 
 
 def _by_severity(result: Result) -> list[Cell]:
@@ -185,55 +193,59 @@ def _by_severity(result: Result) -> list[Cell]:
 
 def _failure(cell: Cell, environment: Environment, stored: StoredRun, command: str) -> str:
     """Return what happened to a cell, with its log and the command that runs it again."""
-    facts = [_words(cell_text.what(cell)), escaped(cell_text.conditions_of(cell))]
+    facts = [_words(cell_text.summary(cell)), escaped(cell_text.conditions_of(cell))]
     files = {"log": cell_text.log_of(stored, cell), "stacks": cell_text.stacks_of(stored, cell)}
-    facts += [f"{name} {code_span(short(path))}" for name, path in files.items() if path]
-    facts += [f"rerun {code_span(cell_text.rerun(cell, environment, command))}"]
+    facts += [f"{name} {code_span(shown_path(path))}" for name, path in files.items() if path]
+    facts += [f"rerun {code_span(cell_text.rerun_command(cell, environment, command))}"]
     where = f"{code_span(cell.name)} in {code_span(environment.label)}"
-    return f"**{code(cell)}** {where}: {'; '.join(filter(None, facts))}"
+    return f"**{cell_word(cell)}** {where}: {'; '.join(filter(None, facts))}"
 
 
-def _grouped(cells: Iterable[Cell], labels: dict[str, str], interest: Interest) -> Iterator[Piece]:
+def _grouped(cells: Iterable[Cell], labels: dict[str, str], priority: Priority) -> Iterator[ReportItem]:
     """Yield a line for each test and what happened to it, with the environments in which that is so."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for cell in cells:
-        what = (cell.reason if cell.is_doubted else None) or cell_text.what(cell)
-        groups.setdefault((code(cell), cell.name, what, cell.known), []).append(code_span(labels[cell.environment]))
+        what = (cell.reason if cell.is_doubted else None) or cell_text.summary(cell)
+        groups.setdefault((cell_word(cell), cell.name, what, cell.known), []).append(
+            code_span(labels[cell.environment])
+        )
     for (word, name, what, known), where in groups.items():
         why = f" ({_words(known)})" if known else ""
         says = f": {_words(what)}" if what != "-" else ""
-        yield _bullet(interest, f"{word} {code_span(name)}{why} in {some(where, NAMED)}{says}")
+        yield _bullet(priority, f"{word} {code_span(name)}{why} in {short_list(where, NAMED)}{says}")
 
 
-def _tables(result: Result) -> Iterator[Section]:
+def _tables(result: Result) -> Iterator[ReportSection]:
     """Yield a title, then a table for each COLUMNS environments."""
     rows: dict[str, list[Cell]] = {}
     for cell in result.cells:
         rows.setdefault(cell.name, []).append(cell)
-    interests = {name: _interest(cells) for name, cells in rows.items()}
-    dull = {name for name, interest in interests.items() if interest is Interest.PASSING_ROWS}
+    priorities = {name: _priority(cells) for name, cells in rows.items()}
+    dull = {name for name, priority in priorities.items() if priority is Priority.PASSING_ROWS}
     left_out = dull if len(rows) > ROWS else set()
-    codes = codes_of(result)
-    shared, heads = heads_of(result.environments)
+    codes = outcome_words(result)
+    shared, heads = column_heads(result.environments)
     title = ["## Table", ""]
     title += [f"Everywhere: {escaped(shared)}", ""] if shared else []
-    title += [f"*Not shown, for there are many: {len(left_out):,} {Interest.PASSING_ROWS}.*", ""] if left_out else []
-    yield Section(head=tuple(title), tail=())
+    title += [f"*Not shown, for there are many: {len(left_out):,} {Priority.PASSING_ROWS}.*", ""] if left_out else []
+    yield ReportSection(head=tuple(title), tail=())
     for first in range(0, len(result.environments), COLUMNS):
-        pieces = [
-            Piece(interest=interests[name], lines=(table_row([code_span(name), *words[first : first + COLUMNS]]),))
+        items = [
+            ReportItem(
+                priority=priorities[name], lines=(table_row([code_span(name), *words[first : first + COLUMNS]]),)
+            )
             for name, words in codes.items()
             if name not in left_out
         ]
-        if pieces:
+        if items:
             headers = ["scenario", *map(escaped, heads[first : first + COLUMNS])]
-            yield Section(head=tuple(table_head(headers)), pieces=tuple(pieces))
+            yield ReportSection(head=tuple(table_head(headers)), items=tuple(items))
 
 
-def _interest(row: Sequence[Cell]) -> Interest:
+def _priority(row: Sequence[Cell]) -> Priority:
     if any(not cell.expected and not cell.outcome.is_prevented for cell in row):
-        return Interest.RED_ROWS
-    return Interest.PASSING_ROWS if all(map(_is_dull, row)) else Interest.ROWS
+        return Priority.RED_ROWS
+    return Priority.PASSING_ROWS if all(map(_is_dull, row)) else Priority.ROWS
 
 
 def _is_dull(cell: Cell) -> bool:
@@ -243,28 +255,28 @@ def _is_dull(cell: Cell) -> bool:
     return cell.outcome in {Outcome.SKIP, Outcome.UNBUILDABLE, Outcome.BROKEN}
 
 
-def _output(stored: StoredRun, labels: dict[str, str]) -> Iterator[Piece]:
+def _output(stored: StoredRun, labels: dict[str, str]) -> Iterator[ReportItem]:
     """Yield the ends of what some unexpected failures wrote, one for each signature."""
     shown: set[tuple[str, str | None]] = set()
     for cell in _by_severity(stored.result):
         log, kind = cell_text.log_of(stored, cell), (cell.outcome, cell.signature)
-        lines = ends_of(log) if log and kind not in shown and len(shown) < EXCERPTS else []
+        lines = first_and_last_lines(log) if log and kind not in shown and len(shown) < EXCERPTS else []
         if lines:
             title = f"{code_span(cell.name)} in {code_span(labels[cell.environment])}:"
             shown.add(kind)
-            yield Piece(interest=Interest.OUTPUT, lines=(title, "", *fenced(lines), ""))
+            yield ReportItem(priority=Priority.OUTPUT, lines=(title, "", *fenced(lines), ""))
 
 
-def _environment(environment: Environment) -> Piece:
+def _environment(environment: Environment) -> ReportItem:
     commit = environment.fingerprint.git_version or "unknown commit"
     facts = f"torch {environment.torch}, {commit}, Python {environment.python}, config {environment.config}"
     facts += "" if environment.patch == NO_PATCH else f", patch {environment.patch}"
     name = f"{code_span(environment.label)} ({code_span(environment.id)})"
-    return _bullet(Interest.ENVIRONMENTS, f"{name}: {_words(facts)}")
+    return _bullet(Priority.ENVIRONMENTS, f"{name}: {_words(facts)}")
 
 
-def _bullet(interest: Interest, text: str) -> Piece:
-    return Piece(interest=interest, lines=(f"- {text}",))
+def _bullet(priority: Priority, text: str) -> ReportItem:
+    return ReportItem(priority=priority, lines=(f"- {text}",))
 
 
 def _words(text: str) -> str:
@@ -276,33 +288,33 @@ def size_of(lines: Iterable[str]) -> int:
     return sum(len(line.encode()) + 1 for line in lines)
 
 
-def fitted(sections: Sequence[Section], limit: int) -> Iterator[str]:
-    """Yield the lines of sections in at most `limit` bytes; where pieces had to go, a note says which and how many."""
+def fitted(sections: Sequence[ReportSection], limit: int) -> Iterator[str]:
+    """Yield the lines of sections in at most `limit` bytes; a note says which items are left out, and how many."""
     kept = _kept(sections, limit)
     for number, section in enumerate(sections):
         yield from section.head
-        left_out: Counter[Interest] = Counter()
-        for index, piece in enumerate(section.pieces):
+        left_out: Counter[Priority] = Counter()
+        for index, item in enumerate(section.items):
             if (number, index) in kept:
-                yield from piece.lines
+                yield from item.lines
             else:
-                left_out[piece.interest] += 1
+                left_out[item.priority] += 1
         if left_out:
-            what = ", ".join(f"{count:,} {interest}" for interest, count in left_out.items())
+            what = ", ".join(f"{count:,} {priority}" for priority, count in left_out.items())
             yield from ("", f"*Left out to stay below {limit // 1000} kB: {what}.*")  # the blank line ends a table
         yield from section.tail
 
 
-def _kept(sections: Sequence[Section], limit: int) -> frozenset[tuple[int, int]]:
-    """Return section and index of the pieces that fit: the most interesting, of equals the first in the report."""
-    pieces = [(at, index, piece) for at, section in enumerate(sections) for index, piece in enumerate(section.pieces)]
+def _kept(sections: Sequence[ReportSection], limit: int) -> frozenset[tuple[int, int]]:
+    """Return section and index of the items that fit: the most important, of equals the first in the report."""
+    items = [(at, index, item) for at, section in enumerate(sections) for index, item in enumerate(section.items)]
     budget = limit - sum(size_of((*section.head, *section.tail)) for section in sections)
-    if sum(size_of(piece.lines) for *_, piece in pieces) > budget:
+    if sum(size_of(item.lines) for *_, item in items) > budget:
         budget -= NOTE * len(sections)
-    order = list(Interest)
+    order = list(Priority)
     kept = []
-    for number, index, piece in sorted(pieces, key=lambda row: order.index(row[2].interest)):
-        budget -= size_of(piece.lines)
+    for number, index, item in sorted(items, key=lambda row: order.index(row[2].priority)):
+        budget -= size_of(item.lines)
         if budget < 0:
             break
         kept.append((number, index))

@@ -94,7 +94,7 @@ def cut(line: str, longest: int = LONGEST) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
-def ends_of(path: Path) -> list[str]:
+def first_and_last_lines(path: Path) -> list[str]:
     """Return the first and last lines of a file, long ones cut; none where it is gone or empty."""
     try:
         head, tail, size = read_ends(path, READ)
@@ -119,7 +119,7 @@ def read_ends(path: Path, length: int) -> tuple[bytes, bytes, int]:
         return head, file.read(length), size
 
 
-def some(words: Sequence[str], most: int) -> str:
+def short_list(words: Sequence[str], most: int) -> str:
     """Return the first `most` words as a list in a sentence, and how many more there are."""
     more = len(words) - most
     return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")

@@ -19,9 +19,9 @@ from whichtorch.matrix.compare.comparison import (
     stream,
 )
 from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
-from whichtorch.reports.cell_text import Called, bisect_between, log_of, rerun
-from whichtorch.reports.shown_text import cut, some
-from whichtorch.reports.table import code, short
+from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
+from whichtorch.reports.shown_text import cut, short_list
+from whichtorch.reports.table import cell_word, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -122,7 +122,7 @@ def _night_rows(nights: Sequence[NightCell]) -> Iterator[list[str]]:
             _minute(night.run),
             night.run.name or night.run.id,
             night.environment.label,
-            code(cell),
+            cell_word(cell),
             f"{cell.seconds:.1f} s",
             "" if change in _NO_NEWS else str(change),
             _known_since(night),
@@ -137,7 +137,7 @@ def _known_since(night: NightCell) -> str:
     return f"known since {started[:10]}" if is_old else ""
 
 
-def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, called: Called) -> Iterator[str]:
+def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, called: CommandPrefix) -> Iterator[str]:
     """Yield which runs were compared, what changed in their environments, the counts, and each cell that changed."""
     for word, run in (("from", comparison.old), ("  to", comparison.new)):
         name = f" {run.name}" if run.name else ""
@@ -157,9 +157,9 @@ def comparison_lines(comparison: Comparison, old: StoredRun, new: StoredRun, cal
 
 def _environment_lines(changes: Sequence[EnvironmentChange]) -> Iterator[str]:
     """Yield how environments changed, those that changed alike in one line."""
-    for group in alike(changes):
+    for group in grouped_changes(changes):
         commits = f"; commits {group[0].commits}" if group[0].commits else ""
-        yield f"{some([*map(labels_of, group)], ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
+        yield f"{short_list([*map(labels_of, group)], ENVIRONMENTS_NAMED)}: {changes_words(group[0])}{commits}"
 
 
 def labels_of(change: EnvironmentChange) -> str:
@@ -167,7 +167,7 @@ def labels_of(change: EnvironmentChange) -> str:
     return change.old if change.old == change.new else f"{change.old} -> {change.new}"
 
 
-def alike(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
+def grouped_changes(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
     """Return environments that changed in the same way together."""
     groups: dict[tuple[str, str | None], list[EnvironmentChange]] = {}
     for change in changes:
@@ -181,7 +181,7 @@ def changes_words(change: EnvironmentChange) -> str:
     both = change.packages | {name: pair for name, pair in change.facts.items() if len(str(pair)) <= FACT_SHOWN}
     changes = [f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in both.items()]
     changes += [name for name in change.facts if name not in both]
-    return some(changes, PACKAGES_NAMED) or "another build of the same packages"
+    return short_list(changes, PACKAGES_NAMED) or "another build of the same packages"
 
 
 def _count_lines(comparison: Comparison) -> Iterator[str]:
@@ -194,14 +194,14 @@ def _count_lines(comparison: Comparison) -> Iterator[str]:
             yield f"{counts[change]:5d}  {change:<17}  {MEANING[change]}{hangs}"
 
 
-def side_of(change: CellChange) -> RunSide:
+def shown_side(change: CellChange) -> RunSide:
     """Return the cell as the new run left it, else as the old one did."""
     side = change.new or change.old
     assert side is not None
     return side
 
 
-def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: Called) -> Iterator[str]:
+def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: CommandPrefix) -> Iterator[str]:
     before, after = _by_label_and_name(old), _by_label_and_name(new.result)
     days = comparison.old.started[:10], comparison.new.started[:10]
     shown = [change for kind in (*WORSE, ChangeKind.FIXED) for change in comparison.of(kind)]
@@ -217,11 +217,11 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
         if now and change.change is not ChangeKind.FIXED:
             cell, environment = now
             if log := log_of(new, cell):
-                yield f"    log: {short(log)}"
+                yield f"    log: {shown_path(log)}"
             if cell.attempts or environment.is_usable:
-                yield f"    rerun: {rerun(cell, environment, called('matrix'))}"
+                yield f"    rerun: {rerun_command(cell, environment, called('matrix'))}"
             if change.change is ChangeKind.REGRESSION and earlier:
-                search = bisect_between(change.name, earlier[1], environment, days, called("bisect"))
+                search = bisect_between_command(change.name, earlier[1], environment, days, called("bisect"))
                 yield from [f"    bisect: {search}"] if search else []
     for kind in (ChangeKind.APPEARED, ChangeKind.DISAPPEARED):
         yield from _names(kind, comparison.of(kind))
@@ -229,7 +229,7 @@ def _changed_lines(comparison: Comparison, old: Result, new: StoredRun, called: 
 
 def _change_lines(change: CellChange) -> Iterator[str]:
     """Yield what a cell was and is, and what makes that doubtful."""
-    side = side_of(change)
+    side = shown_side(change)
     what = f": {side.signature}" if change.change is not ChangeKind.FIXED and side.signature else ""
     yield f"{change.change}  {transition(change)}  {change.name}  {side.environment}{what}"
     yield from (f"    {remark}" for remark in remarks_of(change))
@@ -248,17 +248,17 @@ def transition(change: CellChange) -> str:
 
 def _word(side: RunSide | None) -> str:
     """Return a cell of one run in one word, as the table of a matrix writes it."""
-    return code(side) if side else "none"
+    return cell_word(side) if side else "none"
 
 
 def _names(kind: ChangeKind, changes: Sequence[CellChange]) -> Iterator[str]:
     """Yield the cells that came or went, those of one environment together."""
     by_environment: dict[str, list[str]] = {}
     for change in changes:
-        side = side_of(change)
+        side = shown_side(change)
         by_environment.setdefault(side.environment, []).append(f"{change.name} ({_word(side)})")
     for environment, names in by_environment.items():
-        yield f"{kind}  {environment}: {some(names, CELLS_NAMED)}"
+        yield f"{kind}  {environment}: {short_list(names, CELLS_NAMED)}"
 
 
 def _by_label_and_name(result: Result) -> dict[tuple[str, str], tuple[Cell, Environment]]:

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from whichtorch.matrix.compare.comparison import RunSide
     from whichtorch.matrix.records.store import StoredRun
     from whichtorch.matrix.run.planned_matrix import PlannedMatrix
-    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.cell_text import CommandPrefix
 
 _AXES = {"torch": "torch", "build": "build", "python": "Python", "config": "config"}
-LeftOut = Mapping[tuple[Outcome, bool], int]  # cells that a result lacks, by outcome and whether it is expected
-_NONE: LeftOut = MappingProxyType({})
+OmittedCells = Mapping[tuple[Outcome, bool], int]  # cells that a result lacks, by outcome and whether it is expected
+_NONE: OmittedCells = MappingProxyType({})
 KNOWN_SHOWN = 3  # expected cells that have a line each: a suite of known bugs would bury the rest
 
 
-def code(cell: Cell | RunSide, *, is_different: bool = False) -> str:
+def cell_word(cell: Cell | RunSide, *, is_different: bool = False) -> str:
     """Return a cell in one word: capitals where red, `~` for another failure, `!` where nobody expects it."""
     word = cell.outcome.word
     word += "~" if is_different else ""
@@ -40,8 +40,8 @@ def code(cell: Cell | RunSide, *, is_different: bool = False) -> str:
 
 def matrix_lines(result: Result, width: int) -> Iterator[str]:
     """Yield the table; environments that do not fit in `width` columns continue in a table below."""
-    codes = codes_of(result)
-    shared, heads = heads_of(result.environments)
+    codes = outcome_words(result)
+    shared, heads = column_heads(result.environments)
     if shared:
         yield f"Everywhere: {shared}"
         yield ""
@@ -53,7 +53,7 @@ def matrix_lines(result: Result, width: int) -> Iterator[str]:
         yield ""
 
 
-def codes_of(result: Result) -> dict[str, list[str]]:
+def outcome_words(result: Result) -> dict[str, list[str]]:
     """Return by name each row of the table, a word for each environment of the run."""
     cells = {(cell.name, cell.environment): cell for cell in result.cells}
     others = different(result.cells)
@@ -65,20 +65,20 @@ def codes_of(result: Result) -> dict[str, list[str]]:
 
 def _code(cell: Cell | None, others: frozenset[tuple[str, str]], none: str = "-") -> str:
     """Return a cell in one word, marked where it is among the `others`, which fail otherwise than most of their row."""
-    return code(cell, is_different=(cell.name, cell.environment) in others) if cell else none
+    return cell_word(cell, is_different=(cell.name, cell.environment) in others) if cell else none
 
 
-def axes_told(environments: Iterable[Environment]) -> dict[str, str]:
-    """Return the fields that tell environments apart, and what these are called; patch and hardware where one is."""
+def distinguishing_axes(environments: Iterable[Environment]) -> dict[str, str]:
+    """Return the fields that tell environments apart, and their titles; patch and hardware only where there is one."""
     environments = tuple(environments)
     is_patched = any(environment.patch != NO_PATCH for environment in environments)
     is_placed = any(environment.hardware for environment in environments)
     return _AXES | ({"patch": "patch"} if is_patched else {}) | ({"hardware": "hardware"} if is_placed else {})
 
 
-def heads_of(environments: Sequence[Environment]) -> tuple[str, list[str]]:
+def column_heads(environments: Sequence[Environment]) -> tuple[str, list[str]]:
     """Return what all environments share, and the column heads: the axes in which they differ."""
-    axes = axes_told(environments)
+    axes = distinguishing_axes(environments)
     varying = [axis for axis in axes if len({getattr(environment, axis) for environment in environments}) > 1]
     varying = varying or ["torch"]
     first = environments[:1]
@@ -103,7 +103,7 @@ def _blocks(heads: Sequence[str], codes: dict[str, list[str]], width: int) -> It
         yield block
 
 
-def legend_lines(result: Result, left_out: LeftOut = _NONE) -> Iterator[str]:
+def legend_lines(result: Result, left_out: OmittedCells = _NONE) -> Iterator[str]:
     """Yield the outcomes that occur, how often, and what they mean."""
     counts = Counter(cell.outcome for cell in result.cells)
     for (outcome, _), count in left_out.items():
@@ -137,7 +137,7 @@ def red_lines(stored: StoredRun, command: str) -> Iterator[str]:
     yield from (_red_line(cell, environments[cell.environment], stored, others, command) for cell in unexpected)
     for environment in environments.values():
         if not environment.is_usable and any(cell.environment == environment.id for cell in result.cells):
-            log = f"; log {short(environment.log)}" if environment.log else ""
+            log = f"; log {shown_path(environment.log)}" if environment.log else ""
             yield f"{environment.outcome}  {environment.label}: {environment.reason}{log}"
     if len(known) > KNOWN_SHOWN:
         yield f"{_kinds(known)} are as expected; `report` shows each"
@@ -150,14 +150,14 @@ def _red_line(
 ) -> str:
     remarks = " (expected)" if cell.expected else ""
     remarks += " (different)" if (cell.name, cell.environment) in others else ""
-    what = "; ".join(filter(None, (cell_text.what(cell), cell_text.conditions_of(cell))))
+    what = "; ".join(filter(None, (cell_text.summary(cell), cell_text.conditions_of(cell))))
     log, stacks = cell_text.log_of(stored, cell), cell_text.stacks_of(stored, cell)
-    files = f"log {short(log) if log else 'none'}" + (f"; stacks {short(stacks)}" if stacks else "")
-    again = cell_text.rerun(cell, environment, command)
+    files = f"log {shown_path(log) if log else 'none'}" + (f"; stacks {shown_path(stacks)}" if stacks else "")
+    again = cell_text.rerun_command(cell, environment, command)
     return f"{_code(cell, others)}{remarks}  {cell.name}  {environment.label}: {what}; {files}; rerun: {again}"
 
 
-def _ended(result: Result, left_out: LeftOut) -> Counter[tuple[Outcome, bool]]:
+def _ended(result: Result, left_out: OmittedCells) -> Counter[tuple[Outcome, bool]]:
     """Return how many cells have each outcome, expected or not."""
     return Counter((cell.outcome, cell.expected) for cell in result.cells) + Counter(left_out)
 
@@ -174,7 +174,7 @@ def _count(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
-def summary_lines(result: Result, command: Called, left_out: LeftOut = _NONE) -> Iterator[str]:
+def summary_lines(result: Result, command: CommandPrefix, left_out: OmittedCells = _NONE) -> Iterator[str]:
     """Yield what came of a run in one line, and the command to go on with in another."""
     ended = _ended(result, left_out)
     red = Counter({outcome: count for (outcome, expected), count in ended.items() if not expected})
@@ -194,17 +194,17 @@ def summary_lines(result: Result, command: Called, left_out: LeftOut = _NONE) ->
     yield f"next: {_next_command(result, command)}"
 
 
-def _next_command(result: Result, command: Called) -> str:
+def _next_command(result: Result, command: CommandPrefix) -> str:
     """Return the command that says most about a run, with a shell comment that says what for."""
     unexpected = (cell for cell in result.cells if not cell.expected and not cell.outcome.is_prevented)
     worst = max(unexpected, key=lambda cell: cell.outcome.row.severity, default=None)
     if worst is None:
         return f"{command('report').removesuffix(' --')}  # makes a page that shows each cell"
     environment = next(known for known in result.environments if known.id == worst.environment)
-    search = cell_text.bisect(worst, environment, command("bisect")) if worst.outcome.is_red else ""
+    search = cell_text.bisect_command(worst, environment, command("bisect")) if worst.outcome.is_red else ""
     if search:
         return f"{search}  # finds the release that changed it"
-    return f"{cell_text.rerun(worst, environment, command('matrix'))}  # runs it again"
+    return f"{cell_text.rerun_command(worst, environment, command('matrix'))}  # runs it again"
 
 
 def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
@@ -229,7 +229,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
         yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
 
 
-def short(path: Path) -> str:
+def shown_path(path: Path) -> str:
     """Return a path relative to the current folder where it lies below it."""
     try:
         return str(path.relative_to(Path.cwd()))

@@ -13,7 +13,7 @@ from rich.text import Text
 from whichtorch.matrix import events
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
-from whichtorch.reports.table import code
+from whichtorch.reports.table import cell_word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +142,7 @@ class Progress:
         self._known += is_reused
         if is_reused or not event.environment.is_usable:
             return None
-        word, style = code(cell), cell.outcome.row.style
+        word, style = cell_word(cell), cell.outcome.row.style
         if cell.expected and cell.outcome.is_red:  # marked, so that it frightens nobody
             word, style = f"{word} (known)", "dim red"
         count = f"[{self._done:>{len(str(self._total))}}/{self._total}]" if self._total is not None else " "

@@ -179,7 +179,7 @@ class Bisector:
         environment = probed.environment
         if environment is not None and probed.cell is not None and environment.outcome is Outcome.UNBUILDABLE:
             request = self.ledger.axis.request(probed.position)
-            if problem := self.ledger.bench.cache.in_the_way(request):
+            if problem := self.ledger.bench.cache.unreachable_index(request):
                 return problem
         self.ledger.take_in(probed)
         return None

@@ -111,7 +111,7 @@ def worker(
     """
     from whichtorch.matrix.cluster.host import UnitHost
     from whichtorch.matrix.cluster.worker import Dialler, facts_of
-    from whichtorch.matrix.inspect.checkup import State, ptrace_check
+    from whichtorch.matrix.inspect.checkup import CheckState, ptrace_check
 
     seconds = command.seconds(idle)
     certificates = tls_folder(tls)  # before --home: its default is the user's own
@@ -122,7 +122,7 @@ def worker(
     host = UnitHost(state, cache)
 
     ptrace = ptrace_check()
-    lack = "" if ptrace.state is State.GOOD else ptrace.found
+    lack = "" if ptrace.state is CheckState.GOOD else ptrace.found
     if lack:
         _tell(f"{lack}; remedy: {ptrace.remedy}")
     dialler = Dialler(address, certificates, host, facts_of(host, slots or default_jobs(), lack), _tell)

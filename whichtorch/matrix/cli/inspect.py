@@ -31,12 +31,12 @@ def stacks(
     If it runs on several machines, write a file on each and merge them. Exit code: 0 told; 2 no such process, or
     files that cannot be merged; 3 not permitted.
     """
-    from whichtorch.matrix.inspect import process_report, processes  # here: `matrix` starts without them
+    from whichtorch.matrix.inspect import process_report  # here: `matrix` starts without it
 
     if merge:
         shown = process_report.merged([Path(target) for target in targets])
     else:
-        shown = processes.inspect_process(_process_number(targets))
+        shown = process_report.inspect_process(_process_number(targets))
     for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
     for line in [shown.json_text] if as_json else shown.lines:
@@ -95,7 +95,7 @@ def doctor(
     python = _python_named(interpreter, home)
     problems = 0
     for check in checkup.check_up(home):
-        problems += check.state is checkup.State.PROBLEM
+        problems += check.state is checkup.CheckState.PROBLEM
         print(f"{check.state:<8} {check.name}: {check.found}", flush=True)
         if check.remedy:
             print(f"{'':<8} remedy: {check.remedy}")

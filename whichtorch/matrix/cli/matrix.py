@@ -17,7 +17,7 @@ from whichtorch.matrix.records import store, stored_runs
 from whichtorch.matrix.records.store import StoredRun
 from whichtorch.matrix.run.planned_matrix import PlannedMatrix
 from whichtorch.reports import cell_text, markdown, table
-from whichtorch.reports.cell_text import Called
+from whichtorch.reports.cell_text import CommandPrefix
 
 
 def matrix(  # one parameter per option
@@ -125,13 +125,13 @@ def matrix(  # one parameter per option
     if markdown_file:
         command.write_lines(markdown_file, markdown.markdown_lines(stored, called("matrix")))
     for path in filter(None, (json_file, markdown_file)):
-        print(f"wrote {table.short(path)}")
+        print(f"wrote {table.shown_path(path)}")
     if before is not None:
         code = _compared(before.read(), stored, called)
     raise typer.Exit(code)
 
 
-def _compared(before: StoredRun, stored: StoredRun, called: Called) -> Exit:
+def _compared(before: StoredRun, stored: StoredRun, called: CommandPrefix) -> Exit:
     """Tell what changed since another run, and return what the exit code says of it."""
     from whichtorch.matrix.compare.comparison import compare
     from whichtorch.reports.stored_run_text import comparison_lines
@@ -145,7 +145,7 @@ def _compared(before: StoredRun, stored: StoredRun, called: Called) -> Exit:
     return Exit.PREVENTED if comparison.is_prevented else Exit.GOOD
 
 
-def _report_lines(stored: StoredRun, console: Console, called: Called) -> Iterator[str]:
+def _report_lines(stored: StoredRun, console: Console, called: CommandPrefix) -> Iterator[str]:
     """Yield the table, the legend, the red cells, what came of the run, and the command to go on with."""
     result = stored.result
     width = console.width if console.is_terminal else shutil.get_terminal_size((160, 24)).columns

@@ -189,7 +189,7 @@ def report(
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.
     """
-    from whichtorch.reports.table import short
+    from whichtorch.reports.table import shown_path
 
     named = [(row, path) for row in FORMATS if (path := paths[row.name])]
     check_folders_of(*(path for _, path in named))
@@ -208,7 +208,7 @@ def report(
         else:
             write_lines(file, content)
     for _, file in files:
-        print(f"wrote {short(file)}")
+        print(f"wrote {shown_path(file)}")
 
 
 def offer(formats: Sequence[ReportFormat]) -> None:

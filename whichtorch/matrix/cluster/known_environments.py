@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.cache import UNMEASURED_INSTALL, EnvironmentCache
 from whichtorch.matrix.environments.index.sources import local_folder
-from whichtorch.matrix.environments.whole_files import read_whole, write_whole
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Environment, Request, digest
 
@@ -42,11 +42,11 @@ class KnownEnvironments:
 
     def known(self, request: Request) -> Environment | None:
         """Return the environment that a worker made, None where none did."""
-        return read_whole(self._file(request), Environment) if request.problem is None else None
+        return read_json(self._file(request), Environment) if request.problem is None else None
 
     def remember(self, request: Request, environment: Environment) -> None:
         """Keep what a worker made."""
-        write_whole(self._file(request), environment.model_dump_json())
+        write_atomic(self._file(request), environment.model_dump_json())
 
     def is_installed(self, request: Request) -> bool:
         """Return whether a worker has made it."""
@@ -60,9 +60,9 @@ class KnownEnvironments:
         """Return 0: nothing is installed on this machine."""
         return 0
 
-    def in_the_way(self, request: Request) -> str | None:
+    def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any."""
-        return self._cache.in_the_way(request)
+        return self._cache.unreachable_index(request)
 
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None

@@ -7,9 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Self
 
+from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.cluster.news import News
 from whichtorch.matrix.environments.machine import Machine
-from whichtorch.matrix.environments.whole_files import write_whole
 from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request, Scenario, digest
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.suite.companions import companions
@@ -42,7 +42,7 @@ class ScriptFiles(Model):
         for name, text in self.files.items():
             path = own / name
             if not path.exists():
-                write_whole(path, base64.b64decode(text))
+                write_atomic(path, base64.b64decode(text))
         path, native = own / self.scenario.path.name, self.scenario.native
         data = tuple(name for name in self.files if not (name.endswith(".py") or name in native))
         # no user is here whose folder it could run in

@@ -12,11 +12,17 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.environments.canary import inspect, side_packages
-from whichtorch.matrix.environments.commander import CancelledError, Commander, InstallError, InstallSettings, condensed
+from whichtorch.matrix.atomic_files import read_json, write_atomic
+from whichtorch.matrix.environments.canary import run_probe, side_packages
+from whichtorch.matrix.environments.commander import (
+    CancelledError,
+    Commander,
+    InstallError,
+    InstallSettings,
+    log_summary,
+)
 from whichtorch.matrix.environments.disk import Disk
 from whichtorch.matrix.environments.provider import Stage, silent
-from whichtorch.matrix.environments.whole_files import read_whole, write_whole
 from whichtorch.matrix.model import Build, Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
@@ -73,7 +79,7 @@ class BuiltCommits:
         """Return the seconds that a build may take: builds are not measured."""
         return self._build.timeout
 
-    def in_the_way(self, request: Request) -> None:
+    def unreachable_index(self, request: Request) -> None:
         """Return None: no index is needed."""
 
     def acquire(
@@ -114,15 +120,15 @@ class BuiltCommits:
         fields: dict[str, object]
         if ending.exit_code == 0:
             self._present = commit
-            findings = inspect(request, interpreter, commander)
-            if findings.python:
-                side_packages(request.config, findings.python, interpreter, Disk(self.home), commander)
-            fields = {"torch": findings.torch or commit, "python": findings.python, "packages": findings.packages}
-            fields |= {"fingerprint": findings.fingerprint} | findings.verdict
+            result = run_probe(request, interpreter, commander)
+            if result.python:
+                side_packages(request.config, result.python, interpreter, Disk(self.home), commander)
+            fields = {"torch": result.torch or commit, "python": result.python, "packages": result.packages}
+            fields |= {"fingerprint": result.fingerprint} | result.verdict
         else:
             fields = {"outcome": Outcome.UNBUILDABLE, "reason": _reason(ending, log), "log": log}
         environment = self._environment(request, **fields)
-        write_whole(self._kept_file(request), environment.model_dump_json())
+        write_atomic(self._kept_file(request), environment.model_dump_json())
         self._built.add(environment.id)
         return environment
 
@@ -157,7 +163,7 @@ class BuiltCommits:
     def _kept(self, request: Request) -> Environment | None:
         if self._fresh and self._identity(request) not in self._built:
             return None
-        return read_whole(self._kept_file(request), Environment)
+        return read_json(self._kept_file(request), Environment)
 
 
 def _reason(ending: Ending, log: Path) -> str:
@@ -168,4 +174,4 @@ def _reason(ending: Ending, log: Path) -> str:
         raise InstallError(f"the build was ended by {ending.signal}", log)
     if ending.exit_code is None:
         return f"the build was stopped: {ending.stopped_by}"
-    return f"the build failed: {condensed(log, ending)}"
+    return f"the build failed: {log_summary(log, ending)}"

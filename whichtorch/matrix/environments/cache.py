@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.atomic_files import remove_tree, write_atomic
 from whichtorch.matrix.environments.canary import probed_installation, probed_interpreter
 from whichtorch.matrix.environments.commander import (
     INSTALL_TIMEOUT,
@@ -31,11 +32,10 @@ from whichtorch.matrix.environments.installation import (
     unbuildable,
 )
 from whichtorch.matrix.environments.interpreters import find_interpreter
-from whichtorch.matrix.environments.overlay import lay, site_packages
-from whichtorch.matrix.environments.patches import applied
+from whichtorch.matrix.environments.overlay import make_overlay, site_packages
+from whichtorch.matrix.environments.patches import apply_patch
 from whichtorch.matrix.environments.provider import Stage, silent
-from whichtorch.matrix.environments.resolution import compile_lock, keep, resolve
-from whichtorch.matrix.environments.whole_files import remove_tree, write_whole
+from whichtorch.matrix.environments.resolution import compile_lock, resolve, with_kept_wheels
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Build, Environment, Patch, Request, digest
 
@@ -153,7 +153,7 @@ class EnvironmentCache:
         commander.stage(str(environment.outcome or "ready"))
         return environment
 
-    def in_the_way(self, request: Request) -> str | None:
+    def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any."""
         return unreadable_index(request.build, self._settings.sources)
 
@@ -188,7 +188,7 @@ class EnvironmentCache:
             commander = Commander(settings=self._settings, logs=folder, cancelled=cancelled)
             interpreter = self._interpreter(python)
             text = compile_lock(requirements, build, interpreter, commander, constraints=constraints, before=before)
-            write_whole(kept, text)
+            write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()
         return tuple(line.strip() for line in lines if line.strip() and not line.startswith(("#", "-")))
 
@@ -248,9 +248,9 @@ class EnvironmentCache:
             if pinned is None:
                 commander.stage("resolving")
             lock, notes = pinned or resolve(request, interpreter, commander)
-            write_whole(folder.lock, lock)
+            write_atomic(folder.lock, lock)
         locked = folder.lock.read_text(encoding="utf-8")
-        write_whole(folder.installed, keep(locked, request.build, request.python, commander))
+        write_atomic(folder.installed, with_kept_wheels(locked, request.build, request.python, commander))
         wheels = local_wheels(request)
         size = sum(wheel.stat().st_size for wheel in wheels) if wheels else None
         need = self._disk.estimate(locked, request.build.name, size)
@@ -276,13 +276,13 @@ class EnvironmentCache:
             try:
                 self._install(base, commander)
                 commander.stage("patching")
-                patched = applied(patch, site_packages(original.venv))
+                patched = apply_patch(patch, site_packages(original.venv))
                 installation = original.installation()
                 assert installation is not None
                 self._disk.mark(key)  # not before: an install would wait for its own overlay to make room
-                lay(original.venv, folder.venv, patched.files)
+                make_overlay(original.venv, folder.venv, patched.files)
                 told = {"label": request.label, "notes": (*installation.notes, patched.note), "seconds": None}
-                write_whole(folder.record, installation.model_copy(update=told).to_json())
+                write_atomic(folder.record, installation.model_copy(update=told).to_json())
                 folder.complete.touch()
             except BaseException:
                 self._disk.unmark(key)

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.atomic_files import remove_tree, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
-from whichtorch.matrix.environments.configs import beside_folder, cell_environ_of
+from whichtorch.matrix.environments.configs import cell_environ_of, side_packages_folder
 from whichtorch.matrix.environments.installation import (
     InstallFolder,
     Package,
@@ -22,19 +23,18 @@ from whichtorch.matrix.environments.installation import (
     installed_packages,
     stamps_of,
 )
-from whichtorch.matrix.environments.whole_files import remove_tree, write_whole
 from whichtorch.matrix.model import Config, Environment, Fingerprint, Outcome, Request, digest
 
 if TYPE_CHECKING:
     from whichtorch.matrix.environments.disk import Disk
 
 PROBE = Path(__file__).parent / "inside" / "probe.py"
-QUESTIONS = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
+PROBE_DIGEST = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class ProbeResult:
     """The probe's answer. Where `problem` is set, the canary failed and much of the rest may be missing."""
 
     problem: str | None
@@ -51,11 +51,11 @@ class Findings:
         return {"outcome": Outcome.BROKEN, "reason": self.problem, "log": self.log} if self.problem else {}
 
 
-def inspect(request: Request, interpreter: Path, commander: Commander) -> Findings:
+def run_probe(request: Request, interpreter: Path, commander: Commander) -> ProbeResult:
     """Probe an environment under the request's config. A canary that fails or hangs is no error but a finding."""
     commander.stage("probing")
     config, logs = request.config, commander.logs
-    beside = beside_folder(config, request.python or "existing", commander.settings.home)
+    beside = side_packages_folder(config, request.python or "existing", commander.settings.home)
     env = cell_environ_of(config, interpreter, beside)
     safe = re.sub(r"[^\w-]", "_", config.name)
     log, answer_file = logs / f"probe-{safe}.log", logs / f"probe-{safe}.json"
@@ -74,12 +74,12 @@ def inspect(request: Request, interpreter: Path, commander: Commander) -> Findin
     try:
         answer = json.loads(answer_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return Findings(problem=f"the canary did not start: {how or 'no answer'}", log=log)
+        return ProbeResult(problem=f"the canary did not start: {how or 'no answer'}", log=log)
     problem = None
     if answer.get("error") or answer["step"] != "done" or how:
         problem = f"the canary fails at {answer['step']!r}: {answer.get('problem') or how or 'it ended early'}"
     packages = answer.get("packages", {})
-    return Findings(
+    return ProbeResult(
         problem=problem,
         log=log,
         torch=packages.get("torch", answer.get("torch", "")),
@@ -100,11 +100,11 @@ def probed_installation(request: Request, folder: InstallFolder, disk: Disk, com
     identity = environment_id(request, python, packages, beside)
     probed = folder.probed(request.config)
     # A newer probe asks more: what is installed is probed again, while an evicted environment stays as it is known.
-    if probed is not None and probed.environment["id"] == identity and probed.asked == QUESTIONS:
+    if probed is not None and probed.environment["id"] == identity and probed.asked == PROBE_DIGEST:
         return environment_of(request, probed.environment)
     fields = {"id": identity, "torch": versions["torch"], "python": python, "interpreter": folder.python}
     fields |= {"packages": versions, "notes": installation.notes}
-    return _settled(request, fields, inspect(request, folder.python, commander), folder, installation.watched)
+    return _kept_if_usable(request, fields, run_probe(request, folder.python, commander), folder, installation.watched)
 
 
 def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, commander: Commander) -> Environment:
@@ -115,36 +115,36 @@ def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, comm
     assert interpreter is not None
     if not os.access(interpreter, os.X_OK) or interpreter.is_dir():
         raise InstallError(f"there is no interpreter {interpreter}")
-    findings = inspect(request, interpreter, commander)
-    python = findings.python
-    commits = {"torch": str(findings.fingerprint.git_version)}
+    result = run_probe(request, interpreter, commander)
+    python = result.python
+    commits = {"torch": str(result.fingerprint.git_version)}
     packages = [
         Package(name=name, version=version, size=0, inode=0, digest=commits.get(name, ""))
-        for name, version in findings.packages.items()
+        for name, version in result.packages.items()
     ]
     beside = side_packages(request.config, python, interpreter, disk, commander) if python else []
     identity = environment_id(request, python, packages, beside)
-    fields = {"id": identity, "torch": findings.torch, "python": python, "interpreter": interpreter}
-    fields |= {"packages": findings.packages}
-    return _settled(request, fields, findings, folder, stamps_of(findings.watched))
+    fields = {"id": identity, "torch": result.torch, "python": python, "interpreter": interpreter}
+    fields |= {"packages": result.packages}
+    return _kept_if_usable(request, fields, result, folder, stamps_of(result.watched))
 
 
-def _settled(
-    request: Request, fields: dict[str, Any], findings: Findings, folder: InstallFolder, watched: tuple[Stamp, ...]
+def _kept_if_usable(
+    request: Request, fields: dict[str, Any], result: ProbeResult, folder: InstallFolder, watched: tuple[Stamp, ...]
 ) -> Environment:
     """Keep a usable environment and return it; a broken one is returned only, and probed again by the next run."""
-    if findings.problem is not None:
-        return environment_of(request, fields | findings.verdict)
-    environment = environment_of(request, fields | {"fingerprint": findings.fingerprint})
+    if result.problem is not None:
+        return environment_of(request, fields | result.verdict)
+    environment = environment_of(request, fields | {"fingerprint": result.fingerprint})
     kept = environment.model_dump(mode="json", exclude={"label", "patch", "options"})
-    probed = ProbedEnvironment(environment=kept, watched=watched, asked=QUESTIONS)
-    write_whole(folder.probed_file(request.config), probed.model_dump_json())
+    probed = ProbedEnvironment(environment=kept, watched=watched, asked=PROBE_DIGEST)
+    write_atomic(folder.probed_file(request.config), probed.model_dump_json())
     return environment
 
 
 def side_packages(config: Config, python: str, interpreter: Path, disk: Disk, commander: Commander) -> list[Package]:
     """Return a config's side packages, installing them into their own folder if they are not there."""
-    folder = beside_folder(config, python, commander.settings.home)
+    folder = side_packages_folder(config, python, commander.settings.home)
     if folder is None:
         return []
     complete = folder / "complete"

@@ -114,7 +114,7 @@ class Commander:
         env = uv_environ(settings.sources, build, settings.home, lock_timeout=settings.timeout)
         ending = self.run((uv_path(), *arguments), env=env, log=log, what=what)
         if ending.exit_code != 0:
-            raise InstallError(f"{what} failed: {condensed(log, ending)}", log)
+            raise InstallError(f"{what} failed: {log_summary(log, ending)}", log)
 
 
 def uv_path() -> str:
@@ -167,7 +167,7 @@ def uv_environ(
     return {name: value for name, value in env.items() if value or not name.startswith("UV_")}
 
 
-def condensed(log: Path, ending: Ending | None = None) -> str:
+def log_summary(log: Path, ending: Ending | None = None) -> str:
     """Return what a log ends with in one line: uv's explanation, without its ornaments."""
     text = ""
     with suppress(OSError), log.open("rb") as file:

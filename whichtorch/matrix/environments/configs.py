@@ -81,7 +81,7 @@ def config_named(name: str, custom: Mapping[str, Config]) -> Config:
 def cell_environ(request: Request, environment: Environment, home: Path) -> dict[str, str]:
     """Return the whole environment that a cell of this request runs with; see `cell_environ_of`."""
     assert environment.interpreter is not None
-    beside = beside_folder(request.config, environment.python, home)
+    beside = side_packages_folder(request.config, environment.python, home)
     return cell_environ_of(request.config, environment.interpreter, beside)
 
 
@@ -111,7 +111,7 @@ def recorded(environ: Mapping[str, str], config: Config) -> dict[str, str]:
     return {name: TOKEN if is_secret(name) else environ[name] for name in names}
 
 
-def beside_folder(config: Config, python: str, home: Path) -> Path | None:
+def side_packages_folder(config: Config, python: str, home: Path) -> Path | None:
     """Return the folder that a config's `beside` requirements are installed into, None where it has none."""
     if not config.beside:
         return None

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from filelock import FileLock, Timeout
 
+from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.environments.commander import CancelledError, InstallError
 from whichtorch.matrix.environments.installation import Installation, InstallFolder
 from whichtorch.matrix.environments.resolution import locked_versions
-from whichtorch.matrix.environments.whole_files import UnpackedWheel, forget, unpacked, write_whole
+from whichtorch.matrix.environments.unpacked_wheels import UnpackedWheel, forget, unpacked
 from whichtorch.matrix.process.marks import mark_for, owner_is_dead
 
 if TYPE_CHECKING:
@@ -82,10 +83,10 @@ class Disk:
     def mark(self, key: str, reserved: int = 0) -> None:
         """Note that this process uses an environment, or installs it with so many bytes set aside."""
         mark = {"owner": mark_for(self._home, key), "reserved": reserved}
-        write_whole(self._marks / f"{key}.{os.getpid()}", json.dumps(mark))
+        write_atomic(self._marks / f"{key}.{os.getpid()}", json.dumps(mark))
 
     def unmark(self, key: str) -> None:
-        """Note that this process uses an environment no more."""
+        """Note that this process no longer uses an environment."""
         (self._marks / f"{key}.{os.getpid()}").unlink(missing_ok=True)
 
     def marks(self) -> dict[str, int]:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.index.sources import local_folder
 from whichtorch.matrix.environments.resolution import is_same_version, locked_versions
-from whichtorch.matrix.environments.whole_files import forget, read_whole, write_whole
+from whichtorch.matrix.environments.unpacked_wheels import forget
 from whichtorch.matrix.model import Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ class InstallFolder:
 
     def installation(self) -> Installation | None:
         """Return what was installed, evicted since or not."""
-        return read_whole(self.record, Installation)
+        return read_json(self.record, Installation)
 
     def probed(self, config: Config) -> ProbedEnvironment | None:
         """Return what a config's probe found."""
-        return read_whole(self.probed_file(config), ProbedEnvironment)
+        return read_json(self.probed_file(config), ProbedEnvironment)
 
     def known(self, request: Request) -> Environment | None:
         """Return what an earlier probe found, None where there was none or files have changed since."""
@@ -234,7 +235,7 @@ def install(
         requires={package.name: package.requires for package in packages if package.requires},
         seconds=round(time.monotonic() - started, 1),
     )
-    write_whole(folder.record, installation.to_json())
+    write_atomic(folder.record, installation.to_json())
 
 
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:

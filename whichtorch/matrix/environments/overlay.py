@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.environments.whole_files import remove_tree
+from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.errors import PreventedError
 
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ def site_packages(venv: Path) -> Path:
 
 
 def read_source(file: Path) -> str:
-    """Return the text of a source file as `lay` takes it: whatever its bytes and line ends are, they come back."""
+    """Return the text of a source file as `make_overlay` takes it: `encoded` gives back the same bytes."""
     return file.read_bytes().decode(*_ENCODING)
 
 
 def encoded(text: str) -> bytes:
-    """Return the bytes that `read_source` has read a text from."""
+    """Return the bytes that `read_source` made a text of."""
     return text.encode(*_ENCODING)
 
 
-def lay(venv: Path, target: Path, files: Mapping[str, str | None]) -> None:
+def make_overlay(venv: Path, target: Path, files: Mapping[str, str | None]) -> None:
     """Make `target` a copy of the environment folder `venv` in which `files` have other texts.
 
     Names in `files` are relative to its site-packages, with slashes; None stands for a file that is not to be there.

@@ -124,7 +124,7 @@ def _strip(text: str) -> int:
     return min((depth for depth in depths if depth is not None), default=0)
 
 
-def applied(patch: Patch, site: Path) -> PatchedFiles:
+def apply_patch(patch: Patch, site: Path) -> PatchedFiles:
     """Return what a patch makes of the files in an installation's site-packages, without changing any.
 
     Raises InstallError with the files and hunks that do not fit. Where all of it is there already, nothing changes.
@@ -147,7 +147,7 @@ def applied(patch: Patch, site: Path) -> PatchedFiles:
             if not _git_apply(scratch, patch.text, parts.strip, *only, "--check", "--reverse").returncode:
                 return PatchedFiles({}, f"patch {patch.name} is in this release already: nothing is changed{note}")
             rejected = _git_apply(scratch, patch.text, parts.strip, *only, "--reject")
-            what = _listed(_misfits(scratch, rejected.stderr)) or _git_words(rejected.stderr)
+            what = _listed(_rejected_hunks(scratch, rejected.stderr)) or _git_words(rejected.stderr)
             raise InstallError(
                 f"patch {patch.name} does not apply: {what}; make it for this release, or leave the release out"
             )
@@ -156,7 +156,7 @@ def applied(patch: Patch, site: Path) -> PatchedFiles:
     return PatchedFiles(files, f"patch {patch.name} changes {number}{note}")
 
 
-def _misfits(scratch: Path, errors: str) -> Iterator[str]:
+def _rejected_hunks(scratch: Path, errors: str) -> Iterator[str]:
     """Yield the files and hunks that git has rejected."""
     for file in sorted(scratch.rglob("*.rej")):
         hunks = re.findall(r"^@@ .*$", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)

@@ -21,7 +21,7 @@ Stage = Callable[[str], None]  # called with what is being done: "resolving", "i
 
 @contextmanager
 def acquired(environments: Environments, request: Request, show: Show) -> Iterator[Environment]:
-    """Give an environment, made where it is not there yet, and keep it until the end; its stages are shown."""
+    """Lend an environment, made first if needed, and keep it until the end; show its stages."""
 
     def stage(name: str) -> None:
         emit(EnvironmentStage(label=request.label, stage=name))
@@ -54,7 +54,7 @@ class Environments(Protocol):
     def typical_install(self) -> float:
         """Return the seconds that an install takes here."""
 
-    def in_the_way(self, request: Request) -> str | None:
+    def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any; such a failure says nothing about the version."""
 
     def acquire(

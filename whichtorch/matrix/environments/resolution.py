@@ -20,7 +20,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from whichtorch.matrix.environments.commander import Commander, InstallError, condensed
+from whichtorch.matrix.environments.commander import Commander, InstallError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SUBSTITUTES = 5  # local versions of a release that are excluded before giving u
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?\s*(?:==\s*(?P<version>[^\s;,]+)|@\s*(?P<url>\S+))")
 
 
-class Need(NamedTuple):
+class Undeclared(NamedTuple):
     """A requirement that some releases of torch are installed with."""
 
     torch: str  # specifier of those releases
@@ -40,16 +40,16 @@ class Need(NamedTuple):
     reason: str
 
 
-_NEEDS = (  # of each package, the first row that applies is taken
-    Need("<2.3", "numpy<2", "torch before 2.3 was compiled against numpy 1 and cannot use numpy 2"),
-    Need("", "numpy", "torch uses numpy where it is there, warns where it is not, and does not declare it"),
-    Need(
+_UNDECLARED = (  # of each package, the first row that applies is taken
+    Undeclared("<2.3", "numpy<2", "torch before 2.3 was compiled against numpy 1 and cannot use numpy 2"),
+    Undeclared("", "numpy", "torch uses numpy where it is there, warns where it is not, and does not declare it"),
+    Undeclared(
         "<2.2",
         "setuptools<80",
         "torch.compile and cpp_extension before 2.2 import pkg_resources, which newer ones lack",
     ),
     # 2.2.2, 2.3.1 and 2.9.1 fail without one on Python 3.11; below 80 worked in all that were tried
-    Need("<2.11", "setuptools<80", "inductor before 2.11 imports setuptools, which not every wheel declares"),
+    Undeclared("<2.11", "setuptools<80", "inductor before 2.11 imports setuptools, which not every wheel declares"),
 )
 
 
@@ -107,24 +107,24 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
         version, torch = path.name.split("-")[1], f"torch @ {path.absolute().as_uri()}"
     given = [*request.build.requirements, *request.requirements]
     named = {requirement_name(requirement) for requirement in given}
-    needs = [need for need in needs_of(version) if requirement_name(need.requirement) not in named]
-    pins = [need for need in needs if need.requirement != requirement_name(need.requirement)]
-    notes = tuple(f"{need.requirement}: {need.reason}" for need in pins)
-    return [torch, *given, *(need.requirement for need in needs)], notes
+    rows = [row for row in undeclared_requirements(version) if requirement_name(row.requirement) not in named]
+    pins = [row for row in rows if row.requirement != requirement_name(row.requirement)]
+    notes = tuple(f"{row.requirement}: {row.reason}" for row in pins)
+    return [torch, *given, *(row.requirement for row in rows)], notes
 
 
-def needs_of(torch_version: str) -> list[Need]:
+def undeclared_requirements(torch_version: str) -> list[Undeclared]:
     """Return what a torch release needs beyond what its wheel declares, at most one row per package."""
     try:
         version = Version(torch_version)
     except InvalidVersion:
         return []
     release = Version(version.base_version)  # a nightly of 2.3 has 2.3's needs
-    needs: dict[str, Need] = {}
-    for need in _NEEDS:
-        if SpecifierSet(need.torch).contains(release):
-            needs.setdefault(requirement_name(need.requirement), need)
-    return list(needs.values())
+    rows: dict[str, Undeclared] = {}
+    for row in _UNDECLARED:
+        if SpecifierSet(row.torch).contains(release):
+            rows.setdefault(requirement_name(row.requirement), row)
+    return list(rows.values())
 
 
 def requirement_name(requirement: str) -> str:
@@ -202,7 +202,7 @@ def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | 
     return folder / best if best else None
 
 
-def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
+def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander) -> str:
     """Return a lock that installs what may vanish from kept wheels; fetch missing ones. Raises InstallError."""
     folder = kept_folder(commander.settings.home, build)
     if folder is None:
@@ -215,14 +215,16 @@ def keep(lock: str, build: Build, python: str, commander: Commander) -> str:
         from whichtorch.matrix.environments.index import pages  # here: it imports requests
 
         assert build.index_url is not None
-        order = pages.FetchOrder(build.index_url, missing, python, str(folder), commander.settings.sources.certificates)
+        fetch = pages.FetchRequest(
+            build.index_url, missing, python, str(folder), commander.settings.sources.certificates
+        )
         commander.stage("downloading")
         log = commander.logs / "download.log"
-        env = os.environ | {pages.ORDER: json.dumps(order._asdict())}
+        env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}
         # in a process of its own, which can be ended at once, wherever it waits
         ending = commander.run((sys.executable, "-I", "-c", pages.PROGRAM), env=env, log=log, what="downloading")
         if ending.exit_code != 0:
-            raise InstallError(f"downloading failed: {condensed(log, ending)}", log)
+            raise InstallError(f"downloading failed: {log_summary(log, ending)}", log)
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
     for used in filter(None, wheels.values()):  # `runs prune --wheels` removes what was not used for long
         os.utime(used, (time.time(), used.stat().st_mtime))  # uv knows a wheel by its mtime

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.atomic_files import write_whole
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
 from whichtorch.matrix.diagnosis.stacks import Language
-from whichtorch.matrix.environments.whole_files import write_whole
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames

@@ -16,7 +16,7 @@ import psutil
 
 from whichtorch.matrix.environments.commander import InstallError, uv_path
 from whichtorch.matrix.environments.index.sources import answers, build_named, configured_sources, without_credentials
-from whichtorch.matrix.inspect.processes import REMEDY
+from whichtorch.matrix.inspect.process_report import REMEDY
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.capture import find_tool
 from whichtorch.matrix.process.executor import MEMORY_PER_JOB_MB
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 ROOM_MB = 10_000  # of disk: two environments of today's torch
 PATIENCE = 20.0  # seconds for a tool's answer: py-spy reads the symbols of the interpreter first
 SYS_PTRACE = 19  # bit of CapEff
-FILTERED = "2"  # SECCOMP_MODE_FILTER
+FILTERED = b"2"  # SECCOMP_MODE_FILTER
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """The result of a check."""
 
     GOOD = "good"
@@ -45,7 +45,7 @@ class Check:
     """A thing that was checked."""
 
     name: str
-    state: State
+    state: CheckState
     found: str
     remedy: str = ""  # of a problem
 
@@ -55,8 +55,8 @@ def check_up(home: Path) -> Iterator[Check]:
     yield _platform()
     yield _uv()
     yield _compiler()
-    yield _tool("py-spy", find_tool("py-spy"), "stacks of hung processes, and to tell slow from stuck")
-    yield _tool("pystack", find_tool("pystack"), "who holds the GIL, and who waits for it")
+    yield _collector("py-spy", "stacks of hung processes, and to tell slow from stuck")
+    yield _collector("pystack", "who holds the GIL, and who waits for it")
     yield ptrace_check()
     yield _information("gdb", find_tool("gdb"), "only asked where the others fail")
     yield _information("cgroup", _cgroup(), "memory limit of this container, if any")
@@ -71,46 +71,47 @@ def check_up(home: Path) -> Iterator[Check]:
 
 
 def _information(name: str, found: str | None, use: str) -> Check:
-    return Check(name, State.INFORMATION, f"{found or 'not there'} ({use})")
+    return Check(name, CheckState.INFORMATION, f"{found or 'not there'} ({use})")
 
 
 def _platform() -> Check:
     if kernel.HAS_PROC:
-        return Check("platform", State.GOOD, f"{sys.platform} with /proc")
+        return Check("platform", CheckState.GOOD, f"{sys.platform} with /proc")
     found = f"{sys.platform} without /proc: hangs are found by the clock alone, and survivors are not"
-    return Check("platform", State.PROBLEM, found, "run it on Linux, or in a Linux container")
+    return Check("platform", CheckState.PROBLEM, found, "run it on Linux, or in a Linux container")
 
 
 def _uv() -> Check:
     try:
         path = uv_path()
     except InstallError as error:
-        return Check("uv", State.PROBLEM, error.reason, "pip install uv")
+        return Check("uv", CheckState.PROBLEM, error.reason, "pip install uv")
     if version := _first_line((path, "--version")):
-        return Check("uv", State.GOOD, f"{version}, {path}")
-    return Check("uv", State.PROBLEM, f"{path} does not run", "pip install -U uv")
+        return Check("uv", CheckState.GOOD, f"{version}, {path}")
+    return Check("uv", CheckState.PROBLEM, f"{path} does not run", "pip install -U uv")
 
 
 def _compiler() -> Check:
     wanted = os.environ.get("CXX") or "g++"
     path = shutil.which(wanted) or shutil.which("clang++")
-    if path is not None and (version := _first_line((path, "--version"))):
-        return Check("C++ compiler", State.GOOD, version)
-    found = f"neither {wanted} nor clang++ is there: inductor and scenarios with C++ sources are skipped"
-    return Check("C++ compiler", State.PROBLEM, found, "apt-get install g++, or set CXX")
+    missing = f"neither {wanted} nor clang++ is there: inductor and scenarios with C++ sources are skipped"
+    return _program("C++ compiler", path, missing, "apt-get install g++, or set CXX")
 
 
-def _tool(name: str, path: str | None, use: str) -> Check:
-    if path and (version := _first_line((path, "--version"))):
-        return Check(name, State.GOOD, version)
-    return Check(name, State.PROBLEM, f"not there: {use}", f"pip install {name}")
+def _collector(name: str, use: str) -> Check:
+    return _program(name, find_tool(name), f"not there: {use}", f"pip install {name}")
+
+
+def _program(name: str, path: str | None, missing: str, remedy: str) -> Check:
+    version = _first_line((path, "--version")) if path else None
+    return Check(name, CheckState.GOOD, version) if version else Check(name, CheckState.PROBLEM, missing, remedy)
 
 
 def ptrace_check() -> Check:
     """Read a process that is no descendant of the reader, as a hung process is none."""
     py_spy = find_tool("py-spy")
     if py_spy is None:
-        return Check("ptrace", State.PROBLEM, "not tried, for want of py-spy", "pip install py-spy")
+        return Check("ptrace", CheckState.PROBLEM, "not tried, because py-spy is missing", "pip install py-spy")
     child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
     try:
         assert child.stdin is not None
@@ -121,12 +122,12 @@ def ptrace_check() -> Check:
         child.kill()
         child.communicate()
     if dump is not None and dump.returncode == 0 and "Thread" in dump.stdout:
-        return Check("ptrace", State.GOOD, f"py-spy reads another process ({_privileges()})")
+        return Check("ptrace", CheckState.GOOD, f"py-spy reads another process ({_privileges()})")
     lines = (dump.stderr or dump.stdout).strip().splitlines() if dump is not None else []
     cause = next((line for line in lines if "permi" in line.lower()), next(iter(lines), "no answer"))
     words = cause.strip().lstrip("0123456789: ")  # py-spy numbers a chain of causes
     found = f"py-spy cannot read another process: {words} ({_privileges()})"
-    return Check("ptrace", State.PROBLEM, found, REMEDY)
+    return Check("ptrace", CheckState.PROBLEM, found, REMEDY)
 
 
 def _privileges() -> str:
@@ -134,11 +135,9 @@ def _privileges() -> str:
     scope = "no yama"
     with suppress(OSError):
         scope = f"yama scope {YAMA.read_text(encoding='ascii').strip()}"
-    with suppress(OSError, KeyError):
-        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        held = "held" if int(fields["CapEff"], 16) >> SYS_PTRACE & 1 else "not held"
-        filtered = ", a seccomp filter" if fields.get("Seccomp") == FILTERED else ""
+    if capabilities := kernel.field("/proc/self/status", b"CapEff:"):
+        held = "held" if int(capabilities, 16) >> SYS_PTRACE & 1 else "not held"
+        filtered = ", a seccomp filter" if kernel.field("/proc/self/status", b"Seccomp:") == FILTERED else ""
         return f"{scope}, CAP_SYS_PTRACE {held}{filtered}"
     return scope
 
@@ -155,32 +154,34 @@ def _cgroup() -> str | None:
 def _index() -> Check:
     url = configured_sources().index_url
     if url is None:
-        return Check("index", State.PROBLEM, "none is configured", "set UV_DEFAULT_INDEX or PIP_INDEX_URL")
+        return Check("index", CheckState.PROBLEM, "none is configured", "set UV_DEFAULT_INDEX or PIP_INDEX_URL")
     shown = without_credentials(url)
     if answers(url):
-        return Check("index", State.GOOD, shown)
+        return Check("index", CheckState.GOOD, shown)
     remedy = "check network and proxy, or name a mirror: UV_DEFAULT_INDEX=https://…"
-    return Check("index", State.PROBLEM, f"no answer from {shown}", remedy)
+    return Check("index", CheckState.PROBLEM, f"no answer from {shown}", remedy)
 
 
 def _disk(home: Path) -> Check:
     folder = next(folder for folder in (home, *home.parents) if folder.exists())
     if not os.access(folder, os.W_OK):
         remedy = "set WHICHTORCH_HOME to a folder of your own"
-        return Check("disk", State.PROBLEM, f"{folder} may not be written to", remedy)
+        return Check("disk", CheckState.PROBLEM, f"{folder} may not be written to", remedy)
     free = shutil.disk_usage(folder).free / 1e6
     if free < ROOM_MB:
         found = f"{free / 1000:.1f} GB free at {folder}, {ROOM_MB // 1000} wanted"
-        return Check("disk", State.PROBLEM, found, "free some, or set WHICHTORCH_HOME to a folder on a larger disk")
-    return Check("disk", State.GOOD, f"{free / 1000:.0f} GB free at {folder}")
+        return Check(
+            "disk", CheckState.PROBLEM, found, "free some, or set WHICHTORCH_HOME to a folder on a larger disk"
+        )
+    return Check("disk", CheckState.GOOD, f"{free / 1000:.0f} GB free at {folder}")
 
 
 def _memory() -> Check:
     available = psutil.virtual_memory().available / 2**20
     if available < MEMORY_PER_JOB_MB:
         found = f"{available:.0f} MiB available, {MEMORY_PER_JOB_MB} wanted"
-        return Check("memory", State.PROBLEM, found, "end what uses it; a compiling torch takes that much")
-    return Check("memory", State.GOOD, f"{available:.0f} MiB available")
+        return Check("memory", CheckState.PROBLEM, found, "end what uses it; a compiling torch takes that much")
+    return Check("memory", CheckState.GOOD, f"{available:.0f} MiB available")
 
 
 def _first_line(command: tuple[str, ...]) -> str | None:

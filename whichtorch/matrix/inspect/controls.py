@@ -54,7 +54,7 @@ class BareInterpreter:
         """Return 0: nothing is ever installed."""
         return 0.0
 
-    def in_the_way(self, request: Request) -> None:
+    def unreachable_index(self, request: Request) -> None:
         """Return None: no index is needed."""
 
     def acquire(self, request: Request, *_: object, **__: object) -> Environment:

@@ -1,9 +1,12 @@
-"""What `whichtorch stacks` tells, for people and for programs, of one machine or of several."""
+"""The work of `whichtorch stacks`: read processes that the tool did not start, here or on several machines."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError
 
@@ -11,16 +14,23 @@ from whichtorch.matrix.diagnosis import portable
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.matrix.diagnosis.stacks import Process
-from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.privacy.redaction import Redactor
+from whichtorch.matrix.process import kernel
+from whichtorch.matrix.process.evidence import capture
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
 SCHEMA = 1
-AGAIN = "write each with `whichtorch stacks PID --json` on its machine, into a file that bears its name: host1.json"
+AGAIN = "write each with `whichtorch stacks PID --json` on its machine, into a file with its name: host1.json"
+
+REMEDY = (
+    "run it as root or as the process's own user; in a container, start that with --cap-add=SYS_PTRACE, and with "
+    "--security-opt seccomp=unconfined where a seccomp filter forbids it; "
+    "elsewhere: echo 0 | sudo tee /proc/sys/kernel/yama/ptrace_scope"
+)
 
 
 class ProcessReport(Model):
@@ -49,6 +59,29 @@ class ProcessReport(Model):
             "notes": self.notes,
         }
         return Redactor.of_this_machine().json_line(json.dumps(fields, indent=1))
+
+
+def inspect_process(pid: int, tools: dict[str, str] | None = None) -> ProcessReport:
+    """Report what a process and all its descendants are doing. Raises WhichtorchError where that cannot be read."""
+    if not kernel.HAS_PROC:
+        raise PreventedError("stacks can only be taken on Linux", hint=f"run py-spy dump --native --pid {pid}")
+    process = kernel.process(pid)
+    if process is None or not process.is_alive:
+        raise UsageError(f"there is no process {pid}")
+    if pid == os.getpid():
+        raise UsageError("a process cannot take its own stacks")
+    pids = [pid, *(member.pid for member in kernel.Tree(pid).look(full=True) if member.is_alive)]
+    tools = capture.find_tools() if tools is None else tools
+    with tempfile.TemporaryDirectory(prefix="whichtorch-") as name:
+        collection = capture.collect([member for member in pids if member != os.getpid()], Path(name), tools)
+        processes = stack_folder.read_folder(Path(name))
+    if not any(thread.frames for stacks in processes for thread in stacks.threads):
+        if collection.is_refused:
+            raise PreventedError(f"no permission to read the stacks of process {pid}", hint=REMEDY)
+        if kernel.process(pid) is None:
+            raise UsageError(f"process {pid} has ended")
+    notes = collection.notes if tools else ["no collector is installed: py-spy, pystack or gdb"]
+    return ProcessReport(diagnosis=diagnose(processes), processes=processes, notes=tuple(notes))
 
 
 def merged(paths: Sequence[Path]) -> ProcessReport:
@@ -94,10 +127,10 @@ def _read(path: Path) -> tuple[tuple[Process, ...], list[str]]:
         other = f"of form {schema}" if schema else "of an older whichtorch"
         raise ValueError(f"it is {other}, and this one reads form {SCHEMA}: use one version on all machines")
     try:
-        processes = tuple(Process.model_validate(known(Process, row)) for row in content["processes"])
-    except (ValidationError, TypeError, AttributeError) as error:
-        what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else ()
-        where = ".".join(map(str, what))
+        # fields that a newer version has added are passed over
+        processes = tuple(Process.model_validate(row, extra="ignore") for row in content["processes"])
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
         raise ValueError(f"it is damaged{f' at {where}' if where else ''}") from None
     if not processes:
         raise ValueError("it holds no processes")
@@ -105,23 +138,3 @@ def _read(path: Path) -> tuple[tuple[Process, ...], list[str]]:
         raise ValueError("it is of several machines already: merge the files that it was made from")
     notes = content.get("notes")
     return processes, [str(note) for note in notes] if isinstance(notes, list) else []
-
-
-def known(kind: type[Model], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row without the fields that a newer version has added, at any depth."""
-    return {
-        name: _known_within(kind.model_fields[name].annotation, value)
-        for name, value in row.items()
-        if name in kind.model_fields
-    }
-
-
-def _known_within(annotation: Any, value: Any) -> Any:
-    """Return a field's value without unknown fields of the models in it."""
-    kinds = [annotation, *getattr(annotation, "__args__", ())]
-    model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Model)), None)
-    if model is None:
-        return value
-    if isinstance(value, list):
-        return [known(model, row) for row in value]
-    return known(model, value) if isinstance(value, dict) else value

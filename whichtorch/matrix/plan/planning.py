@@ -128,7 +128,7 @@ class PlannedCell:
 
     def may_fork(self, environment: Environment) -> bool:
         """Return whether its attempts begin forked: those that are expected to pass, where forks are asked for."""
-        return self.options.fork and selection.agrees(Outcome.PASS, self.expectation(environment))
+        return self.options.fork and selection.is_as_expected(Outcome.PASS, self.expectation(environment))
 
     def counts(self, record: Record, environment: Environment) -> bool:
         """Return whether a record may judge it: a forked one only where forks may, by a pass or a skip."""
@@ -201,7 +201,7 @@ class PlannedCell:
             source_hash=self.scenario.source_hash,
             outcome=outcome,
             signature=signature,
-            expected=selection.agrees(outcome, line),
+            expected=selection.is_as_expected(outcome, line),
             known=line.why if line else "",
             seconds=seconds,
             attempts=attempts,

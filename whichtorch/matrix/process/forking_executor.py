@@ -1,4 +1,4 @@
-"""Run tasks that import torch by forking them from processes that have imported it, and all others as ever.
+"""Run tasks that import torch by forking them from processes that have imported it, and start all others as usual.
 
 Most of a small script's time is `import torch`. A fork server pays for it once: one is kept for each interpreter, level
 of imports and set of variables, below a supervisor that watches what is forked from it as if it had started it.
@@ -13,17 +13,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
 from whichtorch.matrix.process.script_reading import read_script
 from whichtorch.matrix.process.supervision import Ending, ForkServer, Supervised, Task, end, hand_over, launch
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 PROGRAM = Path(__file__).parents[1] / "environments" / "inside" / "fork_server.py"  # runs in the environments
 SERVERS = 2  # alive at once: each holds some 300 MB
@@ -76,18 +74,6 @@ class ForkSlot:
         end(program)
 
 
-@dataclass(slots=True)
-class _Pool:
-    """The slots of an executor."""
-
-    most: int
-    idle: list[ForkSlot] = field(default_factory=list)  # the one used last is the last
-    alive: int = 0  # idle ones and those at work
-    is_closed: bool = False
-    failures: dict[object, int] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class ForkingExecutor(LocalExecutor):
     """Runs tasks on this machine, forked where that shows the same as starting them, and cold elsewhere.
 
@@ -97,16 +83,17 @@ class ForkingExecutor(LocalExecutor):
 
     def __init__(self, servers: int = SERVERS, level: str = "", program: Path = PROGRAM) -> None:
         super().__init__()
-        self._level = level
-        self._pool = _Pool(servers)
-        self._program = program
+        self._level, self._program, self._most = level, program, servers
+        self._lock = threading.Lock()  # of all below
+        self._idle: list[ForkSlot] = []  # the one used last is the last
+        self._alive = 0  # idle ones and those at work
+        self._is_closed = False
+        self._failures: Counter[object] = Counter()  # by key of a slot
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
@@ -133,46 +120,45 @@ class ForkingExecutor(LocalExecutor):
 
     def close(self) -> None:
         """End the servers that are idle now, and each other one with its task; later tasks start cold."""
-        with self._pool.lock:
-            self._pool.is_closed = True
-            idle, self._pool.idle = self._pool.idle, []
-            self._pool.alive -= len(idle)
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            self._alive -= len(idle)
         for slot in idle:
             slot.close()
 
     def _take(self, task: Task, level: str) -> tuple[ForkSlot | None, str]:
         """Return a slot for a task, or why there is none; never wait for one."""
-        pool, key, left = self._pool, key_of(task, level), None
-        with pool.lock:
-            if pool.is_closed:
+        key, left = key_of(task, level), None
+        with self._lock:
+            if self._is_closed:
                 return None, "the executor is closed"
-            if pool.failures.get(key, 0) >= FAILURES:
+            if self._failures[key] >= FAILURES:
                 return None, "its fork server has failed before"
-            fitting = [slot for slot in pool.idle if slot.key == key]
+            fitting = [slot for slot in self._idle if slot.key == key]
             if fitting:
-                pool.idle.remove(fitting[-1])
+                self._idle.remove(fitting[-1])
                 return fitting[-1], ""
-            if pool.alive >= pool.most:
-                if not pool.idle:
+            if self._alive >= self._most:
+                if not self._idle:
                     return None, "as many fork servers as may live are at work"
-                left = pool.idle.pop(0)
+                left = self._idle.pop(0)
             else:
-                pool.alive += 1
+                self._alive += 1
         if left is not None:
             left.close()
         return ForkSlot(key=key, server=self._server(task, level)), ""
 
     def _give_back(self, slot: ForkSlot, ending: Ending | None) -> None:
         """Keep a slot for the next task, unless its server failed, grew old, or is not wanted any more."""
-        pool = self._pool
         was_forked = ending is not None and ending.start != "cold" and not ending.problem
-        with pool.lock:
+        with self._lock:
             if ending is not None and ending.cold_because:
-                pool.failures[slot.key] = pool.failures.get(slot.key, 0) + 1
-            if was_forked and slot.uses < USES and not pool.is_closed:
-                pool.idle.append(slot)
+                self._failures[slot.key] += 1
+            if was_forked and slot.uses < USES and not self._is_closed:
+                self._idle.append(slot)
                 return
-            pool.alive -= 1
+            self._alive -= 1
         slot.close()
 
     def _server(self, task: Task, level: str) -> ForkServer:

@@ -84,6 +84,12 @@ def field(path: str, name: bytes) -> bytes:
     return b""
 
 
+def catches(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal; most signals end one that has none."""
+    caught = int(field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
+    return bool(caught >> (number - 1) & 1)
+
+
 def mappings(pid: int) -> list[tuple[int, int, list[bytes]]]:
     """Return the mappings of a process: start, end, and the fields of the line (proc_pid_maps(5)).
 

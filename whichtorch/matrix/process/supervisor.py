@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process import kernel
-from whichtorch.matrix.process.task_tree import LOOK_SHORTEST, Children, KeptFile, TreeUsage
+from whichtorch.matrix.process.task_tree import LOOK_SHORTEST, Children, OutputFile, TreeUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ class Supervisor:
 
     def _start(self) -> None:
         paths = dict.fromkeys((self.task["stdout"], self.task["stderr"]))  # one path merges them
-        self.usage.files = [KeptFile(path) for path in paths]
+        self.usage.files = [OutputFile(path) for path in paths]
         self.children.start_leader(self.task, self.link)
         self.usage.tree.spared = self.children.spared
         started = self.children.started

@@ -54,7 +54,7 @@ class Children:
         self.helpers: dict[int, int | None] = {}  # pid -> status as waitpid gives it, None while it runs
         self.cpu = 0.0  # seconds, of all that were reaped
         self.largest = 0  # bytes, of any single process reaped
-        self.interrupted = False  # the tool asks for the end, or is no more
+        self.interrupted = False  # the tool asks for the end, or has gone
         self.spared: frozenset[int] = frozenset()  # the fork server, which is no member of the tree
         self.started_by = "cold"
         self.cold_because = ""  # why it was not forked, though a server was there
@@ -127,7 +127,7 @@ class Children:
                 self.ended = time.monotonic()
 
 
-class KeptFile:
+class OutputFile:
     """One output file of a task."""
 
     def __init__(self, path: str) -> None:
@@ -175,7 +175,7 @@ class TreeUsage:
 
     def __init__(self, task: dict[str, Any], children: Children) -> None:
         self.tree = kernel.Tree(os.getpid())
-        self.files: list[KeptFile] = []
+        self.files: list[OutputFile] = []
         self.members: list[kernel.KernelProcess] = []  # at the last look
         self.peak_rss = 0  # bytes
         self.next_look = 0.0  # seconds, monotonic
@@ -220,7 +220,7 @@ class TreeUsage:
         return None
 
     def living(self) -> list[int]:
-        """Return the ids of the tree's living processes, read anew, parents first."""
+        """Return the ids of the tree's living processes, read again, parents first."""
         return [member.pid for member in self._look(full=True) if member.is_alive]
 
     def _look(self, *, full: bool = False) -> list[kernel.KernelProcess]:

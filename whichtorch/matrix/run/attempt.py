@@ -30,7 +30,7 @@ from whichtorch.matrix.model import (
 from whichtorch.matrix.process.marks import mark_for
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
-from whichtorch.matrix.suite.companions import lay_beside
+from whichtorch.matrix.suite.companions import copy_companions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -191,7 +191,7 @@ def _agreed(
 def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, home: Path, folder: Path) -> Task:
     scratch = folder / "tmp"
     scratch.mkdir()
-    lay_beside({name: planned.scenario.path.parent / name for name in planned.scenario.data}, scratch)
+    copy_companions({name: planned.scenario.path.parent / name for name in planned.scenario.data}, scratch)
     stacks = folder / STACKS
     stacks.mkdir()
     # unless it is asked for, every attempt compiles anew, and leaves nothing behind for the next

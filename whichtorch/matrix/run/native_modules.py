@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.environments.commander import condensed
+from whichtorch.matrix.environments.commander import log_summary
 from whichtorch.matrix.environments.configs import cell_environ_of
 from whichtorch.matrix.environments.inside.build_native import NO_COMPILER
 from whichtorch.matrix.model import Config, Environment, StoppedBy, digest
@@ -111,7 +111,7 @@ class NativeModules:
         elif ending.stopped_by != StoppedBy.EXIT:
             why = f"stopped by {ending.stopped_by} after {ending.seconds:.0f} s"
         else:
-            why = ending.problem or _first_error(log) or condensed(log, ending)
+            why = ending.problem or _first_error(log) or log_summary(log, ending)
         return NativeModule(problem=f"{names} could not be built: {why}; log {log}")
 
 

@@ -43,7 +43,7 @@ def companions(script: Path, beside: Path, most_bytes: int = MOST_BYTES) -> dict
     return found
 
 
-def lay_beside(files: dict[str, Path], folder: Path) -> None:
+def copy_companions(files: dict[str, Path], folder: Path) -> None:
     """Copy a script's companions into a folder."""
     for name, path in files.items():
         target = folder / name

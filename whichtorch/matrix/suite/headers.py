@@ -46,23 +46,10 @@ _KEYS = [name for name in Scenario.model_fields if name not in _GIVEN]
 _NESTED_KEYS = {"expect": list(Expectation.model_fields), "conditions": list(Condition.model_fields)}
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # WHICHTORCH_<NAME> variables with another meaning: a variant of that name would hide them, or be hidden
-_TAKEN_VARIANTS = frozenset(
-    [
-        "attempt",
-        "brief_exit",
-        "command",
-        "fetch",
-        "functions",
-        "home",
-        "hooks",
-        "ladder",
-        "native",
-        "observe",
-        "operators",
-        "pytorch_index",
-        "stacks",
-    ]
-)
+_TAKEN_VARIANTS = {
+    "attempt", "brief_exit", "command", "fetch", "functions", "home", "hooks", "ladder", "native", "observe",
+    "operators", "pytorch_index", "stacks",
+}  # fmt: skip
 
 _REMEDIES = {  # by pydantic's type of the mistake
     "missing": "is missing",

@@ -196,7 +196,7 @@ def expected(scenario: Scenario, variant: dict[str, str], axes: Mapping[str, str
     return None
 
 
-def agrees(outcome: Outcome, line: Expectation | None) -> bool:
+def is_as_expected(outcome: Outcome, line: Expectation | None) -> bool:
     """Return whether a header's line expects an outcome; without a line, `pass` is expected.
 
     A skip never contradicts a header: the script says that it does not apply here.

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.environments.whole_files import write_whole
+from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.suite.companions import lay_beside
+from whichtorch.matrix.suite.companions import copy_companions
 from whichtorch.matrix.triage import logs
 from whichtorch.matrix.triage.case import (
     FILE,
@@ -114,7 +114,7 @@ class Casework:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.empty()
         shutil.copyfile(scenario.path, self.folder.path / scenario.path.name)
-        lay_beside(self.runs.companions, self.folder.path)
+        copy_companions(self.runs.companions, self.folder.path)
         return Case(
             name=self.folder.path.name,
             script=scenario.path.name,
@@ -126,7 +126,7 @@ class Casework:
         self.case = case
         line = self.runs.store.redactor.json_line(case.model_dump_json(by_alias=True, indent=1))
         for folder in (self.folder.path, self.runs.store.folder):  # pages of runs find it in the second
-            write_whole(folder / FILE, line)
+            write_atomic(folder / FILE, line)
 
     def _stop(self, step: Step, interrupt: KeyboardInterrupt) -> None:
         """Keep in which step the case was left, and show what is known."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from whichtorch.matrix.environments.overlay import lay
-from whichtorch.matrix.environments.whole_files import remove_tree
+from whichtorch.matrix.atomic_files import remove_tree
+from whichtorch.matrix.environments.overlay import make_overlay
 from whichtorch.matrix.model import digest
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Overlays:
         overlay = self.folder / f"{os.getpid()}-{name}"
         with self._guard:
             if not self._users.get(overlay):
-                lay(venv, overlay, files)
+                make_overlay(venv, overlay, files)
             self._users[overlay] = self._users.get(overlay, 0) + 1
         interpreter = overlay / environment.interpreter.relative_to(venv)
         changes = {"id": f"{environment.id}+{name}", "label": f"{environment.label}+{name[:6]}"}

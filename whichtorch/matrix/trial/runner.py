@@ -14,7 +14,7 @@ from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.search.worker_pool import WorkerPool
-from whichtorch.matrix.suite.companions import companions, lay_beside
+from whichtorch.matrix.suite.companions import companions, copy_companions
 from whichtorch.matrix.trial.observation import Observation
 from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
 
@@ -120,7 +120,7 @@ class Runner:
         """Return the cell with its script in a folder of its own, which is its home as well."""
         folder.mkdir()
         if not variation.is_alone:
-            lay_beside(self.companions, folder)
+            copy_companions(self.companions, folder)
         script, source = folder / planned.scenario.path.name, variation.source
         if source is None:
             script.write_bytes(planned.scenario.path.read_bytes())

@@ -17,9 +17,9 @@ from whichtorch.matrix.compare.comparison import CellChange, ChangeKind
 from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
 from whichtorch.matrix.explain.explanation import distance
 from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome, cycle_sentences
-from whichtorch.reports import cell_text
-from whichtorch.reports.page.cuts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
-from whichtorch.reports.page.grid import WHAT, Grid, GridRow, Square
+from whichtorch.reports.cell_text import bisect_command, explain_command, representative_attempt, rerun_command
+from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
+from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow
 from whichtorch.reports.shown_text import one_line, plain
 from whichtorch.reports.stored_run_text import WORSE
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from whichtorch.matrix.records.store import StoredRun
-    from whichtorch.reports.cell_text import Called
-    from whichtorch.reports.page.story import Changes
+    from whichtorch.reports.cell_text import CommandPrefix
+    from whichtorch.reports.page.highlights import Changes
 
     Json = str | float | Sequence["Json"] | Mapping[str, "Json"] | Mapping[int, "Json"] | None
     Differences = dict[str, Json]  # lists of name, value here, value there; "more axes" and so on count others
@@ -71,7 +71,7 @@ class Details:
         yield from (encoded({"cells": {}}) for _ in self.rows)
 
 
-def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: Called, limit: int) -> Details:
+def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: CommandPrefix, limit: int) -> Details:
     """Return what is known of all cells; `limit` is the bytes that the whole page may take."""
     factors = [factors_of(column.environment) for column in grid.columns]
     nearest = _NearestPasses(factors)
@@ -81,23 +81,23 @@ def details_of(stored: StoredRun, grid: Grid, changes: Changes, called: Called, 
     cells: dict[Position, Cell] = {}
     for number, row in enumerate(grid.rows):
         facts: dict[int, dict[str, Json]] = {}
-        for square in filter(None, row.squares):
-            cell, column = square.cell, square.column
-            change = changes.get(grid.key_of(square))
-            near = nearest.of(square, row) if cell.outcome.is_red else None
+        for entry in filter(None, row.entries):
+            cell, column = entry.cell, entry.column
+            change = changes.get(grid.key_of(entry))
+            near = nearest.of(entry, row) if cell.outcome.is_red else None
             facts[column] = _cell(cell, strings) | _given(change=_change(change) if change else None, near=near)
-            ranks[number, column] = _rank(square, change)
+            ranks[number, column] = _rank(entry, change)
             cells[number, column] = cell
-        quoted = shlex.quote(plain(next(square.cell.name for square in row.squares if square)))
+        quoted = shlex.quote(plain(next(entry.cell.name for entry in row.entries if entry)))
         quoted = "" if quoted == f"'{row.name}'" else quoted  # page.js puts names in single quotes itself
-        rows.append((_given(quoted=quoted, turning=row.turning), facts))
+        rows.append((_given(quoted=quoted, turning=row.boundary_words), facts))
     few_passes = sum(rank is Rank.REST for rank in ranks.values()) * EACH[Rank.REST] <= 4 * ALL_REST
     shown = {position: cell for position, cell in cells.items() if few_passes or ranks[position] is not Rank.REST}
     end = min(MOST_READ, max(FEW_READ, 2 * limit // max(1, len(shown))))
     texts = {
         position: parts
         for position, cell in shown.items()
-        if (attempt := cell_text.telling_attempt(cell)) and (parts := list(excerpts(stored, attempt, end)))
+        if (attempt := representative_attempt(cell)) and (parts := list(excerpts(stored, attempt, end)))
     }
     share = int(limit * ENVIRONMENTS / max(1, len(grid.columns)))
     environments = [
@@ -118,12 +118,12 @@ def _given(**facts: Json) -> dict[str, Json]:
     return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
 
 
-def _rank(square: Square, change: CellChange | None) -> Rank:
-    cell = square.cell
+def _rank(entry: GridEntry, change: CellChange | None) -> Rank:
+    cell = entry.cell
     if cell.outcome.is_red:
-        is_urgent = square.is_unexpected or cell.outcome is Outcome.HANG or (change and change.change in WORSE)
+        is_urgent = entry.is_unexpected or cell.outcome is Outcome.HANG or (change and change.change in WORSE)
         return Rank.URGENT if is_urgent else Rank.RED
-    is_doubted = cell.is_doubted or cell.outcome.is_prevented or square.is_unexpected or cell.outcome is Outcome.SLOW
+    is_doubted = cell.is_doubted or cell.outcome.is_prevented or entry.is_unexpected or cell.outcome is Outcome.SLOW
     return Rank.DOUBTED if is_doubted else Rank.REST
 
 
@@ -139,7 +139,7 @@ def _cell(cell: Cell, strings: dict[str, int]) -> dict[str, Json]:
     details |= _given(more=max(0, len(cell.attempts) - ATTEMPTS) or None)
     details |= {name: _index(one_line(text, WHAT), strings) for name, text in texts.items() if text}
     details |= _given(conditions=conditions)
-    attempt = cell_text.telling_attempt(cell)
+    attempt = representative_attempt(cell)
     if attempt and (attempt.outcome is Outcome.HANG or attempt.diagnosis):
         details["hang"] = _hang(attempt.diagnosis or Diagnosis())
     return details
@@ -199,7 +199,7 @@ def _condition_words(condition: Condition) -> str:
 
 
 def _environment(
-    environment: Environment, factors: Factors, strings: dict[str, int], budget: int, called: Called
+    environment: Environment, factors: Factors, strings: dict[str, int], budget: int, called: CommandPrefix
 ) -> dict[str, Json]:
     """Return an environment with as many of its facts as `budget` bytes hold, each written once in a page."""
     scenario, script = (
@@ -210,10 +210,10 @@ def _environment(
     problem = f"{environment.outcome}: {one_line(environment.reason or '', WHAT)}" if environment.outcome else ""
     details: dict[str, Json] = {
         "commands": {
-            "rerun": one_line(cell_text.rerun(scenario, environment, matrix), WHAT),
-            "script": one_line(cell_text.rerun(script, environment, matrix), WHAT).replace(script.scenario, NAME_HERE),
-            "bisect": one_line(cell_text.bisect(scenario, environment, called("bisect")), WHAT),
-            "explain": one_line(cell_text.explain(scenario, called("explain")), WHAT),
+            "rerun": one_line(rerun_command(scenario, environment, matrix), WHAT),
+            "script": one_line(rerun_command(script, environment, matrix), WHAT).replace(script.scenario, NAME_HERE),
+            "bisect": one_line(bisect_command(scenario, environment, called("bisect")), WHAT),
+            "explain": one_line(explain_command(scenario, called("explain")), WHAT),
         },
         **_given(problem=problem, notes=[one_line(note, WHAT) for note in environment.notes[:NOTES]]),
     }
@@ -247,19 +247,19 @@ class _NearestPasses:
         self._distance = cache(lambda column, other: distance(factors[column], factors[other]))
         self.pairs: dict[str, Differences] = {}  # "3.1": how column 3 differs from column 1, which passes
 
-    def of(self, square: Square, row: GridRow) -> int | None:
+    def of(self, entry: GridEntry, row: GridRow) -> int | None:
         """Return the column of the nearest passing cell of the row."""
         passing = [
             other.column
-            for other in row.squares
+            for other in row.entries
             if other and other.cell.outcome is Outcome.PASS and not other.cell.is_doubted
         ]
         if not passing:
             return None
-        nearest = min(passing, key=lambda column: self._distance(square.column, column))
-        key = f"{square.column}.{nearest}"
+        nearest = min(passing, key=lambda column: self._distance(entry.column, column))
+        key = f"{entry.column}.{nearest}"
         if key not in self.pairs and len(self.pairs) < PAIRS:
-            self.pairs[key] = _differences(self._factors[square.column], self._factors[nearest])
+            self.pairs[key] = _differences(self._factors[entry.column], self._factors[nearest])
         return nearest
 
 

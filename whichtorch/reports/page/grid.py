@@ -1,4 +1,4 @@
-"""A run as a grid: scenarios by family down, environments by version of torch across, and where a row turns."""
+"""A run as a grid: scenarios by family down, environments by version of torch across, and where a row changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whichtorch.matrix.compare.factors import age
 from whichtorch.matrix.diagnosis.sameness import different
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
 from whichtorch.reports.shown_text import is_link, one_line, plain
-from whichtorch.reports.table import axes_told
+from whichtorch.reports.table import distinguishing_axes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Square:
+class GridEntry:
     """A cell in the grid."""
 
     cell: Cell
     column: int
     is_different: bool  # fails otherwise than most of its row
-    turns: bool  # the neighbouring version of the same build, Python and config came to the opposite
+    is_boundary: bool  # the neighbouring version of the same build, Python and config came to the opposite
     footnote: int | None  # number of the known issue
 
     @property
@@ -64,8 +64,8 @@ class GridRow:
     name: str  # unique in the grid, as shown
     short: str  # without the family
     scenario: Scenario | None
-    squares: tuple[Square | None, ...]  # by column
-    turning: str  # where it turns from red to passing or back, in words
+    entries: tuple[GridEntry | None, ...]  # by column
+    boundary_words: str  # where it goes from red to passing or back
 
     @property
     def summary(self) -> str:
@@ -83,7 +83,7 @@ class Family:
     @property
     def counts(self) -> list[tuple[Outcome, int]]:
         """How often each outcome that is not a pass occurs."""
-        counts = Counter(square.cell.outcome for row in self.rows for square in row.squares if square)
+        counts = Counter(entry.cell.outcome for row in self.rows for entry in row.entries if entry)
         return [(outcome, counts[outcome]) for outcome in Outcome if counts[outcome] and outcome is not Outcome.PASS]
 
 
@@ -99,13 +99,13 @@ class Footnote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class VersionBoundary:
     """Two neighbouring versions of torch of which some tests pass in one and are red in the other."""
 
     before: str
     after: str
     is_fix: bool
-    squares: tuple[tuple[GridRow, Square], ...]  # of the version after
+    entries: tuple[tuple[GridRow, GridEntry], ...]  # of the version after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Grid:
     columns: tuple[Column, ...]
     families: tuple[Family, ...]
     footnotes: tuple[Footnote, ...]
-    turns: tuple[Turn, ...]
+    boundaries: tuple[VersionBoundary, ...]
 
     @property
     def rows(self) -> list[GridRow]:
@@ -123,14 +123,14 @@ class Grid:
         return [row for family in self.families for row in family.rows]
 
     @property
-    def squares(self) -> Iterator[tuple[GridRow, Square]]:
+    def entries(self) -> Iterator[tuple[GridRow, GridEntry]]:
         """All cells, row by row."""
-        return ((row, square) for row in self.rows for square in row.squares if square)
+        return ((row, entry) for row in self.rows for entry in row.entries if entry)
 
     @property
     def axes(self) -> dict[str, str]:
         """What tells its environments apart, for filters: fields and what they are called."""
-        return axes_told(column.environment for column in self.columns)
+        return distinguishing_axes(column.environment for column in self.columns)
 
     @property
     def shared(self) -> str:
@@ -153,9 +153,9 @@ class Grid:
         """Return the values of an axis in the order of the columns."""
         return list(dict.fromkeys(plain(getattr(column.environment, axis)) for column in self.columns))
 
-    def key_of(self, square: Square) -> tuple[str, str]:
+    def key_of(self, entry: GridEntry) -> tuple[str, str]:
         """Return what a comparison calls a cell: its name and the label of its environment."""
-        return square.cell.name, self.columns[square.column].environment.label
+        return entry.cell.name, self.columns[entry.column].environment.label
 
 
 def grid_of(result: Result) -> Grid:
@@ -168,20 +168,20 @@ def grid_of(result: Result) -> Grid:
         cells.setdefault(cell.name, {})[cell.environment] = cell
     others = different(result.cells)
     footnotes: dict[tuple[str, str], Footnote] = {}
-    turns: defaultdict[tuple[str, str, bool], list[tuple[GridRow, Square]]] = defaultdict(list)
+    boundaries: defaultdict[tuple[str, str, bool], list[tuple[GridRow, GridEntry]]] = defaultdict(list)
     families: dict[str, list[GridRow]] = {}
     names: Counter[str] = Counter()
     for name, row_cells in cells.items():
         first = next(iter(row_cells.values()))
         scenario = by_hash.get(first.source_hash) or by_name.get(first.scenario)
-        row_turns = list(_row_turns(columns, row_cells))
-        turned = {turn.column for turn in row_turns}
-        squares = tuple(
-            Square(
+        row_boundaries = list(_row_boundaries(columns, row_cells))
+        changing = {boundary.column for boundary in row_boundaries}
+        entries = tuple(
+            GridEntry(
                 cell=shown_cell,
                 column=index,
                 is_different=(name, shown_cell.environment) in others,
-                turns=index in turned,
+                is_boundary=index in changing,
                 footnote=_footnote(shown_cell, scenario, footnotes),
             )
             if (shown_cell := row_cells.get(column.environment.id))
@@ -192,19 +192,19 @@ def grid_of(result: Result) -> Grid:
         names[shown] += 1  # two names may look alike once they are fit to be shown
         shown = f"{shown} ({names[shown]})" if names[shown] > 1 else shown
         family = one_line(first.scenario.rpartition("/")[0], NAME)
-        short, turning = shown.removeprefix(f"{family}/"), _turning(row_turns, columns)
-        row = GridRow(name=shown, short=short, scenario=scenario, squares=squares, turning=turning)
+        short, boundary_words = shown.removeprefix(f"{family}/"), _boundary_words(row_boundaries, columns)
+        row = GridRow(name=shown, short=short, scenario=scenario, entries=entries, boundary_words=boundary_words)
         families.setdefault(family, []).append(row)
-        for turn in row_turns:
-            if square := squares[turn.column]:
-                turns[turn.before, turn.after, turn.is_fix].append((row, square))
-    newest_first = sorted(turns.items(), key=lambda item: age(item[0][1]), reverse=True)
+        for boundary in row_boundaries:
+            if entry := entries[boundary.column]:
+                boundaries[boundary.before, boundary.after, boundary.is_fix].append((row, entry))
+    newest_first = sorted(boundaries.items(), key=lambda item: age(item[0][1]), reverse=True)
     return Grid(
         columns=columns,
         families=tuple(Family(name=name, rows=tuple(rows)) for name, rows in families.items()),
         footnotes=tuple(footnotes.values()),
-        turns=tuple(
-            Turn(before=before, after=after, is_fix=is_fix, squares=tuple(pairs))
+        boundaries=tuple(
+            VersionBoundary(before=before, after=after, is_fix=is_fix, entries=tuple(pairs))
             for (before, after, is_fix), pairs in newest_first
         ),
     )
@@ -212,7 +212,7 @@ def grid_of(result: Result) -> Grid:
 
 def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
     ordered = sorted(environments, key=lambda environment: age(environment.torch))  # stable: else as planned
-    axes = [axis for axis in axes_told(environments) if axis != "torch"]
+    axes = [axis for axis in distinguishing_axes(environments) if axis != "torch"]
     varying = [axis for axis in axes if len({getattr(environment, axis) for environment in ordered}) > 1]
     titles = [" ".join(plain(getattr(environment, axis)) for axis in varying) for environment in ordered]
     heads = Counter((environment.torch, title) for environment, title in zip(ordered, titles, strict=True))
@@ -231,7 +231,7 @@ def _columns(environments: Sequence[Environment]) -> Iterator[Column]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RowTurn:
+class _RowBoundary:
     """Two neighbouring versions in which one test is red and passes, in one build, Python, config and patch."""
 
     stream: str  # build, Python, config, and the patch if there is one
@@ -242,7 +242,7 @@ class _RowTurn:
     verb: str
 
 
-def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator[_RowTurn]:
+def _row_boundaries(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator[_RowBoundary]:
     streams: defaultdict[tuple[str, ...], list[tuple[int, str, Outcome]]] = defaultdict(list)
     for index, column in enumerate(columns):
         environment = column.environment
@@ -259,16 +259,16 @@ def _row_turns(columns: Sequence[Column], cells: Mapping[str, Cell]) -> Iterator
         for (_, before, old), (index, after, new) in pairwise(steps):
             if old.is_red != new.is_red:
                 words, does = plain(", ".join(stream)), (old if old.is_red else new).row.verb
-                yield _RowTurn(stream=words, before=before, after=after, column=index, is_fix=old.is_red, verb=does)
+                yield _RowBoundary(stream=words, before=before, after=after, column=index, is_fix=old.is_red, verb=does)
 
 
-def _turning(turns: Sequence[_RowTurn], columns: Sequence[Column]) -> str:
-    """Return in words where a row turns: "fails up to 2.11.0, passes from 2.12.1 on"."""
+def _boundary_words(boundaries: Sequence[_RowBoundary], columns: Sequence[Column]) -> str:
+    """Return in words where a row goes from red to passing or back: "fails up to 2.11.0, passes from 2.12.1 on"."""
     parts: dict[str, list[str]] = {}
-    for turn in turns:
-        first, last = (turn.verb, "passes") if turn.is_fix else ("passes", turn.verb)
-        head = "" if turn.stream in parts else f"{first} up to {turn.before}, "
-        parts.setdefault(turn.stream, []).append(f"{head}{last} from {turn.after} on")
+    for boundary in boundaries:
+        first, last = (boundary.verb, "passes") if boundary.is_fix else ("passes", boundary.verb)
+        head = "" if boundary.stream in parts else f"{first} up to {boundary.before}, "
+        parts.setdefault(boundary.stream, []).append(f"{head}{last} from {boundary.after} on")
     streams: dict[str, list[str]] = {}
     for stream, texts in parts.items():
         streams.setdefault(", ".join(texts), []).append(stream)

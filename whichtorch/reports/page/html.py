@@ -21,21 +21,21 @@ from whichtorch.matrix.compare.comparison import ChangeKind
 from whichtorch.matrix.diagnosis.sameness import described
 from whichtorch.matrix.model import Outcome, Result
 from whichtorch.reports.case_text import case_card
-from whichtorch.reports.page import pictures, story
-from whichtorch.reports.page.cuts import encoded
+from whichtorch.reports.page import highlights, pictures
 from whichtorch.reports.page.details import details_of
-from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridRow, Square, grid_of
+from whichtorch.reports.page.excerpts import encoded
+from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow, grid_of
 from whichtorch.reports.shown_text import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.formats import RunFacts
-    from whichtorch.reports.page.story import Changes
+    from whichtorch.reports.page.highlights import Changes
 
 FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take
-MOST_TURNS = 8  # boundaries that are listed; more are counted
+MOST_BOUNDARIES = 8  # boundaries that are listed; more are counted
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _FLAGS = {  # name and meaning; the bit of each in a cell's flags is its position
@@ -49,7 +49,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuv"  # one for each combination of flag
 _DETAILS = "<!-- details -->"  # where they go: no text from a run comes into a page with such brackets
 
 
-def page(facts: RunFacts, called: Called) -> str:
+def page(facts: RunFacts, called: CommandPrefix) -> str:
     """Return the page: what changed, what hangs and what to do, then the grid, whose cells open.
 
     It takes at most FIXED bytes and PER_CELL for each cell; what attempts wrote is cut to that, the least important
@@ -84,16 +84,16 @@ def _template() -> jinja2.Template:
     return environment.get_template("index.html.jinja")
 
 
-def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str:
+def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: CommandPrefix) -> str:
     """Return the page with a mark where the details go."""
     result, comparison = facts.stored.result, facts.comparison
     counts = Counter(cell.outcome for cell in result.cells)
     not_passed = [outcome for outcome in Outcome if outcome is not Outcome.PASS and counts[outcome]]
-    changed_cells = {key for key, change in changes.items() if change.change in story.TITLES}
+    changed_cells = {key for key, change in changes.items() if change.change in highlights.TITLES}
     kinds = Counter(change.change for change in comparison.cells) if comparison else Counter()
-    rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in story.TITLES and kinds[kind]]
-    hanging = story.hanging(grid)
-    advice, needing = story.advice(grid, facts, changes, called)
+    rest = [f"{kinds[kind]} {kind}" for kind in ChangeKind if kind not in highlights.TITLES and kinds[kind]]
+    hang_groups = highlights.hang_groups(grid)
+    recommendations, needing = highlights.recommendations(grid, facts, changes, called)
     menus = [("tag", "tag", sorted({tag for row in grid.rows for tag in _tags(row)}))]
     menus += [(axis, title, grid.values(axis)) for axis, title in grid.axes.items()]
     index, flag_counts = _index(grid, changed_cells)
@@ -105,9 +105,9 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
         run=result.run,
         took=_duration(result.run.seconds),
         total=len(result.cells),
-        unexpected=sum(square.is_unexpected for _, square in grid.squares),
+        unexpected=sum(entry.is_unexpected for _, entry in grid.entries),
         worst=[(outcome, counts[outcome]) for outcome in sorted(not_passed, key=lambda outcome: not outcome.is_red)],
-        missing=story.incomplete(result),
+        missing=highlights.incomplete(result),
         notices=_notices(result),
         grid=grid,
         name_width=round(0.51 * max(24, name_length) + 1.2, 1),  # rem
@@ -119,17 +119,15 @@ def _shell(facts: RunFacts, grid: Grid, changes: Changes, called: Called) -> str
         menus=[menu for menu in menus if len(menu[2]) > 1],
         changed_cells=changed_cells,
         comparison=comparison,
-        changed=story.changed(grid, comparison) if comparison else [],
+        changed=highlights.changed(grid, comparison) if comparison else [],
         rest=", ".join(rest),
-        environments=story.environment_changes(comparison) if comparison else [],
-        hanging=hanging,
-        hang_count=sum(group.count for group in hanging),
-        hangs_shown=story.HANGS_SHOWN,
-        most_named=story.NAMED,
-        most_turns=MOST_TURNS,
-        advice=advice,
+        environments=highlights.environment_changes(comparison) if comparison else [],
+        hang_groups=hang_groups,
+        hang_count=sum(group.count for group in hang_groups),
+        highlights=highlights,
+        most_boundaries=MOST_BOUNDARIES,
+        recommendations=recommendations,
         needing=needing,
-        link_to=story.link_to,
         link_name=_link_name,
         bisections=[pictures.bisection_picture(bisection) for bisection in facts.bisections],
         cases=[case_card(case) for case in facts.cases],
@@ -163,7 +161,7 @@ def _index(grid: Grid, changed_cells: Collection[tuple[str, str]]) -> tuple[dict
         "what": list(texts),
         "outcomes": {outcome.row.letter: outcome.value for outcome in Outcome},
         "red": "".join(outcome.row.letter for outcome in Outcome if outcome.is_red),
-        "total": sum(1 for _ in grid.squares),
+        "total": sum(1 for _ in grid.entries),
     }
     return index, flag_counts
 
@@ -176,23 +174,23 @@ def _index_row(
     flag_counts: Counter[str],
 ) -> dict[str, object]:
     """Return a row of the index: a letter and a digit of flags for each cell, and by column what few cells have."""
-    squares = [square for square in row.squares if square]
+    entries = [entry for entry in row.entries if entry]
     flags = []
-    for square in row.squares:
-        is_set = _flags(square, grid.key_of(square) in changed_cells) if square else {}
+    for entry in row.entries:
+        is_set = _flags(entry, grid.key_of(entry) in changed_cells) if entry else {}
         flag_counts.update(is_set)
         flags.append(sum(flag << position for position, flag in enumerate(is_set.values())))
     summary = [texts.setdefault(row.summary, len(texts))] if row.summary else []
-    what = {square.column: one_line(text, WHAT) for square in squares if (text := _searched_text(square))}
+    what = {entry.column: one_line(text, WHAT) for entry in entries if (text := _searched_text(entry))}
     facts = {
         "name": row.name,
-        "letters": "".join(square.letter if square else "-" for square in row.squares),
-        "seconds": max((round(square.cell.seconds, 1) for square in squares), default=0),  # of the slowest cell
+        "letters": "".join(entry.letter if entry else "-" for entry in row.entries),
+        "seconds": max((round(entry.cell.seconds, 1) for entry in entries), default=0),  # of the slowest cell
         "summary": summary and summary[0],
         "tags": _tags(row),
         "flags": "".join(_DIGITS[bits] for bits in flags) if any(flags) else "",
         "what": {column: texts.setdefault(text, len(texts)) for column, text in what.items()},
-        "flaky": {square.column: square.cell.flaky for square in squares if square.cell.flaky},
+        "flaky": {entry.column: entry.cell.flaky for entry in entries if entry.cell.flaky},
     }
     return {name: value for name, value in facts.items() if value not in ("", [], {})}
 
@@ -201,17 +199,17 @@ def _tags(row: GridRow) -> list[str]:
     return [one_line(tag, NAME) for tag in row.scenario.tags] if row.scenario else []
 
 
-def _searched_text(square: Square) -> str | None:
+def _searched_text(entry: GridEntry) -> str | None:
     """Return what a cell can be found by besides its name."""
-    cell = square.cell
-    if cell.outcome is Outcome.PASS and not square.is_unexpected:
+    cell = entry.cell
+    if cell.outcome is Outcome.PASS and not entry.is_unexpected:
         return None
     return described(cell.what, cell.message) or cell.reason
 
 
-def _flags(square: Square, is_changed: bool) -> dict[str, bool]:
-    cell = square.cell
-    values = (square.is_unexpected, is_changed, bool(cell.flaky), cell.is_doubted, square.turns)
+def _flags(entry: GridEntry, is_changed: bool) -> dict[str, bool]:
+    cell = entry.cell
+    values = (entry.is_unexpected, is_changed, bool(cell.flaky), cell.is_doubted, entry.is_boundary)
     return dict(zip(_FLAGS, values, strict=True))
 
 
@@ -221,7 +219,7 @@ def _notices(result: Result) -> list[str]:
         f"{environment.label}: {environment.outcome}: {one_line(environment.reason or 'no reason is known', WHAT)}"
         for environment in result.environments
         if environment.outcome is not None
-    ][:MOST_TURNS]
+    ][:MOST_BOUNDARIES]
 
 
 def _duration(seconds: float) -> str:

@@ -6,12 +6,11 @@ Each picture is a mapping of the names that the template uses. Coordinates are i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.bisect.request import AxisName
 from whichtorch.matrix.model import Outcome
-from whichtorch.reports.bisection_text import answer_lines, cost, heading, short, word
+from whichtorch.reports.bisection_text import answer_lines, cost, heading, probe_word, value_name
 from whichtorch.reports.shown_text import is_link, one_line, plain
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.compare.nights import Night
     from whichtorch.reports.page.grid import Grid
 
-    Picture = Mapping[str, object]
+    Picture = Mapping[str, Any]
 
 WIDTH = 960  # of all pictures, in units of their own
 STEP = 26  # height of one probe
@@ -31,34 +30,6 @@ NIGHTS = 60  # the latest, which are drawn
 SHORTEST = 0.01  # seconds: shorter times are drawn as this
 LEFT, RIGHT = 300, 920  # x of the first and last value of a version line; words stand before
 _UNORDERED = {AxisName.LOCK, AxisName.CONFIG, AxisName.BUILD}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathStep:
-    """A probe of a bisection: its coordinates, and the bracket that was known after it."""
-
-    number: int | None  # None for what was known before
-    value: str
-    word: str
-    title: str
-    outcome: Outcome
-    x: float
-    y: float
-    left: float | None  # bracket after it; None while there is none
-    right: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionLine:
-    """The picture of a bisection: values from left to right, probes from top to bottom."""
-
-    base: int  # y of the line of values
-    ticks: tuple[float, ...]
-    first: str
-    last: str
-    steps: tuple[PathStep, ...]
-    boundaries: tuple[tuple[float, float, str, str], ...]  # x of both values, and what they are called
-    is_ordered: bool
 
 
 def bisection_picture(bisection: Bisection) -> Picture:
@@ -77,7 +48,7 @@ def bisection_picture(bisection: Bisection) -> Picture:
     }
 
 
-def version_line(bisection: Bisection) -> VersionLine:
+def version_line(bisection: Bisection) -> Picture:
     """Return the picture of a search: probes numbered in the order they were made, and the bracket that narrows."""
     positions = {value: index for index, value in enumerate(bisection.values)}
     for probe in bisection.probes:
@@ -89,7 +60,7 @@ def version_line(bisection: Bisection) -> VersionLine:
         return round(LEFT + (RIGHT - LEFT) * position / last, 1) if last > 0 else (LEFT + RIGHT) / 2
 
     def name_of(value: str) -> str:
-        return one_line(short(bisection, value), 30)
+        return one_line(value_name(bisection, value), 30)
 
     boundaries = [boundary for boundary in bisection.boundaries if {boundary.from_, boundary.to} <= positions.keys()]
     ends = [(positions[boundary.from_], positions[boundary.to]) for boundary in boundaries]
@@ -98,40 +69,37 @@ def version_line(bisection: Bisection) -> VersionLine:
     if not bisection.order:  # of a search that kept no order, the order of the values
         order = {probe.value: number for number, probe in enumerate(bisection.probes) if probe.purpose}
     verdicts: list[tuple[int, SearchVerdict]] = []
-    steps: list[PathStep] = []
+    steps: list[Picture] = []
     numbered = 0
     for probe in probes:
         verdicts.append((positions[probe.value], probe.verdict))
-        title = (f"{probe.value} {probe.title}".strip(), word(probe), probe.signature, probe.message)
+        title = (f"{probe.value} {probe.title}".strip(), probe_word(probe), probe.signature, probe.message)
         is_new = probe.value in order
         numbered += is_new
         bracket = _bracket(verdicts, ends[0], bisection) if ends and is_ordered else None
         steps.append(
-            PathStep(
-                number=numbered if is_new else None,
-                value=one_line(short(bisection, probe.value), 34),
-                word=word(probe),
-                title=one_line(": ".join(filter(None, title)), 200),
-                outcome=probe.outcome,
-                x=x_of(positions[probe.value]),
-                y=36 + STEP * len(steps),
-                left=x_of(bracket[0]) if bracket else None,
-                right=x_of(bracket[1]) if bracket else None,
-            )
+            {
+                "number": numbered if is_new else None,  # None for what was known before
+                "value": one_line(value_name(bisection, probe.value), 34),
+                "word": probe_word(probe),
+                "title": one_line(": ".join(filter(None, title)), 200),
+                "outcome": probe.outcome,
+                "x": x_of(positions[probe.value]),
+                "y": 36 + STEP * len(steps),
+                "left": x_of(bracket[0]) if bracket else None,
+                "right": x_of(bracket[1]) if bracket else None,
+            }
         )
     values = list(positions)
-    base = 36 + STEP * len(steps) + 4
-    return VersionLine(
-        base=base,
-        ticks=tuple(map(x_of, range(len(positions)))) if len(positions) <= TICKS else (),
-        first=name_of(values[0]) if values else "",
-        last=name_of(values[-1]) if values else "",
-        steps=tuple(steps),
-        boundaries=tuple(
-            (x_of(before), x_of(after), name_of(values[before]), name_of(values[after])) for before, after in ends
-        ),
-        is_ordered=is_ordered,
-    )
+    return {
+        "base": 36 + STEP * len(steps) + 4,  # y of the line of values
+        "ticks": [*map(x_of, range(len(values)))] if len(values) <= TICKS else [],
+        "first": name_of(values[0]) if values else "",
+        "last": name_of(values[-1]) if values else "",
+        "steps": steps,
+        "boundaries": [(x_of(old), x_of(new), name_of(values[old]), name_of(values[new])) for old, new in ends],
+        "is_ordered": is_ordered,
+    }
 
 
 def _bracket(
@@ -150,9 +118,9 @@ def times(grid: Grid) -> Picture | None:
     The scale is logarithmic. An environment is a box of quartiles, and each outcome is one path of dots.
     """
     columns: list[list[tuple[float, Outcome]]] = [[] for _ in grid.columns]
-    for _, square in grid.squares:
-        if square.cell.attempts:
-            columns[square.column].append((square.cell.seconds, square.cell.outcome))
+    for _, entry in grid.entries:
+        if entry.cell.attempts:
+            columns[entry.column].append((entry.cell.seconds, entry.cell.outcome))
     all_seconds = [seconds for ran in columns for seconds, _ in ran if seconds > 0]
     if not all_seconds:
         return None

@@ -6,9 +6,9 @@ import functools
 import json
 import os
 import sys
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import unquote, urljoin
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 INDEX_TIMEOUT = 20.0  # seconds without a byte before an index counts as not answering
 PAUSES = (1.0, 2.0)  # seconds before the second and third try of an index
-ORDER = "WHICHTORCH_FETCH"  # variable that holds a FetchOrder as JSON: no argument shows an index's credentials
+REQUEST = "WHICHTORCH_FETCH"  # variable that holds a FetchRequest as JSON: no argument shows an index's credentials
 ROOT = str(Path(__file__).resolve().parents[4])  # the folder that holds the package `whichtorch`
 PROGRAM = (
     f"import sys; sys.path.insert(0, {ROOT!r}); from whichtorch.matrix.environments.index.pages import main; main()"
@@ -52,7 +52,7 @@ class PageError(Exception):
         self.may_pass = may_pass
 
 
-class FetchOrder(NamedTuple):
+class FetchRequest(NamedTuple):
     """What the program `main` is to fetch."""
 
     index_url: str
@@ -114,7 +114,7 @@ def download(package: pypi_simple.DistributionPackage, path: Path, index: str, c
         raise PageError("its digest is not the one that the index names", may_pass=False) from error
 
 
-def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.sleep) -> Result:
+def retried(action: Callable[[], Result]) -> Result:
     """Try an action up to three times, as long as another try may help. Raises PageError."""
     for seconds in PAUSES:
         try:
@@ -122,7 +122,7 @@ def retried(action: Callable[[], Result], pause: Callable[[float], None] = time.
         except PageError as error:
             if not error.may_pass:
                 raise
-            pause(seconds)
+            sleep(seconds)
     return action()
 
 
@@ -152,26 +152,26 @@ def _page_error(error: requests.RequestException) -> PageError:
 
 
 def main() -> None:
-    """Fetch what the variable orders; exit with 1 and a line where that fails."""
-    order = FetchOrder(**json.loads(os.environ.pop(ORDER)))
-    folder = Path(order.folder)
+    """Fetch what the variable asks for; exit with 1 and a line where that fails."""
+    request = FetchRequest(**json.loads(os.environ.pop(REQUEST)))
+    folder = Path(request.folder)
     folder.mkdir(parents=True, exist_ok=True)
     remove_left_over(folder)
-    for project, version in order.wanted.items():
+    for project, version in request.wanted.items():
         try:
-            retried(functools.partial(_fetch_wheel, order, project, version))
+            retried(functools.partial(_fetch_wheel, request, project, version))
         except PageError as error:
             sys.exit(f"error: {project} {version}: {error.problem}")
 
 
-def _fetch_wheel(order: FetchOrder, project: str, version: str) -> None:
+def _fetch_wheel(request: FetchRequest, project: str, version: str) -> None:
     """Fetch the best wheel of a version, if the index has one. Raises PageError."""
-    listed = fetch(order.index_url, is_index=True, certificates=order.certificates, project=project)
-    filename = best_fit((package.filename for package in listed), project, version, order.python)
+    listed = fetch(request.index_url, is_index=True, certificates=request.certificates, project=project)
+    filename = best_fit((package.filename for package in listed), project, version, request.python)
     if filename is not None:
         package = next(package for package in listed if package.filename == filename)
-        with partial(Path(order.folder), filename) as path:
-            download(package, path, order.index_url, order.certificates)
+        with partial(Path(request.folder), filename) as path:
+            download(package, path, request.index_url, request.certificates)
             path.replace(path.with_name(filename))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import TypeAdapter
 
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.index.sources import (
     FIRST_INDEX,
     PROJECT,
@@ -23,11 +23,10 @@ from whichtorch.matrix.environments.index.sources import (
     local_folder,
     without_credentials,
 )
-from whichtorch.matrix.environments.whole_files import read_whole, write_whole
 from whichtorch.matrix.errors import PreventedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pypi_simple import DistributionPackage
@@ -57,7 +56,6 @@ class Release:
     url: str  # without credentials; the absolute path of a local wheel
     source: str  # the index or folder, without credentials
     yanked: str | None = None  # the reason; "" where none was given
-    uploaded: str | None = None  # ISO 8601; many indexes do not say
     size: int | None = None  # bytes; many indexes do not say
 
     @property
@@ -81,14 +79,7 @@ class Listing:
 _Row = tuple[str, bool, "DistributionPackage"]  # index or page, whether it is the user's find-links, wheel
 
 
-def list_releases(
-    build: Build,
-    python: str,
-    cache: Path | None,
-    *,
-    sources: Sources | None = None,
-    pause: Callable[[float], None] = time.sleep,
-) -> Listing:
+def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sources | None = None) -> Listing:
     """Return the torch releases of a build that fit this platform and a Python such as "3.11" or "3.13t".
 
     `sources` are by default the user's. A listing is kept for ten minutes in `cache`, the folder of that name in the
@@ -109,20 +100,20 @@ def list_releases(
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     file = cache / "listings" / f"{name}.json" if cache is not None and is_remote else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
-    if file is not None and (kept := read_whole(file, Listing, LISTING_AGE)) is not None:
+    if file is not None and (kept := read_json(file, Listing, LISTING_AGE)) is not None:
         return _with_wheels_of(kept_wheels, kept)
     rows: list[_Row] = []
     for url in indexes:
-        packages = _packages(url, sources, is_index=True, pause=pause)
+        packages = _packages(url, sources, is_index=True)
         rows += [(url, False, package) for package in packages]
         if packages and strategy == FIRST_INDEX:
             break
     for url in links:
-        rows += [(url, not is_own, package) for package in _packages(url, sources, is_index=False, pause=pause)]
+        rows += [(url, not is_own, package) for package in _packages(url, sources, is_index=False)]
     read_from = tuple(map(without_credentials, (*indexes, *links)))
     listing = _sorted_listing(rows, python, read_from)
     if file is not None:
-        write_whole(file, TypeAdapter(Listing).dump_json(listing).decode())
+        write_atomic(file, TypeAdapter(Listing).dump_json(listing).decode())
     return _with_wheels_of(kept_wheels, listing)
 
 
@@ -178,7 +169,6 @@ def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...
             url=str(folder) if folder is not None else without_credentials(package.url),
             source=without_credentials(source),
             yanked=(package.yanked_reason or "") if package.is_yanked else None,
-            uploaded=package.upload_time.isoformat() if package.upload_time else None,
             size=package.size,
         )
         is_aside = is_users_link and version.local is not None
@@ -189,9 +179,7 @@ def _sorted_listing(rows: Iterable[_Row], python: str, read_from: tuple[str, ...
     return Listing(**in_order, python=python, sources=read_from)
 
 
-def _packages(
-    url: str, sources: Sources, *, is_index: bool, pause: Callable[[float], None]
-) -> list[DistributionPackage]:
+def _packages(url: str, sources: Sources, *, is_index: bool) -> list[DistributionPackage]:
     """Return what an index, or a page or folder of links, holds of torch; three tries over a network."""
     from whichtorch.matrix.environments.index import pages  # here: it imports requests
 
@@ -199,7 +187,7 @@ def _packages(
     if folder is not None:
         return pages.read_folder(folder, is_index=is_index)
     try:
-        return pages.retried(lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates), pause)
+        return pages.retried(lambda: pages.fetch(url, is_index=is_index, certificates=sources.certificates))
     except pages.PageError as error:
         raise IndexUnreachableError(url, error.problem) from error
 

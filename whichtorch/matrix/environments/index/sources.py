@@ -18,20 +18,19 @@ import re
 import shutil
 import threading
 import tomllib
-import urllib.error
-import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import url2pathname
 
-from whichtorch.matrix.environments.whole_files import read_whole, write_whole
+from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
 PYTORCH_INDEX_VARIABLE = "WHICHTORCH_PYTORCH_INDEX"  # names a mirror of it, or a test's server
@@ -105,27 +104,21 @@ def build_named(name: str, custom: Mapping[str, Build], environ: Mapping[str, st
     raise UsageError(f"no build is called {name!r}", hint=f"{suggestion}known are {', '.join(known)}")
 
 
-def choose_auto(
-    cache: Path,
-    *,
-    environ: Mapping[str, str] = os.environ,
-    visible_gpu: Callable[[], str | None] | None = None,
-    index_answers: Callable[[str], bool] | None = None,
-) -> tuple[Build, str]:
+def choose_auto(cache: Path, environ: Mapping[str, str] = os.environ) -> tuple[Build, str]:
     """Return what `auto` means on this machine, and why, in words.
 
     `cpu` where no GPU is visible and the PyTorch index answers, else `pypi`. The answer of the index is
     kept in the folder `cache` for a day.
     """
-    if gpu := (visible_gpu or find_gpu)():
+    if gpu := find_gpu():
         return build_named("pypi", {}, environ), f"a GPU is visible ({gpu})"
     cpu, file = build_named("cpu", {}, environ), cache / "auto.json"
     assert cpu.index_url is not None
     shown = without_credentials(cpu.index_url)
-    kept = read_whole(file, dict[str, bool], CHOICE_AGE) or {}
+    kept = read_json(file, dict[str, bool], CHOICE_AGE) or {}
     if shown not in kept:
-        kept = {shown: (index_answers or answers)(cpu.index_url)}
-        write_whole(file, json.dumps(kept))
+        kept = {shown: answers(cpu.index_url)}
+        write_atomic(file, json.dumps(kept))
     if kept[shown]:
         return cpu, f"no GPU is visible, and {shown} answers"
     reason = f"no GPU is visible, but {shown} gave no answer within {ANSWER_TIMEOUT:g} s"
@@ -143,16 +136,11 @@ def answers(url: str) -> bool:
     answered = threading.Event()
 
     def ask() -> None:
-        try:
-            request = urllib.request.Request(url.rstrip("/") + "/torch/", method="HEAD")  # noqa: S310  the user's own index
-            with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT):  # noqa: S310
+        import requests  # here: most commands read no index
+
+        with suppress(requests.RequestException, ValueError):
+            if requests.head(f"{url.rstrip('/')}/{PROJECT}/", timeout=ANSWER_TIMEOUT).status_code < 500:
                 answered.set()
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code < 500:
-                answered.set()
-        except (OSError, ValueError):
-            pass
 
     # in a thread of its own: a name server that does not answer cannot be given a timeout
     thread = threading.Thread(target=ask, daemon=True)

@@ -84,7 +84,7 @@ COMPILERS = {"dynamo": dynamo, "inductor": inductor, "export": export}
 
 
 def main(names):  # type: (list[str]) -> None
-    """Take the steps; a release that lacks one is told of on stderr."""
+    """Run the steps; stderr says which of them this release lacks."""
     for step in [eager, failing, meta, fake] + [COMPILERS[name] for name in names]:
         try:
             step()

@@ -58,7 +58,7 @@ INDUCTOR_TABLES = (
     ("torch._inductor.codecache", "pick_vec_isa"),  # its place before 2.5
     ("torch._inductor.codegen.common", "init_backend_registration"),
 )
-SPEAKING = ("torch.utils.cpp_extension",)  # says when it is imported which compiler it found: to each script anew
+SPEAKING = ("torch.utils.cpp_extension",)  # prints on import which compiler it found: each script is to print that
 LEVELS = {
     "torch": (TORCH, ()),
     "dynamo": (TORCH + DYNAMO, DYNAMO_TABLES),
@@ -69,17 +69,17 @@ COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 SETTLING = 2.0  # seconds for threads that have been joined to be gone
 
 
-def bring_in(level: str) -> None:
+def import_level(level: str) -> None:
     """Import what a level holds beside torch, which is there."""
-    keep_as_it_is()
+    freeze_objects()
     before = os.environ.get(COMPILE_THREADS)
     os.environ[COMPILE_THREADS] = "1"  # else importing inductor starts a pool of processes
     modules, tables = LEVELS[level]
     for module in modules:
-        quietly(module)
-        keep_as_it_is()
+        try_import(module)
+        freeze_objects()
     for module, function in tables:
-        quietly(module, function)
+        try_import(module, function)
     for module in SPEAKING:
         forgotten = sys.modules.pop(module, None)
         package, _, name = module.rpartition(".")
@@ -89,14 +89,14 @@ def bring_in(level: str) -> None:
         del os.environ[COMPILE_THREADS]
     else:
         os.environ[COMPILE_THREADS] = before
-    keep_as_it_is()
+    freeze_objects()
 
 
-def keep_as_it_is() -> None:
-    """Take what is there out of the hands of the collector: what it looks at is copied in each fork.
+def freeze_objects() -> None:
+    """Hide the objects that exist from the garbage collector: memory that it writes to is copied in each fork.
 
-    What nanobind has bound stays in them, and with it what was imported later: it complains of what is left, unless
-    nothing is taken apart at the end.
+    Not where nanobind has bound modules, unless the interpreter is not taken apart at the end: nanobind then warns of
+    objects that are left.
     """
     if os.environ.get(BRIEF_EXIT) or not binds_with_nanobind():
         gc.collect()
@@ -115,7 +115,7 @@ def values_of(module: types.ModuleType) -> list[Any]:
     return list(getattr(module, "__dict__", {}).values())
 
 
-def quietly(module: str, function: str = "") -> None:
+def try_import(module: str, function: str = "") -> None:
     """Import a module, or call its function; what fails here fails again where the script asks for it."""
     try:
         imported = importlib.import_module(module)
@@ -125,7 +125,7 @@ def quietly(module: str, function: str = "") -> None:
         pass
 
 
-def unfit() -> str:
+def why_not_forkable() -> str:
     """Return why this process must not be forked, "" where it may be."""
     torch = sys.modules["torch"]
     if getattr(getattr(torch, "cuda", None), "is_initialized", bool)():

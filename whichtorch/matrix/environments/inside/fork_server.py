@@ -52,7 +52,7 @@ class Server:
         """Import; return what forbids to fork, which is nothing in general."""
         if not getattr(sys.flags, "safe_path", False):
             del sys.path[0]  # this folder
-        levels = beside("fork_levels.py")
+        levels = load_module("fork_levels.py")
         importlib.import_module("torch")
         sys.stdout.flush()
         sys.stderr.flush()
@@ -60,14 +60,14 @@ class Server:
         with open("/proc/self/environ", "rb") as given:
             rows = set(given.read().split(b"\0"))
         self.environ = {name: text for name, text in os.environ.items() if os.fsencode(name + "=" + text) not in rows}
-        levels.bring_in(self.level)
-        return str(levels.unfit())
+        levels.import_level(self.level)
+        return str(levels.why_not_forkable())
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         """Send a message."""
         self.channel.sendall(json.dumps(message).encode() + b"\n")
 
-    def order(self) -> tuple[dict[str, Any], int]:
+    def receive(self) -> tuple[dict[str, Any], int]:
         """Wait for an order; return it with the descriptor of its gate. End when nobody can send one any more."""
         gates = array.array("i")
         while b"\n" not in self.heard:
@@ -83,7 +83,7 @@ class Server:
     def serve(self) -> Script:
         """Fork for each order; return in the forked processes only, when their script is to run."""
         while True:
-            order, gate = self.order()
+            order, gate = self.receive()
             readable, writable = os.pipe()
             between = os.fork()
             if not between:
@@ -96,7 +96,7 @@ class Server:
             os.waitpid(between, 0)
             with os.fdopen(readable, "rb") as file:
                 answer = file.readline()
-            self.tell(json.loads(answer) if answer else {"problem": "the forked process ended before it was ready"})
+            self.send(json.loads(answer) if answer else {"problem": "the forked process ended before it was ready"})
 
     def become(self, order: dict[str, Any], gate: int, answer: int) -> Script:
         """Make this forked process what the interpreter would be that was started for a script; wait at the gate."""
@@ -105,8 +105,8 @@ class Server:
             order["env"].update(self.environ)
             is_brief = bool(order["env"].pop(BRIEF_EXIT, ""))
             script = Script(order, is_brief)
-            script.take_place(self.said)
-            forget(self.folder)
+            script.take_over_process(self.said)
+            reset_process_state(self.folder)
             message = {"pid": os.getpid()}  # type: dict[str, Any]
         except BaseException as error:  # noqa: BLE001  # it is told, and another start is tried
             message = {"problem": "a fork failed: " + type(error).__name__ + ": " + str(error)}
@@ -136,7 +136,7 @@ class Script:
         except SystemExit:
             raise
         except BaseException as error:  # the interpreter prints it
-            without_us(error)
+            hide_own_frames(error)
             raise
 
     def run_and_end(self) -> None:
@@ -148,7 +148,7 @@ class Script:
         try:
             self.run()
         except SystemExit as asked:
-            code = ended_with(asked)
+            code = exit_code_of(asked)
         except KeyboardInterrupt:  # the interpreter ends itself by the signal
             raise
         except BaseException:  # noqa: BLE001
@@ -163,7 +163,7 @@ class Script:
                 stream.flush()
         os._exit(code)
 
-    def take_place(self, said: tuple[bytes, bytes]) -> None:
+    def take_over_process(self, said: tuple[bytes, bytes]) -> None:
         """Take on all that a start gives a process: session, folder, environment, files and arguments."""
         os.setsid()
         os.chdir(self.order["cwd"])
@@ -191,11 +191,11 @@ class Script:
             self.names["__annotations__"] = {}
         sys.modules["__main__"] = main
         if environ.get("WHICHTORCH_STACKS"):
-            beside(os.path.join("startup", "sitecustomize.py")).register_stacks(environ["WHICHTORCH_STACKS"])
+            load_module(os.path.join("startup", "sitecustomize.py")).register_stacks(environ["WHICHTORCH_STACKS"])
 
 
-def forget(folder: str) -> None:
-    """Forget what belongs to the server's own folders, and throw the dice anew."""
+def reset_process_state(folder: str) -> None:
+    """Reset what belongs to the server's own folders, and seed the random generators again."""
     modules = sys.modules
     if "tempfile" in modules:
         modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
@@ -217,7 +217,7 @@ def forget(folder: str) -> None:
                     clear()
 
 
-def beside(name: str) -> types.ModuleType:
+def load_module(name: str) -> types.ModuleType:
     """Return a file of this folder as a module that no script can see."""
     path = os.path.join(FOLDER, name)
     module = types.ModuleType("whichtorch_" + os.path.basename(name)[: -len(".py")])
@@ -226,7 +226,7 @@ def beside(name: str) -> types.ModuleType:
     return module
 
 
-def without_us(error: BaseException) -> None:
+def hide_own_frames(error: BaseException) -> None:
     """Let the interpreter print an exception of the script as it would without the frame below it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
@@ -241,7 +241,7 @@ def without_us(error: BaseException) -> None:
     sys.excepthook = show
 
 
-def ended_with(asked: SystemExit) -> int:
+def exit_code_of(asked: SystemExit) -> int:
     """Return the exit code that a SystemExit asks for; what is no number is printed."""
     if asked.code is None or isinstance(asked.code, int):
         return (asked.code or 0) & 0xFF
@@ -249,22 +249,22 @@ def ended_with(asked: SystemExit) -> int:
     return 1
 
 
-def started() -> Script:
-    """Import, tell of it, and return in each forked process."""
+def start() -> Script:
+    """Import, report that, and return in each forked process."""
     server = Server(sys.argv[1], int(sys.argv[2]))
     sys.argv[:] = [""]
     try:
         problem = server.prepare()
     except Exception as error:  # noqa: BLE001  # a cold start shows it as it is
         problem = type(error).__name__ + ": " + str(error)
-    server.tell({"problem": "the fork server is not fit: " + problem, "is_final": True} if problem else {"problem": ""})
+    server.send({"problem": "the fork server is not fit: " + problem, "is_final": True} if problem else {"problem": ""})
     if problem:
         os._exit(1)
     return server.serve()
 
 
 if __name__ == "__main__":
-    script = started()
+    script = start()
     if script.is_brief:
         script.run_and_end()
     script.run()

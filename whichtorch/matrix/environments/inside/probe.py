@@ -3,7 +3,7 @@
     python probe.py ANSWER.json
 
 writes one JSON object: {"step": what was begun last, "error": its traceback or null, "python": ..., ...}.
-It is written anew before every step, so that after a crash or a hang the step is known.
+It is rewritten before every step, so that after a crash or a hang the step is known.
 """
 
 # One flat file without pathlib, because it starts faster that way under every Python.

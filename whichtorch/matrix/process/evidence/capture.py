@@ -254,17 +254,13 @@ class Collection:
         """Signal every process that can write its Python stacks; return whether all have written them."""
         if self._signalled is None:
             self._signalled = now
-            self._sizes = {pid: 0 for pid in self._pids if self._may_ask and self._can_write(pid)}
+            asked = [pid for pid in self._pids if self._may_ask and self._own(pid).exists()]
+            self._sizes = {pid: 0 for pid in asked if kernel.catches(pid, STACKS_SIGNAL)}
             for pid in self._sizes:
                 kernel.send(pid, STACKS_SIGNAL)
         before, self._sizes = self._sizes, {pid: self._own(pid).stat().st_size for pid in self._sizes}
         is_still = before == self._sizes and all(self._sizes.values())
         return is_still or now - self._signalled > WRITING
-
-    def _can_write(self, pid: int) -> bool:
-        """Return whether a process has registered a handler; any other would die of the signal."""
-        caught = int(kernel.field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
-        return self._own(pid).exists() and bool(caught >> (STACKS_SIGNAL - 1) & 1)
 
     def _own(self, pid: int) -> Path:
         return self._folder / FAULTHANDLER.file.format(pid=pid)

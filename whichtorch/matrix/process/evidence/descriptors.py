@@ -1,4 +1,4 @@
-"""Tell of the descriptors that threads wait on where they lead, and which processes have the other end."""
+"""Say where the descriptors that threads wait on lead, and which processes have the other end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whichtorch.matrix.process.evidence.sockets import SocketRow, sockets
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-MOST = 64  # descriptors of a process that are told of
+MOST = 64  # descriptors of a process that are described
 HOLDERS = 32  # processes that are named for one descriptor
 LINK = 512  # characters of a link
 _FILES = re.compile(r"/(?!(dev|proc|sys)/|memfd:)|/dev/shm/")  # links to files and FIFOs, not to devices
@@ -27,7 +27,7 @@ _WRITES_ONLY, _BOTH = 1, 2  # O_WRONLY, O_RDWR
 _PIDFD = "anon_inode:[pidfd]"
 
 
-class Awaited(NamedTuple):
+class AwaitedDescriptors(NamedTuple):
     """The descriptors that a system call waits for."""
 
     numbers: tuple[int, ...]
@@ -66,7 +66,7 @@ class _OpenFile:
         return _BOTH in (self.mode, other.mode) or self.mode != other.mode
 
 
-def describe(awaited: Mapping[int, Mapping[int, str]], end: float) -> dict[int, list[dict[str, Any]]]:
+def describe_awaited(awaited: Mapping[int, Mapping[int, str]], end: float) -> dict[int, list[dict[str, Any]]]:
     """Return what is known of the awaited descriptors of processes, and of the files they have locked.
 
     The descriptors of all other processes of the machine are read once, until the time `end`.

@@ -73,7 +73,7 @@ def tree_facts(pids: Sequence[int]) -> list[dict[str, Any]]:
     awaited = {
         pid: {number: wait.kind for wait in own.values() for number in wait.numbers} for pid, own in waits.items()
     }
-    opened = descriptors.describe(awaited, end)
+    opened = descriptors.describe_awaited(awaited, end)
     rows = []
     for pid in [*pids, *_ended_children(pids)]:
         row = _process(pid)
@@ -96,9 +96,12 @@ def _threads(pid: int, end: float) -> list[ThreadSnapshot]:
 
 
 def _thread_rows(
-    pid: int, threads: Iterable[ThreadSnapshot], waits: dict[int, descriptors.Awaited], all_tids: Container[int]
+    pid: int,
+    threads: Iterable[ThreadSnapshot],
+    waits: dict[int, descriptors.AwaitedDescriptors],
+    all_tids: Container[int],
 ) -> list[dict[str, Any]]:
-    """Return the threads of which something is known; one that bears its process's name has none of its own."""
+    """Return the threads of which something is known; a thread with its process's name has none of its own."""
     own_tids = set(kernel.thread_ids(pid))
     threads = list(threads)
     inherited = next((thread.name for thread in threads if thread.tid == pid), "")
@@ -208,20 +211,20 @@ def _variables_at(memory: int, address: int) -> list[bytes] | None:
     return entries
 
 
-def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.Awaited:
+def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.AwaitedDescriptors:
     """Return the descriptors that a thread's system call waits for, and what for."""
     call, arguments = thread.call, thread.arguments
     kind = "end" if thread.state == "S" else ""
     if not call or not arguments:
-        return descriptors.Awaited(())
+        return descriptors.AwaitedDescriptors(())
     if call in _TRANSFERS:
-        return descriptors.Awaited((ctypes.c_int(arguments[0]).value,), kind)
+        return descriptors.AwaitedDescriptors((ctypes.c_int(arguments[0]).value,), kind)
     if call == "flock" or (call == "fcntl" and arguments[1] in _LOCKING):
-        return descriptors.Awaited((ctypes.c_int(arguments[0]).value,), "lock")
+        return descriptors.AwaitedDescriptors((ctypes.c_int(arguments[0]).value,), "lock")
     if "poll" in call or "select" in call:
         numbers = snapshots.polled(pid, call, arguments) or ()
-        return descriptors.Awaited(tuple(dict.fromkeys(numbers)), kind)
-    return descriptors.Awaited(())
+        return descriptors.AwaitedDescriptors(tuple(dict.fromkeys(numbers)), kind)
+    return descriptors.AwaitedDescriptors(())
 
 
 def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids: Container[int]) -> int | None:

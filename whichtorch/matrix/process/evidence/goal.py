@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from whichtorch.matrix.process.evidence.sampler import LEAD, SPAN
 
-AHEAD = SPAN + LEAD  # seconds before the end from which it stands
-SLACK = 1.1  # times as long: by less, an end that stands is not put off
+AHEAD = SPAN + LEAD  # seconds before the end from which it is fixed
+SLACK = 1.1  # a fixed end is not put off by less than this factor
 
 
 def seconds_given(elapsed: float, given: float, goal: float, stretch: float | None, most: float) -> float:

@@ -54,7 +54,8 @@ class LoopWatch:
         busiest = max(alive, key=lambda member: grown[member.pid], default=None)
         if busiest is None or self._asked is not None or grown[busiest.pid] <= LEAST_BUSY:
             return self.repeats
-        if busiest.state == RUNNING and _answers(busiest.pid):  # a thread that waits would be disturbed for nothing
+        # a thread that waits would be disturbed for nothing
+        if busiest.state == RUNNING and kernel.catches(busiest.pid, LOOP_SIGNAL):
             self._asked = (busiest.pid, now)
             kernel.send(busiest.pid, LOOP_SIGNAL)
         return self.repeats
@@ -64,7 +65,7 @@ class LoopWatch:
         if self._asked is None:
             return
         pid, asked = self._asked
-        if not _answers(pid):
+        if not kernel.catches(pid, LOOP_SIGNAL):
             self._asked = None
             return
         try:
@@ -92,9 +93,3 @@ class LoopWatch:
     def evidence(self) -> dict[str, Any]:
         """What was seen."""
         return {"repeats": self.repeats, "answers": self._answers}
-
-
-def _answers(pid: int) -> bool:
-    """Return whether a process has a handler for the question; any other would die of the signal."""
-    caught = int(kernel.field(f"/proc/{pid}/status", b"SigCgt:") or b"0", 16)
-    return bool(caught >> (LOOP_SIGNAL - 1) & 1)

@@ -70,7 +70,7 @@ def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set
     if link.startswith("socket:["):
         return {link} if _waits_for_ever(pid, descriptor, call) else None
     if link == "anon_inode:[eventpoll]":
-        targets = epolled(pid, descriptor)
+        targets = epoll_targets(pid, descriptor)
         links = [_links(pid, target, members, "epoll") for target in targets or ()]
         if targets is None or None in links:
             return None
@@ -81,7 +81,7 @@ def _links(pid: int, descriptor: int, members: frozenset[int], call: str) -> set
     return None  # a terminal, a device, a timer, inotify, an eventfd that a driver may write to
 
 
-def epolled(pid: int, descriptor: int) -> tuple[int, ...] | None:
+def epoll_targets(pid: int, descriptor: int) -> tuple[int, ...] | None:
     """Return the descriptors that an epoll instance watches; None where one of them was opened anew since."""
     targets = []
     for line in kernel.read(f"/proc/{pid}/fdinfo/{descriptor}").splitlines():

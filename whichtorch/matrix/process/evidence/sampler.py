@@ -161,7 +161,7 @@ class Sampler:
         if not frames:
             self._failures.append(f"process {self._target} runs no Python")
             return
-        self._places.setdefault(self._target, []).append((self._child_started, signature(frames)))
+        self._places.setdefault(self._target, []).append((self._child_started, innermost_functions(frames)))
         self.frames.append([_describe(frame) for frame in frames[:DEPTH]])
 
     @property
@@ -188,7 +188,7 @@ def is_moving(signatures: Sequence[object]) -> bool | None:
     return len(set(signatures)) > 1 if len(signatures) > 1 else None
 
 
-def signature(frames: Sequence[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
+def innermost_functions(frames: Sequence[dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     """Reduce frames to function and file: a loop that goes round within one function is on the spot."""
     return tuple((frame["name"], frame["filename"]) for frame in frames)
 

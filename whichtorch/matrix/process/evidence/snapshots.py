@@ -137,7 +137,7 @@ def polled(pid: int, call: str, arguments: Sequence[int]) -> tuple[int, ...] | N
     count = arguments[1] if is_poll else arguments[0]
     try:
         if call.startswith("epoll"):
-            return peers.epolled(pid, arguments[0])
+            return peers.epoll_targets(pid, arguments[0])
         if not 0 < count <= POLLED_LIMIT:
             return None
         if is_poll:

@@ -60,13 +60,7 @@ def _compile(original: Callable[..., Any], model: Any = None, **options: Any) ->
         return lambda function: _compile(original, function, **options)
     backend = options.get("backend", "inductor")
     is_own = _is_own(backend)
-    _note(
-        call="compile",
-        backend=_name(backend),
-        own=is_own,
-        fullgraph=bool(options.get("fullgraph", False)),
-        dynamic=options.get("dynamic"),
-    )
+    _note_compiling("compile", backend, is_own, options.get("fullgraph", False), options)
     return original(model, **_changed(options, is_own))
 
 
@@ -75,13 +69,7 @@ def _optimize(original: Callable[..., Any], backend: Any = "inductor", *rest: An
     if not isinstance(backend, str):
         return original(backend, *rest, **options)
     is_own = _is_own(backend)
-    _note(
-        call="optimize",
-        backend=backend,
-        own=is_own,
-        fullgraph=bool(options.get("nopython", False)),
-        dynamic=options.get("dynamic"),
-    )
+    _note_compiling("optimize", backend, is_own, options.get("nopython", False), options)
     changed = _changed(dict(options, backend=backend), is_own)
     return original(changed.pop("backend"), *rest, **changed)
 
@@ -207,6 +195,11 @@ def _rung() -> dict[str, Any]:
     """Return what is asked for; read at each call, because a forked process has other variables than at its imports."""
     asked: dict[str, Any] = json.loads(os.environ.get("WHICHTORCH_LADDER", "{}"))
     return asked
+
+
+def _note_compiling(call: str, backend: Any, is_own: bool, fullgraph: Any, options: dict[str, Any]) -> None:
+    dynamic = options.get("dynamic")
+    _note(call=call, backend=_name(backend), own=is_own, fullgraph=bool(fullgraph), dynamic=dynamic)
 
 
 def _note(**fields: object) -> None:

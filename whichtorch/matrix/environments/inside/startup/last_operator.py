@@ -1,6 +1,6 @@
 """Write down the call of torch that is being made, so that it is known which one a script ended in.
 
-WHICHTORCH_OPERATORS is a JSON object: "file" is written anew before each call of a function or method of torch, with
+WHICHTORCH_OPERATORS is a JSON object: "file" is rewritten before each call of a function or method of torch, with
 all calls that are under way, the outermost first; what raised stays as it was when it raised. With "values_at", the
 number of a call, the values of its tensors are written, too, where they are not too many.
 
@@ -49,7 +49,7 @@ def _watch(torch: Any) -> None:
 
 
 class _Writer:
-    """The calls under way, in a file that is written anew for each."""
+    """The calls under way, in a file that is rewritten for each."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch

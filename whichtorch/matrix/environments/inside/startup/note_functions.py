@@ -30,10 +30,10 @@ def install(after_import: Callable[[str, Callable[[ModuleType], object]], object
     """Start to note as soon as torch has been imported."""
     folder = os.environ.get(FOLDER)
     if folder:
-        after_import("torch", lambda torch: Noting(folder, torch).start())
+        after_import("torch", lambda torch: FunctionRecorder(folder, torch).start())
 
 
-class Noting:
+class FunctionRecorder:
     """Notes the functions of this process from `start` to its end."""
 
     def __init__(self, folder: str, torch: ModuleType) -> None:

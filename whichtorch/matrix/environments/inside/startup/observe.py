@@ -56,11 +56,11 @@ class Observer:
             thread = _MAIN if threading.current_thread() is threading.main_thread() else "other"
             with torch._C._profiler._RecordFunctionFast(_MARK + thread):
                 pass  # shows which number the profiler gives this thread
-            self.mode = noting_mode(torch, self.calls)
+            self.mode = recording_mode(torch, self.calls)
             self.mode.__enter__()
             atexit.register(self.finish)
         except Exception as error:  # noqa: BLE001  # the script must not notice
-            self.write({"problem": described(error)})
+            self.write({"problem": error_line(error)})
 
     def finish(self) -> None:
         """Stop, and write what was seen; a forked child has nothing to write."""
@@ -72,7 +72,7 @@ class Observer:
             roots = self.profiler.profiler.kineto_results.experimental_event_tree()
             self.write({"operators": operators(roots, self.calls), "all_threads": self.all_threads})
         except Exception as error:  # noqa: BLE001
-            self.write({"problem": described(error)})
+            self.write({"problem": error_line(error)})
 
     def write(self, seen: dict[str, Any]) -> None:
         """Write the file whole or not at all."""
@@ -81,7 +81,7 @@ class Observer:
         os.replace(self.file + ".part", self.file)  # noqa: PTH105
 
 
-def described(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return an error in one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
@@ -104,7 +104,7 @@ def started_profiler(torch: Any) -> tuple[Any, bool]:
     return profiler, config is not None
 
 
-def noting_mode(torch: Any, calls: list[dict[str, Any]]) -> Any:
+def recording_mode(torch: Any, calls: list[dict[str, Any]]) -> Any:
     """Return a mode that notes each outermost call from Python and marks it among the profiler's events."""
     from torch.overrides import TorchFunctionMode
     from torch.utils._pytree import tree_flatten
@@ -112,7 +112,7 @@ def noting_mode(torch: Any, calls: list[dict[str, Any]]) -> Any:
     mark = torch._C._profiler._RecordFunctionFast
     count_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 
-    class Noting(TorchFunctionMode):  # type: ignore[misc]
+    class RecordingMode(TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
@@ -132,7 +132,7 @@ def noting_mode(torch: Any, calls: list[dict[str, Any]]) -> Any:
             with mark(_MARK + str(number)):
                 return function(*args, **kwargs)
 
-    return Noting()
+    return RecordingMode()
 
 
 def operators(roots: list[Any], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,21 +11,21 @@ from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Compari
 from whichtorch.matrix.diagnosis.sameness import described
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
-from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridRow, Square
+from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow
 from whichtorch.reports.shown_text import is_link, one_line
-from whichtorch.reports.stored_run_text import WORSE, alike, changes_words, side_of
+from whichtorch.reports.stored_run_text import WORSE, changes_words, grouped_changes, shown_side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from whichtorch.reports.cell_text import Called
+    from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.formats import RunFacts
 
     Changes = Mapping[tuple[str, str], CellChange]  # by name and label
 
 NAMED = 12  # cells of one list that are linked; more are counted
 HANGS_SHOWN = 8  # groups of hangs
-ADVISED = 5  # cells whose commands stand on top; those of the others are in their details
+RECOMMENDED = 5  # cells whose commands stand on top; those of the others are in their details
 
 TITLES = {  # of the changes that are listed, the worst first: singular, plural
     ChangeKind.REGRESSION: (
@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class CellLink:
     """A cell to jump to."""
 
     name: str
@@ -53,11 +53,11 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class CellGroup:
     """Cells of which the same is said."""
 
     title: str
-    links: tuple[Link, ...]
+    links: tuple[CellLink, ...]
     count: int
     kind: str = ""  # for the page's colours
     note: str = ""
@@ -65,72 +65,74 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class Recommendation:
     """A cell with the commands that help with it."""
 
-    link: Link
+    link: CellLink
     what: str
     why: str  # it is chosen
     outcome: Outcome
     commands: tuple[tuple[str, str], ...]  # what each does, and the command
 
 
-def link_to(grid: Grid, row: GridRow, square: Square, note: str = "") -> Link:
+def link_to(grid: Grid, row: GridRow, entry: GridEntry, note: str = "") -> CellLink:
     """Return the link that opens a cell."""
-    label = grid.columns[square.column].label
+    label = grid.columns[entry.column].label
     href = "#cell=" + quote(f"{row.name}@{label}", safe="/@,[]:")
-    return Link(name=row.name, label=label, href=href, note=one_line(note, WHAT))
+    return CellLink(name=row.name, label=label, href=href, note=one_line(note, WHAT))
 
 
-def changed(grid: Grid, comparison: Comparison) -> list[Group]:
+def changed(grid: Grid, comparison: Comparison) -> list[CellGroup]:
     """Return what became of cells since the earlier run, the worst first; what is as it was is left out."""
-    positions = {grid.key_of(square): (row, square) for row, square in grid.squares}
+    positions = {grid.key_of(entry): (row, entry) for row, entry in grid.entries}
     groups = []
     for kind, titles in TITLES.items():
         if changes := comparison.of(kind):
             links = tuple(_change_link(change, positions, grid) for change in changes[:NAMED])
             title = f"{len(changes)} {titles[len(changes) > 1]}"
-            groups.append(Group(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
+            groups.append(CellGroup(title=title, links=links, count=len(changes), kind=kind.value.replace(" ", "-")))
     return groups
 
 
-def _change_link(change: CellChange, positions: Mapping[tuple[str, str], tuple[GridRow, Square]], grid: Grid) -> Link:
-    label = side_of(change).environment
+def _change_link(
+    change: CellChange, positions: Mapping[tuple[str, str], tuple[GridRow, GridEntry]], grid: Grid
+) -> CellLink:
+    label = shown_side(change).environment
     old = change.old.outcome if change.old else "unknown"
     became = f"{old} → {change.new.outcome if change.new else 'gone'}"
     script = "the script changed, too" if change.script_changed else ""
     note = "; ".join(filter(None, (became, script, change.why)))
     if (change.name, label) in positions:
         return link_to(grid, *positions[change.name, label], note)
-    return Link(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
+    return CellLink(name=one_line(change.name, NAME), label=one_line(label, NAME), href="", note=note)
 
 
-def environment_changes(comparison: Comparison) -> list[Group]:
+def environment_changes(comparison: Comparison) -> list[CellGroup]:
     """Return which environments are not what they were, those that changed alike together."""
     groups = []
-    for group in alike(comparison.environments):
+    for group in grouped_changes(comparison.environments):
         commits = group[0].commits or ""
         href = commits if is_link(commits) else ""
-        links = tuple(Link(name=one_line(change.new, NAME), label="", href=href) for change in group[:NAMED])
+        links = tuple(CellLink(name=one_line(change.new, NAME), label="", href=href) for change in group[:NAMED])
         title = one_line(changes_words(group[0]), 4 * WHAT)
-        groups.append(Group(title=title, links=links, count=len(group)))
+        groups.append(CellGroup(title=title, links=links, count=len(group)))
     return groups
 
 
-def hanging(grid: Grid) -> list[Group]:
+def hang_groups(grid: Grid) -> list[CellGroup]:
     """Return what hangs, cells that are stuck at one stage together: the unexpected first, then the most common."""
-    stages: dict[str, list[tuple[GridRow, Square]]] = {}
-    for row, square in grid.squares:
-        if square.cell.outcome is Outcome.HANG:
-            stages.setdefault(_NUMBER.sub("N", _stage_and_summary(square)[0]), []).append((row, square))
+    stages: dict[str, list[tuple[GridRow, GridEntry]]] = {}
+    for row, entry in grid.entries:
+        if entry.cell.outcome is Outcome.HANG:
+            stages.setdefault(_NUMBER.sub("N", _stage_and_summary(entry)[0]), []).append((row, entry))
     groups = []
     for pairs in stages.values():
         stage, summary = _stage_and_summary(pairs[0][1])
-        unexpected = sum(square.is_unexpected for _, square in pairs)
-        group = Group(
+        unexpected = sum(entry.is_unexpected for _, entry in pairs)
+        group = CellGroup(
             title=one_line(stage, WHAT),
             more=one_line(summary.removeprefix(stage).removeprefix("; "), WHAT),
-            links=tuple(link_to(grid, row, square) for row, square in pairs[:NAMED]),
+            links=tuple(link_to(grid, row, entry) for row, entry in pairs[:NAMED]),
             count=len(pairs),
             kind="unexpected" if unexpected else "",
             note=f"{unexpected} unexpected" if unexpected else "expected",
@@ -139,60 +141,62 @@ def hanging(grid: Grid) -> list[Group]:
     return [group for _, group in sorted(groups, key=lambda pair: (pair[0], -pair[1].count))]
 
 
-def _stage_and_summary(square: Square) -> tuple[str, str]:
+def _stage_and_summary(entry: GridEntry) -> tuple[str, str]:
     """Return where a hung cell is stuck; the same in a sentence, with who waits for whom."""
-    attempt = cell_text.telling_attempt(square.cell)
+    attempt = cell_text.representative_attempt(entry.cell)
     diagnosis = (attempt.diagnosis if attempt else None) or Diagnosis()
-    summary = diagnosis.summary or square.cell.what or "no stacks were taken"
+    summary = diagnosis.summary or entry.cell.what or "no stacks were taken"
     return diagnosis.place or summary, summary
 
 
-def advice(grid: Grid, facts: RunFacts, changes: Changes, called: Called) -> tuple[list[Advice], int]:
+def recommendations(
+    grid: Grid, facts: RunFacts, changes: Changes, called: CommandPrefix
+) -> tuple[list[Recommendation], int]:
     """Return what to do, for the cells that need it most, and how many cells there are that need something.
 
     Regressions and unexpected cells come first; where there is neither, a known failure of each kind.
     """
     worse = {key: change for key, change in changes.items() if change.change in WORSE}
 
-    def urgency(square: Square) -> int:
-        change = worse.get(grid.key_of(square))
+    def urgency(entry: GridEntry) -> int:
+        change = worse.get(grid.key_of(entry))
         if change and change.change is ChangeKind.REGRESSION:
             return 0
-        if square.is_unexpected and square.cell.outcome.is_red:
+        if entry.is_unexpected and entry.cell.outcome.is_red:
             return 1
         return 2 if change else 3
 
-    red = [pair for pair in grid.squares if pair[1].cell.outcome.is_red or pair[1].is_unexpected]
+    red = [pair for pair in grid.entries if pair[1].cell.outcome.is_red or pair[1].is_unexpected]
     red.sort(key=lambda pair: (urgency(pair[1]), pair[1].cell.outcome is not Outcome.HANG))
-    needing = [(row, square) for row, square in red if urgency(square) < 3 or square.is_unexpected]
-    chosen: dict[tuple[Outcome, str], tuple[GridRow, Square]] = {}
-    for row, square in needing or red:
-        kind = (square.cell.outcome, _NUMBER.sub("N", square.cell.signature or row.name))
-        chosen.setdefault(kind, (row, square))
-    advised = [
-        _advice(link_to(grid, row, square), square, grid, worse.get(grid.key_of(square)), facts, called)
-        for row, square in list(chosen.values())[:ADVISED]
+    needing = [(row, entry) for row, entry in red if urgency(entry) < 3 or entry.is_unexpected]
+    chosen: dict[tuple[Outcome, str], tuple[GridRow, GridEntry]] = {}
+    for row, entry in needing or red:
+        kind = (entry.cell.outcome, _NUMBER.sub("N", entry.cell.signature or row.name))
+        chosen.setdefault(kind, (row, entry))
+    recommended = [
+        _recommendation(link_to(grid, row, entry), entry, grid, worse.get(grid.key_of(entry)), facts, called)
+        for row, entry in list(chosen.values())[:RECOMMENDED]
     ]
-    return advised, len(needing)
+    return recommended, len(needing)
 
 
-def _advice(
-    link: Link, square: Square, grid: Grid, change: CellChange | None, facts: RunFacts, called: Called
-) -> Advice:
-    cell, environment = square.cell, grid.columns[square.column].environment
-    commands = [("run it again", cell_text.rerun(cell, environment, called("matrix")))]
-    search = cell_text.bisect(cell, environment, called("bisect"))
+def _recommendation(
+    link: CellLink, entry: GridEntry, grid: Grid, change: CellChange | None, facts: RunFacts, called: CommandPrefix
+) -> Recommendation:
+    cell, environment = entry.cell, grid.columns[entry.column].environment
+    commands = [("run it again", cell_text.rerun_command(cell, environment, called("matrix")))]
+    search = cell_text.bisect_command(cell, environment, called("bisect"))
     if facts.comparison and change and (before := _before(environment, change, facts)):
         days = (facts.comparison.old.started[:10], facts.comparison.new.started[:10])
-        search = cell_text.bisect_between(cell.name, before, environment, days, called("bisect"))
+        search = cell_text.bisect_between_command(cell.name, before, environment, days, called("bisect"))
     commands += [("find what changed it", search)] if search else []
-    commands.append(("ask why", cell_text.explain(cell, called("explain"))))
+    commands.append(("ask why", cell_text.explain_command(cell, called("explain"))))
     what = described(cell.what, cell.message)
-    what = _stage_and_summary(square)[1] if cell.outcome is Outcome.HANG else what
-    return Advice(
+    what = _stage_and_summary(entry)[1] if cell.outcome is Outcome.HANG else what
+    return Recommendation(
         link=link,
         what=one_line(what or cell.reason or cell.outcome.row.verb, WHAT),
-        why=str(change.change) if change else "unexpected" if square.is_unexpected else "expected",
+        why=str(change.change) if change else "unexpected" if entry.is_unexpected else "expected",
         outcome=cell.outcome,
         commands=tuple((title, one_line(command, 4 * WHAT)) for title, command in commands),
     )

@@ -1,58 +1,23 @@
-"""Files and folders that are there whole or not at all, uv's unpacked wheels among them.
+"""uv's unpacked wheels, which environments link to.
 
-Layout of the cache of uv 0.13: archive-v0/ID is an unpacked wheel, which environments link to;
-wheels-v7/…/VERSION-TAG is a symbolic link to it, with pointer files of the same stem beside it.
+Layout of the cache of uv 0.13: archive-v0/ID is an unpacked wheel, wheels-v7/…/VERSION-TAG is a symbolic link to it,
+with pointer files of the same stem beside it.
 """
 
 from __future__ import annotations
 
 import csv
-import math
 import os
-import shutil
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
-from pydantic import TypeAdapter, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-Form = TypeVar("Form")
 _POINTERS = (".http", ".rev", ".msgpack", ".whl")  # beside the link to an unpacked wheel
-
-
-def write_whole(file: Path, content: str | bytes) -> None:
-    """Write a file under a hidden name, then rename it, so that no reader sees a half."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    partial.replace(file)
-
-
-def read_whole(file: Path, form: type[Form], age: float = math.inf) -> Form | None:
-    """Return what a file holds as JSON; None where it is missing, cut short, or of another version of the tool.
-
-    It is not believed either where it was written more than `age` seconds ago.
-    """
-    try:
-        if time.time() - file.stat().st_mtime > age:
-            return None
-        return TypeAdapter(form).validate_json(file.read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a folder. It is moved aside first, so that a killed removal leaves no half of it."""
-    if path.exists() or path.is_symlink():
-        aside = path.with_name(f".removed-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
-        path.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 class UnpackedWheel(NamedTuple):

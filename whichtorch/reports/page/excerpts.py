@@ -106,7 +106,7 @@ def cost(text: str) -> int:
 
 
 def shares(wanted: Sequence[int], budget: int) -> list[int]:
-    """Divide a budget so that nobody gets more than wanted, and whoever gets less gets as much as any other."""
+    """Divide a budget fairly: nobody gets more than wanted, and all who get less get the same."""
     given = [0] * len(wanted)
     left = budget
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])

@@ -1,0 +1,46 @@
+"""Files and folders that are there whole or not at all, whoever reads them and whatever ends their writer."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Form = TypeVar("Form")
+
+
+def write_atomic(file: Path, content: str | bytes) -> None:
+    """Write a file under a hidden name, then rename it: no reader sees a part of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    partial.replace(file)
+
+
+def read_json(file: Path, form: type[Form], max_age: float = math.inf) -> Form | None:
+    """Return what a file of JSON holds.
+
+    None where it is missing, cut short, of another version of the tool, or older than `max_age` seconds.
+    """
+    try:
+        if time.time() - file.stat().st_mtime > max_age:
+            return None
+        return TypeAdapter(form).validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder. It is moved aside first, so that a killed removal leaves no part of it."""
+    if path.exists() or path.is_symlink():
+        aside = path.with_name(f".removed-{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
