@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import AfterValidator, ConfigDict, Field
 
 from whichtorch.matrix.model.base import Model, digest
 
@@ -11,10 +15,31 @@ NO_PATCH = "none"  # a release as it is, where a patch could be named
 ANY_HARDWARE = "any"  # whatever machine there is, where a kind could be named
 
 
-class Build(Model):
+NAME_OF_TABLE = "[NAME]"  # stands for the name of a table among its keys: no key of TOML reads so by chance
+
+
+class Defined(Model):
+    """Base of what a matrix file can define, each in a table such as [build.NAME]; its keys have hyphens there."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), validate_by_name=True)
+
+    name: str = Field(validation_alias=NAME_OF_TABLE)
+
+
+def _checked_specifier(value: str) -> str:
+    try:
+        SpecifierSet(value)
+    except InvalidSpecifier:
+        raise ValueError(f"{value!r} is not a specifier such as <2.3") from None
+    return value
+
+
+Specifier = Annotated[str, AfterValidator(_checked_specifier)]
+
+
+class Build(Defined):
     """Where a wheel comes from. `backend` is uv's --torch-backend."""
 
-    name: str
     index_url: str | None = None
     find_links: str | None = None  # a folder or page of wheels
     backend: str | None = None
@@ -22,10 +47,9 @@ class Build(Model):
     nightly: bool = False  # versions are .dev releases
 
 
-class Config(Model):
+class Config(Defined):
     """A named set of environment variables and start-up hooks."""
 
-    name: str
     env: dict[str, str] = {}  # values may name {beside}, the folder that `beside` was installed into
     hooks: tuple[str, ...] = ()  # modules of matrix/environments/inside/startup, run inside the environment
     beside: tuple[str, ...] = ()  # requirements installed next to, not into, the environment
@@ -50,12 +74,11 @@ class Patch(Model):
         return f"{self.name}@{self.key[:6]}"
 
 
-class Hardware(Model):
+class Hardware(Defined):
     """A kind of machine, by what it says of itself: every value that is named applies."""
 
-    name: str
     gpu: str = ""  # a glob, as are arch, cpu and host: of a model as its driver names it, "*H100*"
-    driver: str = ""  # a specifier, ">=570"
+    driver: Specifier = ""  # ">=570"
     arch: str = ""  # "x86_64"
     cpu: str = ""
     host: str = ""
