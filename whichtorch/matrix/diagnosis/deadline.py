@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
-from whichtorch.matrix.model import AttemptEvidence, Outcome
+from whichtorch.matrix.model import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ class StoppedLook:
         """Return whether a longer look gave what it was to give, and does not end just before a sleeper wakes."""
         if self.goal is None:
             return False
-        headway = AttemptEvidence.model_validate(ending.evidence).headway
+        headway = ending.evidence.headway
         if headway and headway.wakes_in is not None and headway.wakes_in < SOON * ending.seconds:
             return False
         if headway and headway.wakes_in is None and not headway.gets_on:
@@ -113,7 +113,7 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     long operation of native code or in a loop whose state cannot be seen, unless this place is known for a hang or
     this is the longer look.
     """
-    evidence = AttemptEvidence.model_validate(ending.evidence)
+    evidence = ending.evidence
     if evidence.loop is not None and evidence.loop.moves:
         return (
             Outcome.SLOW,
@@ -185,7 +185,7 @@ def longer_look(slow: Attempt, due: float, most: float, times: float = LONGER) -
 
 def hang_signature(ending: Ending, place: str = "") -> Signature:
     """Return the signature of a hang that no stacks tell of; `place` is the user's line that was busy."""
-    evidence = AttemptEvidence.model_validate(ending.evidence)
+    evidence = ending.evidence
     if place and (evidence.loop or ending.moving is not None or _is_busy(ending)):
         return Signature("spins", (place,))
     if evidence.stall:
