@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
+from whichtorch.matrix.diagnosis.patience import IN_ALL
 from whichtorch.matrix.diagnosis.stacks import Language
 from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER
 from whichtorch.matrix.environments.overlay import lay
@@ -43,7 +44,6 @@ EVERYDAY = _INSIDE / "everyday.py"
 COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
 INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
 STARVED = 1.25  # times the processor time of a pass: with less, a trial may not have come to its end
-MORE_TIME = 4  # times the limit, for a trial that was starved
 _NOTING = "note_functions"  # the start-up hook
 _IN_USE = "in-use"  # folder of overlays and the like, each named after the process that uses it
 
@@ -134,7 +134,7 @@ class ScriptRuns:
         What a busy machine kept from ending gets more time once: a cure must not be taken for the hang.
         """
         record = self.run(environment, test.limit)
-        return self.run(environment, MORE_TIME * test.limit) if test.was_starved(record.attempt) else record
+        return self.run(environment, IN_ALL * test.limit) if test.was_starved(record.attempt) else record
 
     def everyday(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
         """Return the functions of torch that any script may run there.
