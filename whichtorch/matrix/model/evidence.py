@@ -3,48 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from whichtorch.matrix.model.base import OpenModel
-
-
-class Waiting(StrEnum):
-    """What a thread can wait for."""
-
-    GIL = "the GIL"
-    LOCK = "a lock"
-    SEMAPHORE = "a semaphore"
-    CONDITION = "a condition"
-    EVENT = "an event"
-    BARRIER = "a barrier"
-    QUEUE = "a queue"
-    FUTURE = "a future"
-    EVENT_LOOP = "the event loop"
-    THREAD = "the end of a thread"
-    CHILD = "a child"
-    COLLECTIVE = "the other ranks"
-    RENDEZVOUS = "the rendezvous of the ranks"
-    PIPE = "a pipe"
-    SOCKET = "a socket"
-    FILE = "a file"
-    FILE_LOCK = "the lock of a file"
-    OPENMP = "OpenMP"
-    IO = "I/O"
-    DEVICE = "the GPU"
-    SLEEP = "time to pass"
-    STOPPED = "SIGCONT"
-    FUTEX = "a futex"  # the kernel's word, where no frame says what it stands for
-
-
-HOST_STEP = 1 << 22  # Linux numbers processes and threads below; in a picture of several machines, the next ones above
-
-
-def number_on_host(pid: int) -> int:
-    """Return the number of a process or thread on its own machine."""
-    return pid % HOST_STEP
 
 
 class WaitEdge(OpenModel):
@@ -55,35 +18,10 @@ class WaitEdge(OpenModel):
     function: str = ""  # where it waits, or that asked for the wait
     place: str = ""  # the user's own line, "train.py:88"
     text: str = ""  # the wait as a clause; "" where the other fields say all
-    waiting: str = ""  # a value of `Waiting`; another version may know more of them
+    waiting: str = ""  # a value of `process.evidence.waiting.Waiting`; another version may know more of them
     partner: int | None = None  # tid of the thread, or pid of the child, that it waits for
-    holds: str | None = None  # what others wait for, a value of `Waiting`
+    holds: str | None = None  # what others wait for, a value of `process.evidence.waiting.Waiting`
     evidence: str = ""  # how the partner is known
-
-    def words(self, before: WaitEdge | None = None) -> str:
-        """Return the edge as a sentence; "for it" is the thread of the edge before."""
-        if self.text:
-            return self.text
-        holds = f"holds {self.holds} and " if self.holds else ""
-        function = f" in {self.function}" if self.function else ""
-        function += f" ({self.place})" if self.place and self.place not in self.function else ""
-        thread = f"thread {number_on_host(self.tid)}"
-        if self.waiting == Waiting.CHILD:
-            child = f" for child {number_on_host(self.partner)}" if self.partner else " for a child"
-            return f"process {number_on_host(self.pid)} {holds}waits{function}{child}"
-        if self.waiting == Waiting.THREAD or (self.holds and self.partner):
-            partner = number_on_host(self.partner or 0)
-            target = "it" if before and self.partner == before.tid else f"thread {partner}"
-            target = target if self.partner else "another thread"
-            return f"{thread} {holds}waits{function} for {target}"
-        if self.holds:
-            return f"{thread} {holds}waits{function} for {self.waiting}"
-        return f"{thread}{function} waits for {self.waiting}"
-
-
-def cycle_sentences(edges: Sequence[WaitEdge]) -> list[str]:
-    """Return a sentence for each edge of a cycle or chain, in their order."""
-    return [edge.words(before) for edge, before in zip(edges, (None, *edges), strict=False)]
 
 
 def _edges(values: Sequence[object]) -> list[object]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from whichtorch.matrix.diagnosis.hang.native_place import source_line
 from whichtorch.matrix.diagnosis.hang.user_call import user_call
 from whichtorch.matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
-from whichtorch.matrix.diagnosis.stacks import base_name
-from whichtorch.matrix.model import WaitEdge, Waiting, number_on_host
+from whichtorch.matrix.diagnosis.stacks import base_name, number_on_host
+from whichtorch.matrix.model import WaitEdge
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.stacks import Descriptor, Frame, Process, Thread

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.causes import WITH_GIL, HangCause, HangKind
 from whichtorch.matrix.diagnosis.hang.reasons import held_by_coroutine, reason_of
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.model import WaitEdge
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.matrix.diagnosis.hang.account import Account
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
+    from whichtorch.matrix.diagnosis.hang.narration import Narration
     from whichtorch.matrix.diagnosis.hang.partners import PartnerLink
     from whichtorch.matrix.diagnosis.hang.wait_graph import Chain, WaitGraph
     from whichtorch.matrix.diagnosis.stacks import Process
-    from whichtorch.matrix.model import WaitEdge
 
 _PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started those that matter
 _NEED_FRAMES = {
@@ -32,7 +32,7 @@ _TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
 MOST = 4  # clauses of a chain in the sentence
 
 
-def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+def blocked(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
     """Follow who waits for whom from the first process's main thread; the end of the chain decides."""
     start = _start(processes, graph.states)
     if start is None:
@@ -45,20 +45,21 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, account: Account) ->
     if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
         return None
     if chain.cycle or last.awaits is not Waiting.LOCK:
-        return _cause(_kind(told, chain), told, chain, account, "" if chain.cycle else reason_of(account, last, told))
+        reason = "" if chain.cycle else reason_of(narration, last, told)
+        return _cause(_kind(told, chain), told, chain, narration, reason)
     if graph.is_forked_alone(last):
-        return _cause(HangKind.FORKED_LOCK, told, chain, account, reason_of(account, last, told))
-    if held := held_by_coroutine(account, last):
-        return _cause(HangKind.LOCK_CYCLE, told, chain, account, held)
+        return _cause(HangKind.FORKED_LOCK, told, chain, narration, reason_of(narration, last, told))
+    if held := held_by_coroutine(narration, last):
+        return _cause(HangKind.LOCK_CYCLE, told, chain, narration, held)
     if waiters := _waiters_for_locks(last, graph):
         told = [*(state for state in told if state not in waiters), *waiters]
         words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
         if len(waiters) == 1 and not any(other.user.is_known for other in graph.states if _is_beside(other, last)):
             words = "no other thread could release it: this thread has taken it before, or one that is no longer there"
-        words = "; ".join([*account.held_meanwhile(waiters), words, *account.departed])
-        cause = _cause(HangKind.LOCK_CYCLE, told, chain, account, words)
+        words = "; ".join([*narration.held_meanwhile(waiters), words, *narration.departed])
+        cause = _cause(HangKind.LOCK_CYCLE, told, chain, narration, words)
         return replace(cause, stuck=last, is_closed=True)
-    return _cause(_kind(told, chain), told, chain, account, reason_of(account, last, told))
+    return _cause(_kind(told, chain), told, chain, narration, reason_of(narration, last, told))
 
 
 def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:
@@ -75,8 +76,8 @@ def _is_beside(other: ThreadState, state: ThreadState) -> bool:
     return other.process is state.process and other is not state
 
 
-def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: Account, reason: str) -> HangCause:
-    edges = _edges(told, chain, account)
+def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, narration: Narration, reason: str) -> HangCause:
+    edges = _edges(told, chain, narration)
     clauses = [edge.text for edge in edges][-MOST:]
     if chain.cycle:
         clauses.append(
@@ -96,21 +97,19 @@ def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, account: A
     )
 
 
-def _edges(told: Sequence[ThreadState], chain: Chain, account: Account) -> list[WaitEdge]:
+def _edges(told: Sequence[ThreadState], chain: Chain, narration: Narration) -> list[WaitEdge]:
     edges = []
     for state in told:
         position = chain.states.index(state) if state in chain.states else len(chain.states)
         link = chain.links[position] if position < len(chain.links) else None
         partner = None if link is None else link.state.pid if state.waiting is Waiting.CHILD else link.state.tid
-        edges.append(edge_of(state, account.clause(state, link), partner, link))
+        edges.append(edge_of(state, narration.clause(state, link), partner, link))
     return edges
 
 
 def edge_of(state: ThreadState, text: str, partner: int | None = None, link: PartnerLink | None = None) -> WaitEdge:
     """Return a thread's wait as a record keeps it."""
     if state.wait is None:
-        from whichtorch.matrix.model import WaitEdge
-
         return WaitEdge(pid=state.pid, tid=state.tid, place=state.place, text=text)
     edge = state.edge(partner, evidence=link.evidence if link else "")
     return edge.model_copy(update={"waiting": state.awaits or edge.waiting, "text": text})
@@ -152,9 +151,7 @@ def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
     while len(told) > 1 and (last.awaits in _TELL_LITTLE or last.awaits is Waiting.SLEEP):
         told = told[:-1]
         last = told[-1]
-    if last.awaits is None:
-        return HangKind.UNKNOWN
-    return HangKind.__members__.get(last.awaits.name, HangKind.UNKNOWN)
+    return HangKind.of(last.awaits)
 
 
 def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:

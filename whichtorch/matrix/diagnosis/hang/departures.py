@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.model import number_on_host
+from whichtorch.matrix.diagnosis.stacks import number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

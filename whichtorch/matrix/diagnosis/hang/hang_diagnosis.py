@@ -16,16 +16,18 @@ from whichtorch.matrix.diagnosis.dispatch import dispatch_frames
 from whichtorch.matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - pydantic resolves Place
 from whichtorch.matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
 from whichtorch.matrix.diagnosis.hang import activity
-from whichtorch.matrix.diagnosis.hang.account import Account
 from whichtorch.matrix.diagnosis.hang.activity import ThreadState
 from whichtorch.matrix.diagnosis.hang.blocked_chain import blocked
 from whichtorch.matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
 from whichtorch.matrix.diagnosis.hang.disagreement import disagreement
+from whichtorch.matrix.diagnosis.hang.narration import Narration, cycle_sentences
 from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
 from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 from whichtorch.matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
-from whichtorch.matrix.model import Model, WaitEdge, Waiting, cycle_sentences, number_on_host
+from whichtorch.matrix.diagnosis.stacks import number_on_host
+from whichtorch.matrix.model import Model, WaitEdge
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,24 +114,24 @@ def diagnose(
 
 
 def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangCause | None:
-    states, account = graph.all_states, Account(graph, stderr)
+    states, narration = graph.all_states, Narration(graph, stderr)
     cycles = (gil_cycle([state for state in states if state.pid == process.pid]) for process in processes)
     return (
         next(filter(None, cycles), None)
         or fork_after_threads(processes, states)
-        or _compiling(processes, states, account)
-        or disagreement(processes, graph, account)
-        or _running(states, account)
-        or _stopped(processes, graph, account)
-        or blocked(processes, graph, account)
+        or _compiling(processes, states, narration)
+        or disagreement(processes, graph, narration)
+        or _running(states, narration)
+        or _stopped(processes, graph, narration)
+        or blocked(processes, graph, narration)
     )
 
 
-def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], account: Account) -> HangCause | None:
+def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], narration: Narration) -> HangCause | None:
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
     frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
     if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
-        words = f"{account.label(state)} compiles{_at(state)}, in {frames[state].words}"
+        words = f"{narration.label(state)} compiles{_at(state)}, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
     waiters = [state for state in frames if state.waiting in _FOR_COMPILER]
     waiters.sort(key=lambda state: not activity.awaits_compiler(state.thread, frames[state]))
@@ -145,7 +147,7 @@ def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], acco
         awaited += f", which waits for {_named(sleeper)}, and that one sleeps" if sleeper else ""
         callers = (state for state in frames if state.process is waiter.process and state.place)
         caller = waiter if waiter.place else next(callers, waiter)
-        words = f"{account.label(caller)} compiles{_at(caller)}, and waits for {awaited}, in {frames[waiter].words}"
+        words = f"{narration.label(caller)} compiles{_at(caller)}, and waits for {awaited}, in {frames[waiter].words}"
         return HangCause(kind=HangKind.CHILD if sleeper else HangKind.SLOW_COMPILE, stuck=waiter, words=words)
     return None
 
@@ -183,14 +185,14 @@ def _named(process: Process) -> str:
     return f"`{' '.join(words[: 2 if is_shell else 1])}` (process {number_on_host(process.pid)})"
 
 
-def _running(states: Sequence[ThreadState], account: Account) -> HangCause | None:
+def _running(states: Sequence[ThreadState], narration: Narration) -> HangCause | None:
     """Return the thread that uses a core: the holder of the GIL or the main thread before others."""
     running = [(state, state.activity) for state in states if state.activity and not state.is_idle]
     if not running:
         return None
     state, (is_python, innermost) = min(running, key=lambda pair: (not pair[0].thread.has_gil, not pair[0].is_main))
     frame = f"{innermost.function} ({source_line(innermost)})" if is_own_native(innermost) else innermost.words
-    who = account.label(state)
+    who = narration.label(state)
     if is_python is None:
         kind, words = HangKind.UNKNOWN, f"{who} runs, in {frame} or in native code that it calls"
     else:
@@ -205,15 +207,15 @@ def _running(states: Sequence[ThreadState], account: Account) -> HangCause | Non
     return HangCause(kind=kind, stuck=state, words=words)
 
 
-def _stopped(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+def _stopped(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
     """Return a process that a signal has stopped, with the thread that waits for it."""
     for state in graph.states:
         if state.waiting is Waiting.STOPPED and state.is_main:
-            waits = blocked(processes, graph, account)
+            waits = blocked(processes, graph, narration)
             if waits and waits.kind is HangKind.STOPPED:
                 return waits
             words = f"process {number_on_host(state.pid)} is stopped by a signal and waits for SIGCONT"
-            words = f"{account.clause(waits.stuck)}; {words}" if waits else words
+            words = f"{narration.clause(waits.stuck)}; {words}" if waits else words
             return HangCause(kind=HangKind.STOPPED, stuck=state, words=words)
     return None
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

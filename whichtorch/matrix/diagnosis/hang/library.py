@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.source_text import owner_class
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.library import NativeCall
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.diagnosis.hang.activity import descriptor_of
 from whichtorch.matrix.diagnosis.hang.source_text import keeps_lock, read_site
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,8 +9,9 @@ from whichtorch.matrix.diagnosis import likeness, stacks
 from whichtorch.matrix.diagnosis.collectors.stack_tools import from_stall
 from whichtorch.matrix.diagnosis.dispatch import call_path
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
+from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.diagnosis.hang.stack_texts import rank_line, stack_texts
-from whichtorch.matrix.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge, cycle_sentences
+from whichtorch.matrix.model import Diagnosis, Environment, StuckThread, ThreadWait, WaitEdge
 from whichtorch.matrix.process.evidence.capture import COLLECTORS, KERNEL, Collector
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.disagreement import spans
 from whichtorch.matrix.diagnosis.hang.waits import is_idle_worker
+from whichtorch.matrix.diagnosis.stacks import number_on_host
 from whichtorch.matrix.diagnosis.symbols import UNNAMED
-from whichtorch.matrix.model import number_on_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.diagnosis.hang import job, partners
 from whichtorch.matrix.diagnosis.hang.activity import descriptor_of
 from whichtorch.matrix.diagnosis.hang.partners import PartnerLink, runs
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,7 +13,8 @@ from whichtorch.matrix.diagnosis.hang.partners import is_answering
 from whichtorch.matrix.diagnosis.hang.source_text import read_site
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
 from whichtorch.matrix.diagnosis.hang.waits import asking_frame
-from whichtorch.matrix.model import Waiting, number_on_host
+from whichtorch.matrix.diagnosis.stacks import number_on_host
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.hang.partners import PartnerLink
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
     from whichtorch.matrix.diagnosis.stacks import Process
+    from whichtorch.matrix.model import WaitEdge
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
 _VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
@@ -46,7 +48,7 @@ _ON_BEHALF = {"__del__": "a finalizer", "_exitfunc": "a finalizer", "_run_exitfu
 _IN_SIGNAL = re.compile(r"_?PyErr_CheckSignals\w*")
 
 
-class Account:
+class Narration:
     """The words for the threads of one wait-for graph."""
 
     def __init__(self, graph: WaitGraph, stderr: str = "") -> None:
@@ -263,3 +265,27 @@ def _on_behalf(state: ThreadState) -> str:
         if frame.is_python and frame.method in _ON_BEHALF:
             return f" in {_ON_BEHALF[frame.method]}"
     return ""
+
+
+def edge_sentence(edge: WaitEdge, before: WaitEdge | None = None) -> str:
+    """Return an edge as a sentence; "for it" is the thread of the edge before."""
+    if edge.text:
+        return edge.text
+    holds = f"holds {edge.holds} and " if edge.holds else ""
+    function = f" in {edge.function}" if edge.function else ""
+    function += f" ({edge.place})" if edge.place and edge.place not in edge.function else ""
+    thread, partner = f"thread {number_on_host(edge.tid)}", number_on_host(edge.partner or 0)
+    if edge.waiting == Waiting.CHILD:
+        child = f"child {partner}" if edge.partner else "a child"
+        return f"process {number_on_host(edge.pid)} {holds}waits{function} for {child}"
+    if edge.waiting == Waiting.THREAD or (edge.holds and edge.partner):
+        target = "it" if before and edge.partner == before.tid else f"thread {partner}"
+        return f"{thread} {holds}waits{function} for {target if edge.partner else 'another thread'}"
+    if edge.holds:
+        return f"{thread} {holds}waits{function} for {edge.waiting}"
+    return f"{thread}{function} waits for {edge.waiting}"
+
+
+def cycle_sentences(edges: Sequence[WaitEdge]) -> list[str]:
+    """Return a sentence for each edge of a cycle or chain, in their order."""
+    return [edge_sentence(edge, before) for edge, before in zip(edges, (None, *edges), strict=False)]
