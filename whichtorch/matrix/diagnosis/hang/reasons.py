@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import descriptor_of
+from whichtorch.matrix.diagnosis.hang.activity import (
+    descriptor_of,
+    is_at_task,
+    is_in_event_loop,
+    is_pool_worker,
+    runs,
+)
 from whichtorch.matrix.diagnosis.hang.coroutines import awaited_words, suspended_holder
-from whichtorch.matrix.diagnosis.hang.partners import is_at_task, is_in_event_loop, is_pool_worker, runs
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
