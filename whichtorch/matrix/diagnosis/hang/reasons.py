@@ -11,7 +11,7 @@ from whichtorch.matrix.diagnosis.hang.activity import (
     is_pool_worker,
     runs,
 )
-from whichtorch.matrix.diagnosis.hang.coroutines import awaited_words, suspended_holder
+from whichtorch.matrix.diagnosis.hang.source_text import awaited_words, suspended_holder
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _of_idle_loop(narration: Narration, state: ThreadState) -> str:
         other is not state and not other.is_idle and (other.user.place or other.awaits)
         for other in narration.graph.states
     )
-    awaited = awaited_words(state.user)
+    awaited = awaited_words(state.user.place, state.user.site.first)
     return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *narration.departed]))
 
 
