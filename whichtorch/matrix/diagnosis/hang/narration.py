@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.activity import came_from, descriptor_of, is_answering, shortened, where_words
-from whichtorch.matrix.diagnosis.hang.departures import ended_children, ended_with_exception
+from whichtorch.matrix.diagnosis.hang.reasons import ended_children, ended_with_exception
 from whichtorch.matrix.diagnosis.hang.source_text import read_site
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
 from whichtorch.matrix.diagnosis.hang.waits import asking_frame

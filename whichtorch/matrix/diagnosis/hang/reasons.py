@@ -1,7 +1,8 @@
-"""Say why nobody ends a thread's wait, as far as the evidence goes."""
+"""Say why nobody ends a thread's wait, as far as the evidence goes, and who has gone that could have ended it."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.activity import (
@@ -12,13 +13,15 @@ from whichtorch.matrix.diagnosis.hang.activity import (
     runs,
 )
 from whichtorch.matrix.diagnosis.hang.source_text import awaited_words, suspended_holder
+from whichtorch.matrix.diagnosis.stacks import number_on_host
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.hang.narration import Narration
+    from whichtorch.matrix.diagnosis.stacks import Process
 
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
@@ -41,6 +44,12 @@ _LOST_TASK = (
     "is lost so never comes"
 )
 _FOR_ENDS = {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}
+_LONGEST_MESSAGE = 80  # characters of an exception that a thread ended with
+_ENDED_THREAD = re.compile(r"^Exception in thread (?P<name>.+?)(?: \([\w<>.]+\))?:$", re.MULTILINE)
+_ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
+_LAST_LINE = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$"
+)
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
 
@@ -63,7 +72,7 @@ def reason_of(narration: Narration, state: ThreadState, told: Sequence[ThreadSta
     if _is_at_door(state, told):
         return "; ".join(["it waits for another client meanwhile, and sends nothing", *narration.departed])
     known = _of_open_file(state) or _of_pool(narration, state) or held_by_coroutine(narration, state)
-    own = [other for other in narration.graph.states if other.process is state.process and other is not state]
+    own = narration.graph.beside(state)
     is_alone = state.awaits is Waiting.FUTURE or not any(other.user.place and not other.is_idle for other in own)
     if known and is_alone:
         return "; ".join([known, *narration.departed])
@@ -83,9 +92,7 @@ def _is_at_door(state: ThreadState, told: Sequence[ThreadState]) -> bool:
 def held_by_coroutine(narration: Narration, state: ThreadState) -> str:
     """Return the words for a coroutine that the source shows to hold a lock while it is suspended."""
     place, wanted = state.user.place, state.user.site.wanted
-    is_idle = any(
-        other.process is state.process and other.awaits is Waiting.EVENT_LOOP for other in narration.graph.states
-    )
+    is_idle = any(other.awaits is Waiting.EVENT_LOOP for other in narration.graph.beside(state))
     holder = suspended_holder(place, wanted) if is_idle and place and state.awaits is Waiting.LOCK and wanted else ""
     words = f"no thread is seen to hold it, but the coroutine {holder} awaits while it holds `{wanted}`"
     return f"{words}: each waits for the other" if holder else ""
@@ -189,3 +196,33 @@ def _maybe_held(narration: Narration, state: ThreadState, waiters: Sequence[Thre
     is_lock = state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}
     words = narration.held_meanwhile(waiters) if is_lock else []
     return f"{words[0]}, and waits for this one: if that is the same lock, neither can go on" if words else ""
+
+
+def ended_children(processes: Iterable[Process]) -> list[str]:
+    """Return which children have failed or were killed, of those that nobody has waited for; many alike as one."""
+    endings: dict[str, list[int]] = {}
+    for process in processes:
+        if process.ended and process.ended != "exit code 0":
+            endings.setdefault(process.ended, []).append(number_on_host(process.pid))
+    words = []
+    for ended, pids in endings.items():
+        children, was, has = (
+            (f"child {pids[0]}", "was", "has") if len(pids) == 1 else (f"{len(pids)} children", "were", "have")
+        )
+        is_killed = ended.startswith("SIG")
+        words.append(f"{children} {was} killed by {ended}" if is_killed else f"{children} {has} ended ({ended})")
+    return words
+
+
+def ended_with_exception(stderr: str) -> list[str]:
+    """Return which threads and processes have ended with an exception, as they wrote it to stderr."""
+    words = []
+    lines = stderr.splitlines()
+    for number, line in enumerate(lines):
+        match = _ENDED_THREAD.match(line) or _ENDED_PROCESS.match(line)
+        following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
+        if match and (last := next(filter(None, following), None)):
+            kind = "thread" if line.startswith("Exception") else "process"
+            message = f": {last['words'][:_LONGEST_MESSAGE]}" if last["words"] else ""
+            words.append(f'{kind} "{match["name"]}" has ended with {last["type"]}{message}')
+    return words
