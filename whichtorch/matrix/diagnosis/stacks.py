@@ -94,6 +94,10 @@ class Frame(Model):
         """The frame as people write it: `take (deadlock.py:17)`."""
         return f"{self.function} ({self.where})" if self.where else self.function
 
+    def text(self, name: str) -> str:
+        """Return a local variable as a collector writes it; "" if it is not known."""
+        return next((value.text for value in self.values if value.name == name), "")
+
     def address(self, name: str) -> int:
         """Return the address of the object that a local variable names; 0 if it is not known."""
         return next((value.address for value in self.values if value.name == name), 0)

@@ -20,16 +20,12 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.stacks import Process
 
 _PARENTS = {Waiting.CHILD, Waiting.IO}  # waits of a process that only started those that matter
-_NEED_FRAMES = {
-    Waiting.THREAD,
-    Waiting.LOCK,
-    Waiting.SLEEP,
-    Waiting.FUTEX,
-    None,
-}  # the kernel's word alone is too little for these
+# The kernel's word alone is too little for these.
+_NEED_FRAMES = {Waiting.THREAD, Waiting.LOCK, Waiting.SLEEP, Waiting.FUTEX, None}
 _LOCKS = {Waiting.LOCK, Waiting.SEMAPHORE}
 _TELL_LITTLE = {Waiting.FUTEX, Waiting.OPENMP, None}
 MOST = 4  # clauses of a chain in the sentence
+_CYCLES = {1: "it waits for itself", 2: "each waits for the other, and neither can go on"}  # by their length
 
 
 def blocked(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
@@ -44,57 +40,50 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, narration: Narration
         return None
     if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
         return None
-    if chain.cycle or last.awaits is not Waiting.LOCK:
-        reason = "" if chain.cycle else reason_of(narration, last, told)
-        return _cause(_kind(told, chain), told, chain, narration, reason)
-    if graph.is_forked_alone(last):
-        return _cause(HangKind.FORKED_LOCK, told, chain, narration, reason_of(narration, last, told))
-    if held := held_by_coroutine(narration, last):
-        return _cause(HangKind.LOCK_CYCLE, told, chain, narration, held)
-    if waiters := _waiters_for_locks(last, graph):
-        told = [*(state for state in told if state not in waiters), *waiters]
-        words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
-        if len(waiters) == 1 and not any(other.user.is_known for other in graph.states if _is_beside(other, last)):
-            words = "no other thread could release it: this thread has taken it before, or one that is no longer there"
-        words = "; ".join([*narration.held_meanwhile(waiters), words, *narration.departed])
-        cause = _cause(HangKind.LOCK_CYCLE, told, chain, narration, words)
-        return replace(cause, stuck=last, is_closed=True)
-    return _cause(_kind(told, chain), told, chain, narration, reason_of(narration, last, told))
+    kind = _kind(told, chain)
+    if last.awaits is Waiting.LOCK and not chain.cycle:
+        if graph.is_forked_alone(last):
+            kind = HangKind.FORKED_LOCK
+        elif held := held_by_coroutine(narration, last):
+            return _cause(HangKind.LOCK_CYCLE, told, chain, narration, held)
+        elif waiters := _waiters_for_locks(last, graph):
+            told = [*(state for state in told if state not in waiters), *waiters]
+            cause = _cause(HangKind.LOCK_CYCLE, told, chain, narration, _never_released(waiters, narration))
+            return replace(cause, stuck=last, is_closed=True)
+    return _cause(kind, told, chain, narration, "" if chain.cycle else reason_of(narration, last, told))
 
 
 def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:
     """Return the threads of a process that wait for locks, if no thread of it is left that could release one."""
-    own = [state for state in graph.states if state.process is last.process]
-    if any(state.waiting not in WITH_GIL | {Waiting.GIL} and not state.is_idle for state in own):
+    own = [state for state in (last, *graph.beside(last)) if not state.is_idle]
+    if any(state.waiting not in WITH_GIL | {Waiting.GIL} for state in own):
         return []
-    return sorted(
-        (state for state in own if state.awaits is Waiting.LOCK and not state.is_idle), key=lambda state: state.tid
-    )
+    return sorted((state for state in own if state.awaits is Waiting.LOCK), key=lambda state: state.tid)
 
 
-def _is_beside(other: ThreadState, state: ThreadState) -> bool:
-    return other.process is state.process and other is not state
+def _never_released(waiters: Sequence[ThreadState], narration: Narration) -> str:
+    """Return why the locks that threads wait for are never released, where these are all that is left of a process."""
+    words = f"no thread of the process is left to release {'it' if len(waiters) == 1 else 'them'}"
+    if len(waiters) == 1 and not any(other.user.is_known for other in narration.graph.beside(waiters[0])):
+        words = "no other thread could release it: this thread has taken it before, or one that is no longer there"
+    return "; ".join([*narration.held_meanwhile(waiters), words, *narration.departed])
 
 
 def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, narration: Narration, reason: str) -> HangCause:
     edges = _edges(told, chain, narration)
     clauses = [edge.text for edge in edges][-MOST:]
-    if chain.cycle:
-        clauses.append(
-            "each waits for the other, and neither can go on"
-            if len(chain.cycle) == 2
-            else "they wait for each other in a circle"
-            if len(chain.cycle) > 2
-            else "it waits for itself"
-        )
-    words = "; ".join([*clauses, *([reason] if reason else [])])
     stuck = next((state for state in reversed(told) if state.thread.frames), told[-1])
     if chain.cycle:
-        stuck = next((state for state in chain.cycle if state.user.place), chain.cycle[0])
-    cycle = tuple(edges[::-1])
-    return HangCause(
-        kind=kind, stuck=stuck, cycle=cycle, is_closed=bool(chain.cycle) and kind is not HangKind.UNKNOWN, words=words
-    )
+        clauses.append(_CYCLES.get(len(chain.cycle), "they wait for each other in a circle"))
+        stuck = _with_place(chain.cycle)
+    words = "; ".join(filter(None, [*clauses, reason]))
+    is_closed = bool(chain.cycle) and kind is not HangKind.UNKNOWN
+    return HangCause(kind=kind, stuck=stuck, cycle=tuple(edges[::-1]), is_closed=is_closed, words=words)
+
+
+def _with_place(cycle: Sequence[ThreadState]) -> ThreadState:
+    """Return the first thread of a cycle that runs the user's code, else the first."""
+    return next((state for state in cycle if state.user.place), cycle[0])
 
 
 def _edges(told: Sequence[ThreadState], chain: Chain, narration: Narration) -> list[WaitEdge]:
@@ -117,8 +106,6 @@ def edge_of(state: ThreadState, text: str, partner: int | None = None, link: Par
 
 def _told(chain: Chain) -> list[ThreadState]:
     """Return the states of a chain that matter, without parents that only wait for the processes that do."""
-    if chain.closed_at == 0:
-        return list(chain.states)
     told = list(chain.states)
     while (
         len(told) > 1
@@ -129,9 +116,8 @@ def _told(chain: Chain) -> list[ThreadState]:
         and any(state.user.is_known and state.pid != told[0].pid for state in told[1:])
     ):
         told.pop(0)
-    return [
-        state for state in told if state in chain.cycle or state.user.is_known or state is told[-1] or state is told[0]
-    ]
+    kept = (*chain.cycle, told[0], told[-1])
+    return [state for state in told if state in kept or state.user.is_known]
 
 
 def _has_started_program(state: ThreadState) -> bool:
@@ -146,12 +132,9 @@ def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
             return HangKind.LOCK_CYCLE
         if Waiting.GIL in kinds:
             return HangKind.GIL_CYCLE
-        told = [next((state for state in chain.cycle if state.user.place), chain.cycle[0])]
-    last = told[-1]
-    while len(told) > 1 and (last.awaits in _TELL_LITTLE or last.awaits is Waiting.SLEEP):
-        told = told[:-1]
-        last = told[-1]
-    return HangKind.of(last.awaits)
+        return HangKind.of(_with_place(chain.cycle).awaits)
+    telling = (state.awaits for state in reversed(told) if state.awaits not in _TELL_LITTLE | {Waiting.SLEEP})
+    return HangKind.of(next(telling, told[0].awaits))
 
 
 def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:
@@ -162,9 +145,7 @@ def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> Threa
     mains = [state for state in states if state.process in (roots or processes) and state.is_main]
     # Where parents are not known, a process that waits for a child comes first.
     start = min(mains, key=lambda state: state.waiting is not Waiting.CHILD, default=None)
-    if start is not None and start.awaits in _TELL_LITTLE and not start.user.place:
-        others = [
-            state for state in states if state.user.place and state.awaits not in _TELL_LITTLE and not state.is_idle
-        ]
-        return others[0] if others else start
-    return start
+    if start is None or start.awaits not in _TELL_LITTLE or start.user.place:
+        return start
+    others = (state for state in states if state.user.place and not state.is_idle)
+    return next((state for state in others if state.awaits not in _TELL_LITTLE), start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang import job
@@ -85,29 +86,19 @@ def _named_together(group: Sequence[ThreadState], graph: WaitGraph) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """Return numbers as people write them: "0-2, 4 and 6"."""
-    rows = list[list[int]]()
-    for number in sorted(numbers):
-        if rows and number == rows[-1][1] + 1:
-            rows[-1][1] = number
-        else:
-            rows.append([number, number])
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in rows]
-    words = [
-        word
-        for row, text in zip(rows, words, strict=True)
-        for word in ([str(row[0]), str(row[1])] if row[1] == row[0] + 1 else [text])
-    ]
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
+    words: list[str] = []
+    for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        row = [str(number) for _, number in group]
+        words += [f"{row[0]}-{row[-1]}"] if len(row) > 2 else row
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _beyond(elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph, narration: Narration) -> list[str]:
     """Return what ranks that are elsewhere wait for in turn: their workers, their threads."""
-    clauses = []
+    clauses: list[str] = []
     for group in elsewhere:
-        chain = graph.chain(group[0])
-        clauses += [
-            narration.clause(state) for state in chain.states[1:] if state.user.place and state.awaits not in JOINT
-        ][:2]
+        others = [state for state in graph.chain(group[0]).states[1:] if state.user.place and state.awaits not in JOINT]
+        clauses += map(narration.clause, others[:2])
     return clauses
 
 

@@ -32,7 +32,7 @@ from whichtorch.matrix.process.evidence.waiting import Waiting
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.diagnosis.stacks import Frame, Process, Thread
+    from whichtorch.matrix.diagnosis.stacks import Process, Thread
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
 
@@ -44,13 +44,8 @@ _STARTS = re.compile(
 )
 _STARTS_PYTHON = {"_bootstrap", "_bootstrap_inner", "run"}  # of threading.py
 _FOR_COMPILER = {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.CONDITION}
-RUNNING = {
-    HangKind.ENDLESS_LOOP,
-    HangKind.SPIN_PYTHON,
-    HangKind.SPIN_NATIVE,
-    HangKind.SLOW_COMPILE,
-    HangKind.ENDLESS_COMPILE,
-}
+_COMPILES = {HangKind.SLOW_COMPILE, HangKind.ENDLESS_COMPILE}
+RUNNING = {HangKind.ENDLESS_LOOP, HangKind.SPIN_PYTHON, HangKind.SPIN_NATIVE, *_COMPILES}
 
 
 class HangDiagnosis(Model):
@@ -95,20 +90,19 @@ def diagnose(
     stuck = cause.stuck if cause else next(waiting, None)
     place = dispatch_frames.place_of(stuck.thread, tables) if stuck else None
     place = place or trace_place(stderr, tables) or prints_place(stderr, tables)
+    lines = {cause.stuck.place, *(edge.place for edge in cause.cycle)} if cause else set()
     return HangDiagnosis(
         kind=cause.kind if cause else HangKind.UNKNOWN,
         place=place,
         operator=place.operator if place else None,
         key=place.key if place else None,
         cycle=cause.cycle if cause else (),
-        closed=cause.is_closed if cause else False,
+        closed=cause is not None and cause.is_closed,
         summary=_summary(cause, place),
         stuck_pid=stuck.pid if stuck else None,
         stuck_thread=stuck.tid if stuck else None,
         signature_frames=signature_frames(stuck.thread) if stuck else (),
-        places=tuple(sorted({place for place in (stuck.place, *(edge.place for edge in cause.cycle)) if place}))
-        if cause and stuck
-        else (),
+        places=tuple(sorted(filter(None, lines))),
         ranks=graph.ranks,
     )
 
@@ -159,7 +153,7 @@ def _at(state: ThreadState) -> str:
 def _started_by(waiter: ThreadState, processes: Sequence[Process]) -> Process | None:
     """Return the only child of a process that runs another program, and no Python."""
     children = [process for process in processes if process.parent == waiter.pid and not process.ended]
-    others = [child for child in children if not any(frame.is_python for frame in _frames(child))]
+    others = [child for child in children if not any(each.is_python for own in child.threads for each in own.frames)]
     return others[0] if len(others) == 1 else None
 
 
@@ -168,14 +162,9 @@ def _sleeper(compiler: Process | None, processes: Sequence[Process]) -> Process 
     last = compiler
     while last and (child := next((process for process in processes if process.parent == last.pid), None)):
         last = child
-    is_asleep = last is not None and any(
-        "nanosleep" in (thread.kernel.wchan if thread.kernel else "") for thread in last.threads
-    )
-    return last if is_asleep and last is not compiler else None
-
-
-def _frames(process: Process) -> Iterator[Frame]:
-    return (frame for thread in process.threads for frame in thread.frames)
+    if last is None or last is compiler:
+        return None
+    return last if any(thread.kernel and "nanosleep" in thread.kernel.wchan for thread in last.threads) else None
 
 
 def _named(process: Process) -> str:

@@ -128,4 +128,4 @@ def _local_variable(state: ThreadState) -> str:  # on one machine only: the same
 def _position(state: ThreadState) -> str:
     """Return the index under which torch.multiprocessing started a process: a variable of its own frame."""
     frames = (frame for frame in state.user.frames if runs([frame], "torch/multiprocessing/spawn.py", "_wrap"))
-    return next((value.text for frame in frames for value in frame.values if value.name == "i"), "")
+    return next(filter(None, (frame.text("i") for frame in frames)), "")
