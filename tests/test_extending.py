@@ -77,7 +77,7 @@ def copy(tmp_path: Path) -> Copy:
 def test_an_outcome(copy: Copy) -> None:
     """A new outcome is a row: table, legend, JUnit and page know it."""
     row = '    FLOODED = "flooded", OutcomeRow("W", "under water", _RED, "failure", 5, "blue", "#012, #eef")\n'
-    copy.insert("matrix/model.py", "    SKIP = ", row)
+    copy.insert("matrix/model/outcome.py", "    SKIP = ", row)
     copy.insert("docs/contract.md", "| `skip` | does", "| `flooded` | under water | red |\n")
     printed = copy.run(
         "from whichtorch.matrix.model import *\n"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from whichtorch.matrix.diagnosis.busy_loop import busy_loop
+from whichtorch.matrix.process.supervision import LoopAnswers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,7 @@ class Answers:
         return self
 
     def told(self, seconds: float, *, repeats: bool = False) -> Any:
-        return busy_loop({"repeats": repeats, "answers": self.rows}, seconds)
+        return busy_loop(LoopAnswers.model_validate({"repeats": repeats, "answers": self.rows}), seconds)
 
 
 @pytest.fixture

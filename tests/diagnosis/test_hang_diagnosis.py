@@ -14,7 +14,8 @@ from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.matrix.diagnosis.hang.stack_folder import diagnosis_lines
 from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, native, python
-from whichtorch.matrix.model import ThreadWait, Waiting
+from whichtorch.matrix.model import ThreadWait
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 TABLES = {"aten::mm": table()}
 SUMMARY = (
@@ -307,3 +308,13 @@ def test_lines_for_people() -> None:
     stacks_at = [line for line in lines if line.startswith("thread 26")]
     assert stacks_at[0].startswith("thread 26950 of process 26947")
     assert "has the GIL" in next(line for line in stacks_at if line.startswith("thread 26947"))
+
+
+def test_each_wait_has_its_kind_of_hang() -> None:
+    """No wait is told as unknown by oversight: it belongs to one kind, and words of the supervisor to one wait."""
+    waits = [waiting for kind in HangKind for waiting in kind.waits]
+    assert sorted(filter(None, waits)) == sorted(Waiting)
+    assert HangKind.of(None) is HangKind.UNKNOWN
+    words = [waiting.word for waiting in Waiting if waiting.word]
+    assert len(set(words)) == len(words)
+    assert [Waiting.of_word(word) for word in ("gil", "of tomorrow", "")] == [Waiting.GIL, None, None]

@@ -7,8 +7,7 @@ from pathlib import Path
 from tests.diagnosis import recorded
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import diagnose
 from whichtorch.matrix.diagnosis.portable import portable, together
-from whichtorch.matrix.diagnosis.stacks import Descriptor, Process, Thread, Value, python
-from whichtorch.matrix.model import HOST_STEP
+from whichtorch.matrix.diagnosis.stacks import HOST_STEP, Descriptor, Process, Thread, Value, python
 
 PROGRAM = "import threading\n\ndef take(guard):\n    with guard:\n        pass\n"
 

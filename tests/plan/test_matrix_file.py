@@ -57,6 +57,16 @@ def test_all_mistakes_are_told_at_once_with_place_and_remedy(tmp_path: Path) -> 
         ("[axes]\ntorch = []\n", "axes.torch"),
         ("[axes]\ntorch = ['latest']\nconfig = ['singel-thread']\n", "single-thread"),
         ("[axes]\ntorch = ['latest']\n[[exclude]]\ntorch = 'old'\n", "is not a specifier"),
+        (
+            "[axes]\ntorch = ['latest']\n[build.mine]\nname = 'x'\n",
+            "4: build.mine.name: unknown key; known here: index",
+        ),
+        ("[axes]\ntorch = ['latest']\n[build.mine]\nindex_url = 'x'\n", "unknown key; did you mean 'index-url'?"),
+        (
+            "[axes]\ntorch = ['latest']\n[hardware.h]\ndriver = 'new'\n",
+            ":4: hardware.h.driver: 'new' is not",
+        ),
+        ("[axes]\ntorch = ['latest']\n[config]\nmine = 'x'\n", "4: config.mine: "),
     ],
 )
 def test_each_mistake_has_its_message(tmp_path: Path, text: str, message: str) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.model import Headway
 from whichtorch.matrix.process import kernel, supervision
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ def begin(folder: Path, program: str, *arguments: str, **fields: Any) -> supervi
 def run(folder: Path, program: str, *arguments: str, **fields: Any) -> supervision.Ending:
     """Run a program to its end."""
     return begin(folder, program, *arguments, **fields).wait()
+
+
+def headway_of(ending: supervision.Ending) -> Headway:
+    """Return how the tree of a task that ran to its timeout got on."""
+    assert ending.evidence.headway is not None
+    return ending.evidence.headway
 
 
 def until(condition: Callable[[], object]) -> bool:

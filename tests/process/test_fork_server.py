@@ -232,10 +232,10 @@ def test_deadlock_is_found_with_its_stacks(tmp_path: Path, packages: Path, execu
     task = task_of(tmp_path, packages, text, env={"WHICHTORCH_STACKS": str(tmp_path / "stacks")})
     ending = forked(executor, replace(task, stall=True, stacks=str(tmp_path / "stacks")))
     assert ending.stopped_by == "stall", ending
-    assert ending.evidence["stall"][0]["wait"] == "futex"
+    assert ending.evidence.stall[0].wait == "futex"
     (dump,) = (tmp_path / "stacks").glob("*.faulthandler.txt")
     assert 'script.py", line 7 in <module>' in dump.read_text()
-    assert int(dump.name.partition(".")[0]) == ending.evidence["stall"][0]["pid"]
+    assert int(dump.name.partition(".")[0]) == ending.evidence.stall[0].pid
 
 
 def test_memory_limit_of_a_fork(tmp_path: Path, packages: Path, executor: ForkingExecutor) -> None:

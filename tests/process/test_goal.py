@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.process.running import begin
+from tests.process.running import begin, headway_of
 from whichtorch.matrix.process.evidence import capture, headway
 from whichtorch.matrix.process.evidence.goal import AHEAD, SLACK, seconds_given
 from whichtorch.matrix.process.evidence.headway import TreeClock
@@ -66,7 +66,7 @@ def test_without_a_measure_the_limit_stands() -> None:
 def test_a_spin_ends_near_its_goal(tmp_path: Path) -> None:
     """A longer look that has had its seconds ends long before its limit, and its last seconds were sampled."""
     ending = begin(tmp_path, "spins", timeout=30.0, goal=2.0, idle_limit=20.0, sample=True).wait()
-    stretch = ending.evidence["headway"]["stretch"]
+    stretch = headway_of(ending).stretch
     assert (ending.stopped_by, ending.problem) == ("timeout", "")
     assert ending.limit is not None
     assert ending.limit < 30

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.process.running import PROGRAMS, begin
+from tests.process.running import PROGRAMS, begin, headway_of
 from tests.process.test_capture import needs_collectors
 from whichtorch.matrix.environments.inside.startup import FOLDER
-from whichtorch.matrix.model import Headway
 from whichtorch.matrix.process.evidence.capture import NOT_PERMITTED
 from whichtorch.matrix.process.supervisor import RESERVE, RESERVE_SHARE, SHORT_GRACE
 
@@ -109,7 +108,7 @@ def test_a_short_timeout_is_long_enough_to_see_that_nothing_moves(tmp_path: Path
     """The time kept for the stacks is not counted among that in which something might have moved."""
     ending, _ = ended(tmp_path, IDLE, timeout=timeout)
     assert ending.stopped_by == "timeout"
-    assert not Headway.model_validate(ending.evidence["headway"]).gets_on
+    assert not headway_of(ending).gets_on
 
 
 def test_an_interrupt_does_not_wait_for_the_last_seconds(tmp_path: Path) -> None:

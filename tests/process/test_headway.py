@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.process.running import begin
+from tests.process.running import begin, headway_of
 from whichtorch.matrix.model import Headway
 from whichtorch.matrix.process.evidence import headway
 from whichtorch.matrix.process.evidence.headway import Pauses, Totals
@@ -38,7 +38,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Headway]:
     }
     endings = {name: supervised.wait() for name, supervised in started.items()}
     assert {ending.stopped_by for ending in endings.values()} == {"timeout"}, endings
-    return {name: Headway.model_validate(ending.evidence["headway"]) for name, ending in endings.items()}
+    return {name: headway_of(ending) for name, ending in endings.items()}
 
 
 @needs_proc
@@ -84,11 +84,11 @@ def test_a_longer_look_ends_with_a_long_pause(tmp_path: Path) -> None:
     asleep = begin(tmp_path / "asleep", "sleeps", "5", **limits)
     ending = idle.wait()
     assert (ending.stopped_by, ending.seconds < 60) == ("timeout", True)
-    assert not Headway.model_validate(ending.evidence["headway"]).gets_on
+    assert not headway_of(ending).gets_on
     assert (asleep.wait().stopped_by, asleep.wait().exit_code) == ("exit", 0)
     ending = woken.wait()
     assert (ending.stopped_by, 4 < ending.seconds < 60) == ("timeout", True)
-    assert Headway.model_validate(ending.evidence["headway"]).wakes_in is None
+    assert headway_of(ending).wakes_in is None
 
 
 def paused(timeout: float, *work: float) -> Headway:

@@ -302,7 +302,7 @@ def test_an_endless_loop_is_stopped_within_seconds(running: dict[str, Supervised
     ending = running["endless"].wait()
     assert ending.stopped_by == "stall", ending
     assert ending.seconds < PATIENCE / 2
-    loop = busy_loop(ending.evidence["loop"], ending.seconds)
+    loop = busy_loop(ending.loop, ending.seconds)
     assert loop is not None
     assert (loop.repeats, loop.moves, loop.place) == (True, False, "script.py:2")
     assert loop.words.startswith("busy in `while a < 10` (script.py:2) for ")
@@ -313,7 +313,7 @@ def test_a_loop_that_counts_is_not_stopped(running: dict[str, Supervised]) -> No
     """It has all of its time, and its variable is told to move."""
     ending = running["counts"].wait()
     assert (ending.stopped_by, ending.seconds >= 7.0) == ("timeout", True), ending
-    loop = busy_loop(ending.evidence["loop"], ending.seconds)
+    loop = busy_loop(ending.loop, ending.seconds)
     assert loop is not None
     assert (loop.repeats, loop.moves) == (False, True)
     assert "still changing, perhaps only slow: `n` " in loop.words
@@ -323,15 +323,17 @@ def test_a_loop_that_counts_is_not_stopped(running: dict[str, Supervised]) -> No
 def test_a_loop_beside_another_process_is_not_stopped(running: dict[str, Supervised]) -> None:
     """Another process of the tree may end the loop in ways that its state does not show."""
     ending = running["beside_child"].wait()
-    assert (ending.stopped_by, ending.evidence["loop"]["repeats"]) == ("timeout", False), ending
-    assert {answer["hidden"] for answer in ending.evidence["loop"]["answers"]} == {"other processes run"}
+    assert ending.loop is not None
+    assert (ending.stopped_by, ending.loop.repeats) == ("timeout", False), ending
+    assert {answer.hidden for answer in ending.loop.answers} == {"other processes run"}
 
 
 @pytest.mark.xdist_group("loop_watch")
 def test_a_main_thread_that_waits_is_not_asked(running: dict[str, Supervised]) -> None:
     """The answer would be no evidence of a loop, and the signal would wake what may be in a stall."""
     ending = running["waits"].wait()
-    assert (ending.stopped_by, ending.evidence["loop"]["answers"]) == ("timeout", []), ending
+    assert ending.loop is not None
+    assert (ending.stopped_by, ending.loop.answers) == ("timeout", ()), ending
 
 
 def test_a_question_that_cannot_be_answered_is_asked_again(tmp_path: Path) -> None:

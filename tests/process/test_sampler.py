@@ -96,8 +96,8 @@ def test_spin_is_not_moving(endings: dict[str, Ending], name: str) -> None:
     """A spin, in Python or in C, runs to its timeout and shows the same frames each time."""
     ending = endings[name]
     assert (ending.stopped_by, ending.moving, ending.note) == ("timeout", False, "")
-    assert 2 <= len(ending.evidence["samples"]) <= sampler.SAMPLES
-    assert f"({name}.py:" in " ".join(ending.evidence["samples"][0])
+    assert 2 <= len(ending.evidence.samples) <= sampler.SAMPLES
+    assert f"({name}.py:" in " ".join(ending.evidence.samples[0])
 
 
 @needs_py_spy
@@ -111,7 +111,7 @@ def test_idle_is_not_sampled(endings: dict[str, Ending]) -> None:
     """The stacks of a process that uses no CPU are not read."""
     ending = endings["ignores_sigterm"]
     assert (ending.stopped_by, ending.busy, ending.moving) == ("timeout", False, None)
-    assert "samples" not in ending.evidence
+    assert not ending.evidence.samples
 
 
 @needs_py_spy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.process.running import PROGRAMS, begin
+from whichtorch.matrix.model import AttemptEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def test_deadlock_is_found(running: dict[str, Supervised], name: str) -> None:
     assert ending.stopped_by == "stall", ending
     assert (ending.exit_code, ending.signal, ending.problem) == (None, None, "")
     assert ending.seconds < TIMEOUT / 2
-    assert {entry["wait"] for entry in ending.evidence["stall"]} == WORDS[name]
+    assert {entry.wait for entry in ending.evidence.stall} == WORDS[name]
 
 
 @pytest.mark.parametrize("name", IDLE)
@@ -86,7 +86,7 @@ def test_idle_is_not_a_stall(running: dict[str, Supervised], name: str) -> None:
     """A program that waits for something that will come runs to its own end."""
     ending: Ending = running[name].wait()
     assert (ending.stopped_by, ending.exit_code) == ("exit", EXIT_CODES.get(name, 0)), ending
-    assert dataclasses.asdict(ending)["evidence"] == {}
+    assert ending.evidence == AttemptEvidence()
 
 
 def test_output_of_a_stalled_program_is_kept(

@@ -12,9 +12,9 @@ import pytest
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor, moving
 from whichtorch.matrix.events import CellDone, EnvironmentReady, Event
-from whichtorch.matrix.model import Build, Config, Outcome, Request, Scenario
+from whichtorch.matrix.model import AttemptEvidence, Build, Config, Headway, Outcome, Request, Scenario
 from whichtorch.matrix.plan import planning
-from whichtorch.matrix.process.supervision import Ending
+from whichtorch.matrix.process.supervision import Ending, LoopAnswers
 from whichtorch.matrix.records.store import new_run, read_records
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
@@ -68,6 +68,11 @@ def run(
         matrix_run = MatrixRun(planned, site)
         matrix_run.run()
     return Outcomes(matrix_run, cache, executor, events)
+
+
+def got_on(headway: dict[str, float]) -> AttemptEvidence:
+    """Return the evidence of a tree that got on in some way."""
+    return AttemptEvidence(headway=Headway.model_validate(headway))
 
 
 def test_every_cell_runs_once_and_in_the_order_of_the_plan(tmp_path: Path) -> None:
@@ -157,7 +162,7 @@ def test_slow_for_too_long_is_a_hang(tmp_path: Path) -> None:
 def test_native_code_gets_the_longer_look_in_one_environment_only(tmp_path: Path) -> None:
     """What is busy at one place gets three times as long once; elsewhere a brief look confirms the place."""
     planned = planning.plan(requests("2.0.0", "2.1.0"), [scenario(tmp_path, "one")], planning.RunOptions())
-    evidence = {"samples": [["multiply (model.py:3)"]] * 2}
+    evidence = AttemptEvidence(samples=(("multiply (model.py:3)",),) * 2)
     ended = run(tmp_path, planned, lambda task: replace(moving(task), moving=False, evidence=evidence), jobs=1)
     assert [task.timeout for task in ended.executor.tasks] == [60, 180, 15]
     assert {cell.outcome for cell in ended.run.cells} == {Outcome.HANG}
@@ -171,7 +176,7 @@ def test_longer_look_is_made_once(tmp_path: Path, stretch: float, outcome: Outco
     planned = planning.plan(requests("2.0.0"), [scenario(tmp_path, "one")], planning.RunOptions())
 
     def behave(task: Task) -> Ending:
-        return replace(moving(task), evidence={"headway": {"paused": 0.5, "needed": 12, "stretch": stretch}})
+        return replace(moving(task), evidence=got_on({"paused": 0.5, "needed": 12, "stretch": stretch}))
 
     ended = run(tmp_path, planned, behave)
     assert [(task.timeout, task.idle_limit) for task in ended.executor.tasks] == [(60, None), (180, 60)]
@@ -246,7 +251,9 @@ def test_a_place_that_was_looked_at_in_vain_is_not_looked_at_again(
 
     def behave(task: Task) -> Ending:
         answers = [answer(tmp_path, place if "2.0.0" in task.name else "repro.py:3", second) for second in (1, 2)]
-        return replace(moving(task), moving=False, evidence={"loop": {"repeats": False, "answers": answers}})
+        return replace(
+            moving(task), moving=False, loop=LoopAnswers.model_validate({"repeats": False, "answers": answers})
+        )
 
     (tmp_path / "repro.py").write_text("a = b = 0\n\nwhile a < 9: pass\nwhile b < 9: pass\n")
     run(tmp_path, planning.plan(requests("1.0.0"), suite, planning.RunOptions()), behave)
@@ -270,7 +277,7 @@ def test_longer_look_that_had_its_goal_ends_before_its_limit(tmp_path: Path) -> 
     def behave(task: Task) -> Ending:
         headway = {"paused": 0.5, "needed": 12, "stretch": 1.25 if task.goal else 8.0}
         seconds = min(task.goal * 1.25, task.timeout) if task.goal else task.timeout
-        return replace(moving(task), seconds=seconds, limit=seconds, evidence={"headway": headway})
+        return replace(moving(task), seconds=seconds, limit=seconds, evidence=got_on(headway))
 
     run(tmp_path, planning.plan(requests("1.0.0"), suite, planning.RunOptions()))  # in 2 s, so that it is due in 20 s
     ended = run(tmp_path, planning.plan(requests("2.0.0"), suite, planning.RunOptions()), behave)

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Account:
+class Narration:
     def __init__(self, balance):
         self.balance, self.turn = balance, asyncio.Lock()
 
@@ -17,7 +17,7 @@ async def transfer(source, target, amount):
 
 
 async def settle():
-    first, second = Account(10), Account(20)
+    first, second = Narration(10), Narration(20)
     await asyncio.gather(transfer(first, second, 5), transfer(second, first, 1))
 
 

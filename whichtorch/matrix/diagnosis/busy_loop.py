@@ -6,32 +6,35 @@ import ast
 from dataclasses import dataclass
 from linecache import getline
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.source_lines import loops_around
 from whichtorch.matrix.model import BusyLoop
 from whichtorch.matrix.privacy.redaction import restored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from whichtorch.matrix.process.supervision import LoopAnswer, LoopAnswers, LoopFrame
 
 MOST_OF = 0.5  # share of the outer loop's time that an inner loop needs to be the one named
 SHOWN = 60  # characters of a line
 NAMED = 3  # variables that are told
+Loop = ast.While | ast.For | ast.AsyncFor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stretch:
     """A loop, and the answers in a row, up to the last, at which the process was in it."""
 
-    loop: ast.While | ast.For | ast.AsyncFor
-    frames: Sequence[Mapping[str, Any]]  # its own frame in each of the answers
+    loop: Loop
+    frames: Sequence[LoopFrame]  # its own frame in each of the answers
     since: float  # seconds after the start
 
     @property
     def head(self) -> str:
         """The loop's first line, as it is written."""
-        text = getline(str(restored(Path(self.frames[-1]["file"]))), self.loop.lineno).strip().rstrip(":")
+        text = getline(str(restored(Path(self.frames[-1].file))), self.loop.lineno).strip().rstrip(":")
         return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
     @property
@@ -40,52 +43,52 @@ class _Stretch:
         first = self.loop.test if isinstance(self.loop, ast.While) else self.loop.target
         found = [node.id for node in ast.walk(first) if isinstance(node, ast.Name)]
         found += [node.id for node in ast.walk(self.loop) if _is_set(node) and isinstance(node, ast.Name)]
-        return [name for name in dict.fromkeys(found) if all(name in frame["values"] for frame in self.frames)]
+        return [name for name in dict.fromkeys(found) if all(name in frame.values for frame in self.frames)]
 
     def digests(self, name: str) -> set[int | None]:
-        return {frame["values"][name][0] for frame in self.frames}
+        return {frame.values[name][0] for frame in self.frames}
 
     def text(self, name: str, which: int) -> str:
-        return str(self.frames[which]["values"][name][1])
+        return self.frames[which].values[name][1]
 
 
-def busy_loop(seen: Mapping[str, Any] | None, seconds: float) -> BusyLoop | None:
+def busy_loop(seen: LoopAnswers | None, seconds: float) -> BusyLoop | None:
     """Return in which loop of the user's a process was busy when its attempt of so many seconds ended."""
-    answers = [answer for answer in (seen or {}).get("answers", ()) if answer["frames"]]
-    if not answers:
+    answers = [answer for answer in seen.answers if answer.frames] if seen else []
+    if seen is None or not answers:
         return None
-    last = answers[-1]["frames"][::-1]  # outermost first
+    last = answers[-1].frames[::-1]  # outermost first
     stretches = [
         stretch
         for depth, frame in enumerate(last)
-        for loop in loops_around(frame["file"], frame["line"], frame["function"])
+        for loop in loops_around(frame.file, frame.line, frame.function)
         if (stretch := _stretch(answers, depth, loop))
     ]
     if not stretches:
         return None
     longest = seconds - min(stretch.since for stretch in stretches)
     told = [stretch for stretch in stretches if seconds - stretch.since >= MOST_OF * longest][-1]
-    place = f"{PurePath(told.frames[-1]['file']).name}:{told.loop.lineno}"
+    place = f"{PurePath(told.frames[-1].file).name}:{told.loop.lineno}"
     busy = f"busy in `{told.head}` ({place}) for {seconds - told.since:.0f} of {seconds:.0f} s"
-    repeats = bool((seen or {}).get("repeats"))
     moved = [name for name in told.names if len(told.digests(name) - {None}) > 1]
-    words = "; ".join(filter(None, (busy, _progress(told, moved, answers[-1]["hidden"], seconds, repeats=repeats))))
-    return BusyLoop(place=place, words=words, repeats=repeats, moves=bool(moved) and not repeats)
+    words = "; ".join(filter(None, (busy, _progress(told, moved, answers[-1].hidden, seconds, repeats=seen.repeats))))
+    return BusyLoop(place=place, words=words, repeats=seen.repeats, moves=bool(moved) and not seen.repeats)
 
 
-def _stretch(answers: Sequence[Mapping[str, Any]], depth: int, loop: Any) -> _Stretch | None:
+def _stretch(answers: Sequence[LoopAnswer], depth: int, loop: Loop) -> _Stretch | None:
     """Return the answers in a row, up to the last one, at which a frame was in a loop, called from the same lines."""
-    last, frames, since = answers[-1]["frames"][::-1], [], 0.0
+    last, since = answers[-1].frames[::-1], 0.0
+    frames: list[LoopFrame] = []
     for answer in reversed(answers):
-        stack = answer["frames"][::-1]
-        if len(stack) <= depth or any(stack[each]["line"] != last[each]["line"] for each in range(depth)):
+        stack = answer.frames[::-1]
+        if len(stack) <= depth or any(stack[each].line != last[each].line for each in range(depth)):
             break
         frame = stack[depth]
-        is_inside = loop.lineno <= frame["line"] <= (loop.end_lineno or frame["line"])
-        if (frame["file"], frame["function"]) != (last[depth]["file"], last[depth]["function"]) or not is_inside:
+        is_inside = loop.lineno <= frame.line <= (loop.end_lineno or frame.line)
+        if (frame.file, frame.function) != (last[depth].file, last[depth].function) or not is_inside:
             break
         frames.append(frame)
-        since = answer["after"]
+        since = answer.after
     return _Stretch(loop=loop, frames=frames[::-1], since=since) if frames else None
 
 
@@ -126,7 +129,7 @@ def _goal(told: _Stretch, name: str) -> str:
             pass
         case ast.While(test=ast.Compare(left=ast.Name(id=left), ops=[ast.Lt() | ast.LtE()], comparators=[goal])):
             goal = goal if left == name else None
-    if isinstance(goal, ast.Name) and goal.id in told.frames[-1]["values"]:
+    if isinstance(goal, ast.Name) and goal.id in told.frames[-1].values:
         return f" of {told.text(goal.id, -1)}"
     return f" of {goal.value!r}" if isinstance(goal, ast.Constant) else ""
 

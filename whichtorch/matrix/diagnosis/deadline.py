@@ -13,24 +13,18 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
+from whichtorch.matrix.diagnosis.patience import LONGER, SOON, is_given
 from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
-from whichtorch.matrix.model import AttemptEvidence, Outcome
+from whichtorch.matrix.model import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-    from whichtorch.matrix.model import Attempt, BusyLoop, Headway
+    from whichtorch.matrix.model import BusyLoop, Headway
     from whichtorch.matrix.process.supervision import Ending
 
 BUSY = 0.5  # of a core over the whole attempt: above, it worked, where nobody looked at its last seconds
-LONGER = 3  # times the limit, for the longer look at what was slow: with the first, four times in all
-LONGER_BESIDE_PASS = 1.5  # the same, where the test has passed elsewhere
-PASS_MARGIN = 10  # times the slowest pass elsewhere: further from a pass than a machine's mood
-STRETCH_MOST = 10.0  # times: how much longer the longer look is made on a crowded machine
-FURTHER = 1.25  # times as long as the last look: the next one
-SOON = 0.5  # of the look: who wakes by itself within that is waited for once more
-ENOUGH = 0.8  # of the time with a core that a longer look is to give: with less, it has decided nothing
 SIGNATURE_FRAMES = 2  # innermost ones of a spin
 
 _MEANS = {  # how a tree gets on, besides using a core
@@ -80,12 +74,12 @@ class StoppedLook:
         """Return whether a longer look gave what it was to give, and does not end just before a sleeper wakes."""
         if self.goal is None:
             return False
-        headway = AttemptEvidence.model_validate(ending.evidence).headway
+        headway = ending.evidence.headway
         if headway and headway.wakes_in is not None and headway.wakes_in < SOON * ending.seconds:
             return False
         if headway and headway.wakes_in is None and not headway.gets_on:
             return True  # it did nothing for as long as the whole look before, which ends this one early
-        return gives(ending.seconds, self.goal, headway)
+        return is_given(self.goal, ending.seconds, headway)
 
     @property
     def is_native(self) -> bool:
@@ -96,15 +90,6 @@ class StoppedLook:
 PLAIN_LOOK = StoppedLook()
 
 
-def gives(seconds: float, goal: float, headway: Headway | None) -> bool:
-    """Return whether an attempt of so many seconds, that got on like this, had the seconds with a core of a goal."""
-    return seconds >= ENOUGH * goal * _stretch(headway)
-
-
-def _stretch(headway: Headway | None) -> float:
-    return min(max(headway.stretch, 1.0), STRETCH_MOST) if headway else 1.0
-
-
 def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, Decider]:
     """Tell a hang from what is slow, by the first of these that is known.
 
@@ -113,7 +98,7 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     long operation of native code or in a loop whose state cannot be seen, unless this place is known for a hang or
     this is the longer look.
     """
-    evidence = AttemptEvidence.model_validate(ending.evidence)
+    evidence = ending.evidence
     if evidence.loop is not None and evidence.loop.moves:
         return (
             Outcome.SLOW,
@@ -162,30 +147,9 @@ def _is_busy(ending: Ending) -> bool:
     return ending.cpu_seconds > BUSY * ending.seconds if ending.busy is None else ending.busy
 
 
-def patience_beside(slowest_pass: float, due: float) -> tuple[float, float]:
-    """Return the seconds that a longer look starts from, and how many times as long it is, of what passes elsewhere.
-
-    What takes ten times as long as each pass counts as what does not end.
-    """
-    return max(due, PASS_MARGIN / LONGER_BESIDE_PASS * slowest_pass), LONGER_BESIDE_PASS
-
-
-def longer_look(slow: Attempt, due: float, most: float, times: float = LONGER) -> tuple[float, float]:
-    """Return the seconds with a core that the longer look at a slow attempt is to give, and its limit, `most` at most.
-
-    It is several `times` as long as that was, and as the test is due where that was brief. Who slept is given as long
-    as that sleep needs, lest the look ends in it again. The limit supposes that the machine stays as busy as it was.
-    """
-    headway = slow.evidence.headway
-    goal, further = times * max(due, slow.limit), FURTHER * slow.limit
-    if headway and headway.wakes_in is not None:
-        goal = max(goal, further + LONGER * headway.wakes_in)
-    return min(goal, most), min(max(goal * _stretch(headway), further), most)
-
-
 def hang_signature(ending: Ending, place: str = "") -> Signature:
     """Return the signature of a hang that no stacks tell of; `place` is the user's line that was busy."""
-    evidence = AttemptEvidence.model_validate(ending.evidence)
+    evidence = ending.evidence
     if place and (evidence.loop or ending.moving is not None or _is_busy(ending)):
         return Signature("spins", (place,))
     if evidence.stall:

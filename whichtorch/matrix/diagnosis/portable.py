@@ -8,7 +8,7 @@ from whichtorch.matrix.diagnosis.hang.library import ROWS, needs_class
 from whichtorch.matrix.diagnosis.hang.source_text import owner_class, read_site
 from whichtorch.matrix.diagnosis.hang.user_call import is_own, user_call
 from whichtorch.matrix.diagnosis.source_site import SourceSite
-from whichtorch.matrix.model import HOST_STEP
+from whichtorch.matrix.diagnosis.stacks import HOST_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

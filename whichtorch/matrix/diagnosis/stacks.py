@@ -16,6 +16,7 @@ from pydantic import Field
 from whichtorch.matrix.diagnosis import symbols
 from whichtorch.matrix.diagnosis.source_site import SourceSite  # noqa: TC001 - pydantic resolves it
 from whichtorch.matrix.model import Model
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,14 @@ _IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six argumen
 _STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless a program asks for another size
 _NATIVE_FILES = {".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".s", ".S", ".cu", ".rs", ".inc"}
 _EVAL = "_PyEval_EvalFrameDefault"  # the interpreter's loop: where Python frames belong in a native stack
+
+
+HOST_STEP = 1 << 22  # Linux numbers processes and threads below; in a picture of several machines, the next ones above
+
+
+def number_on_host(pid: int) -> int:
+    """Return the number of a process or thread on its own machine."""
+    return pid % HOST_STEP
 
 
 class Language(StrEnum):
@@ -85,6 +94,10 @@ class Frame(Model):
         """The frame as people write it: `take (deadlock.py:17)`."""
         return f"{self.function} ({self.where})" if self.where else self.function
 
+    def text(self, name: str) -> str:
+        """Return a local variable as a collector writes it; "" if it is not known."""
+        return next((value.text for value in self.values if value.name == name), "")
+
     def address(self, name: str) -> int:
         """Return the address of the object that a local variable names; 0 if it is not known."""
         return next((value.address for value in self.values if value.name == name), 0)
@@ -95,13 +108,18 @@ class KernelWait(Model):
 
     wchan: str = ""  # function of the kernel it sleeps in
     syscall: tuple[int, ...] = ()  # number and arguments
-    word: str = ""  # the supervisor's word for it: gil, futex, child, pipe, lock, stopped, ended
+    word: str = ""  # the supervisor's for it, a `Waiting.word`
     detail: str = ""  # of `word`
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """What the supervisor saw it wait for; None where it did not look."""
+        return Waiting.of_word(self.word)
 
     @property
     def is_futex(self) -> bool:
         """True where the thread sleeps in a futex, by any name that kernels give it."""
-        return self.wchan.startswith("futex") or self.word in {"futex", "gil"}
+        return self.wchan.startswith("futex") or self.waiting in {Waiting.FUTEX, Waiting.GIL}
 
     @property
     def stack_pointer(self) -> int | None:

@@ -23,7 +23,7 @@ from whichtorch.matrix.diagnosis.code_owner import FORK_SERVER, frame_name, gene
 from whichtorch.matrix.diagnosis.deadline import PLAIN_LOOK, Decider, StoppedLook, hang_signature, timeout_outcome
 from whichtorch.matrix.diagnosis.sameness import Signature, says
 from whichtorch.matrix.diagnosis.source_lines import statement_line
-from whichtorch.matrix.model import AttemptEvidence, Outcome, StoppedBy
+from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.process.evidence.loop_watch import LOOP_SIGNAL
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _outcome(ending: Ending, memory_mb: int, look: StoppedLook) -> tuple[Outcome
     if reason is StoppedBy.TIMEOUT:
         return timeout_outcome(ending, look)
     if reason is StoppedBy.STALL:
-        loop = AttemptEvidence.model_validate(ending.evidence).loop
+        loop = ending.evidence.loop
         return Outcome.HANG, "", Decider.REPEATS if loop and loop.repeats else Decider.STALL
     outcome, note = {
         StoppedBy.MEMORY: (Outcome.OOM, f"passed its {memory_mb} MB"),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.atomic_files import write_whole
+from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
+from whichtorch.matrix.diagnosis.patience import IN_ALL
 from whichtorch.matrix.diagnosis.stacks import Language
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
@@ -34,7 +35,6 @@ EVERYDAY = _INSIDE / "everyday.py"
 COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
 INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
 STARVED = 1.25  # times the processor time of a pass: with less, a trial may not have come to its end
-MORE_TIME = 4  # times the limit, for a trial that was starved
 NOTING = {"note_functions": NOTES}  # the start-up hook
 
 
@@ -96,7 +96,7 @@ class CureRuns:
             if answer not in seen.notes:
                 last = (seen.stderr.strip().splitlines() or ["no answer"])[-1]
                 raise PreventedError(f"{environment.label} did not tell its symbols: {last}")
-            write_whole(kept, seen.notes[answer])
+            write_atomic(kept, seen.notes[answer])
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
 
     def frames(self, seen: Observation) -> tuple[FailingFrame, ...]:
@@ -117,7 +117,7 @@ class CureRuns:
         """
         seen = self.run(environment, test.limit, files)
         is_starved = test.was_starved(seen.record.attempt)
-        return self.run(environment, MORE_TIME * test.limit, files) if is_starved else seen
+        return self.run(environment, IN_ALL * test.limit, files) if is_starved else seen
 
     def workers(self, count: int) -> WorkerPool:
         """Return where so many runs may be made at once; an interrupt there stops them all."""
@@ -134,7 +134,7 @@ class CureRuns:
         if not kept.exists():
             seen = self.runner.at(environment).run(limit, variation)
             has_passed = seen.record.attempt.outcome is Outcome.PASS
-            write_whole(kept, json.dumps({"passed": has_passed, "notes": dict(seen.notes)}))
+            write_atomic(kept, json.dumps({"passed": has_passed, "notes": dict(seen.notes)}))
         told = json.loads(kept.read_text(encoding="utf-8"))
         return FunctionsRun.of_notes(told["notes"], passed=told["passed"])
 

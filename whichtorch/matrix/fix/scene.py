@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.sightings import Failure, is_named
+from whichtorch.matrix.diagnosis.patience import CURE, CURE_OF_HANG
 from whichtorch.matrix.environments.overlay import site_packages
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix.candidates import by_runs, named, on_stack
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.fix.trial import FailingFrame
     from whichtorch.matrix.fix.units import Unit
 
-PASS_MARGIN = 4.0  # times the good run's seconds that a trial gets
-SHORTEST_LIMIT = 30.0  # seconds
-HANG_MARGIN = 2.5  # the same where it hangs, and each trial that is no cure takes the whole limit
-SHORTEST_HANG = 10.0  # seconds
 NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted; a hang stays one
 
 
@@ -71,7 +68,7 @@ def scene_of(request: FixRequest, runs: CureRuns) -> Scene:
     longest = runs.planned.limits.timeout
     good_record = runs.run(request.good, longest).record
     _expect(good_record, request.good, passes=True)
-    limit = min(longest, max(SHORTEST_LIMIT, PASS_MARGIN * good_record.attempt.seconds))
+    limit = CURE.limit(good_record.attempt.seconds, longest)
     seen = runs.run(request.bad, limit)
     bad_record = seen.record
     _expect(bad_record, request.bad, passes=False)
@@ -80,7 +77,7 @@ def scene_of(request: FixRequest, runs: CureRuns) -> Scene:
         raise UsageError(f"it fails in another way in {request.bad.label}: {shown}", hint="leave out --failure")
     failure = _failure(bad_record)
     if failure.outcome is Outcome.HANG:
-        limit = min(limit, max(SHORTEST_HANG, HANG_MARGIN * good_record.attempt.seconds))
+        limit = CURE_OF_HANG.limit(good_record.attempt.seconds, limit)
     bad_tree, good_tree = _tree(request.bad), _tree(request.good)
     pairs = differing(bad_tree, good_tree)
     paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())

@@ -66,7 +66,7 @@ def expand(
         hint = "name a release with --torch, or apply the patch there yourself"
         raise UsageError("a patch is tried on what whichtorch installs, not on what --interpreter names", hint=hint)
     for interpreter, name in itertools.product(interpreters_given, file.axes.config):
-        chosen.append(existing(interpreter, configs.config_named(name, file.configs), path))
+        chosen.append(existing(interpreter, configs.config_named(name, file.config), path))
     requests: dict[tuple[str, ...], Request] = {}
     for request in chosen:
         if not any(row.matches(request) for row in file.exclude):
@@ -109,7 +109,7 @@ class _Expander:
                 torch=choice.torch,
                 python=choice.python,
                 build=choice.build,
-                config=configs.config_named(name, self.file.configs),
+                config=configs.config_named(name, self.file.config),
                 patch=patch,
                 hardware=kind,
                 requirements=self.file.requirements,
@@ -120,7 +120,7 @@ class _Expander:
             for choice in sorted(choices, key=lambda choice: choice.age)
             for name in axes.config
             for patch in chosen_patches
-            for kind in [self.file.kinds.get(name) for name in axes.hardware or ("",)]
+            for kind in [self.file.hardware.get(name) for name in axes.hardware or ("",)]
         ]
 
     def _patches(self, specs: Sequence[str]) -> list[Patch | None]:
@@ -151,7 +151,7 @@ class _Expander:
 
     def _build(self, name: str) -> Build:
         if name != "auto":
-            return sources.build_named(name, self.file.builds)
+            return sources.build_named(name, self.file.build)
         build, reason = sources.choose_auto(self.cache)
         self.notes.append(f"build auto is {build.name}: {reason}")
         return build
@@ -161,7 +161,7 @@ def request_for(file: MatrixFile, home: Path, axes: dict[str, str], interpreter:
     """Return the request for one environment, with a matrix file's builds and configs; None where it has no such."""
     try:
         if interpreter is not None:
-            return existing(interpreter, configs.config_named(axes["config"], file.configs))
+            return existing(interpreter, configs.config_named(axes["config"], file.config))
         narrowed = file.with_axes(
             torch=(axes["torch"],),
             python=() if axes["python"] == DEFAULT_PYTHON else (axes["python"],),

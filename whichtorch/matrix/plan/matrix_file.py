@@ -12,13 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from whichtorch.matrix.environments import configs, patches
 from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import NO_PATCH, Build, Config, Hardware, Patch, Request
+from whichtorch.matrix.model import NAME_OF_TABLE, NO_PATCH, Build, Config, Hardware, Patch, Request, Specifier
 from whichtorch.matrix.suite.selection import in_specifier
 from whichtorch.matrix.suite.toml_lines import line_of
 
@@ -56,14 +55,6 @@ def _named(check: Callable[[str, _OwnTables], object]) -> AfterValidator:
 def _python_version(value: str) -> str:
     if not re.fullmatch(r"3\.\d+", value):
         raise ValueError(f"{value!r} is not a Python version such as 3.11")
-    return value
-
-
-def _specifier(value: str) -> str:
-    try:
-        SpecifierSet(value)
-    except InvalidSpecifier:
-        raise ValueError(f"{value!r} is not a specifier such as <2.3") from None
     return value
 
 
@@ -106,7 +97,7 @@ class Suite(_Table):
 class Exclude(_Table):
     """Environments to leave out: those that match every value named here."""
 
-    torch: Annotated[str, AfterValidator(_specifier)] = ""
+    torch: Specifier = ""
     python: str = ""
     build: str = ""
     config: str = ""
@@ -136,25 +127,6 @@ class Include(_Table):
     hardware: Annotated[str, _named(lambda name, own: not name or _kind_named(name, own))] = ""
 
 
-class BuildTable(_Table):
-    """A [build.NAME] table."""
-
-    index_url: str | None = None
-    find_links: str | None = None
-    backend: str | None = None
-    requirements: tuple[str, ...] = ()
-    nightly: bool = False
-
-
-class ConfigTable(_Table):
-    """A [config.NAME] table."""
-
-    env: dict[str, str] = {}
-    hooks: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
-    summary: str = ""
-
-
 def _patch_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
     try:
         patches.read_patch(info.context.folder / file)
@@ -169,14 +141,12 @@ class PatchTable(_Table):
     file: Annotated[Path, AfterValidator(_patch_file)]  # in the file, its path begins where the file is
 
 
-class HardwareTable(_Table):
-    """A [hardware.NAME] table."""
-
-    gpu: str = ""
-    driver: Annotated[str, AfterValidator(_specifier)] = ""
-    arch: str = ""
-    cpu: str = ""
-    host: str = ""
+@BeforeValidator
+def _with_names(tables: Any) -> Any:
+    """Give each table its name, which is no key of it in the file."""
+    if not isinstance(tables, dict):
+        return tables
+    return {name: table | {NAME_OF_TABLE: name} if isinstance(table, dict) else table for name, table in tables.items()}
 
 
 class MatrixFile(_Table):
@@ -187,30 +157,15 @@ class MatrixFile(_Table):
     requirements: tuple[str, ...] = ()
     exclude: tuple[Exclude, ...] = ()
     include: tuple[Include, ...] = ()
-    build: dict[str, BuildTable] = {}
-    config: dict[str, ConfigTable] = {}
+    build: Annotated[dict[str, Build], _with_names] = {}
+    config: Annotated[dict[str, Config], _with_names] = {}
     patch: dict[str, PatchTable] = {}
-    hardware: dict[str, HardwareTable] = {}
-
-    @cached_property
-    def builds(self) -> dict[str, Build]:
-        """The builds that the file defines."""
-        return {name: Build(name=name, **table.model_dump()) for name, table in self.build.items()}
-
-    @cached_property
-    def configs(self) -> dict[str, Config]:
-        """The configs that the file defines."""
-        return {name: Config(name=name, **table.model_dump()) for name, table in self.config.items()}
+    hardware: Annotated[dict[str, Hardware], _with_names] = {}
 
     @cached_property
     def patches(self) -> dict[str, Patch]:
         """The patches that the file names."""
         return {name: patches.read_patch(table.file, name, option=name) for name, table in self.patch.items()}
-
-    @cached_property
-    def kinds(self) -> dict[str, Hardware]:
-        """The kinds of hardware that the file defines."""
-        return {name: Hardware(name=name, **table.model_dump()) for name, table in self.hardware.items()}
 
     def with_axes(self, *, keep_rows: bool = False, **given: Sequence[str] | None) -> MatrixFile:
         """Return the file with other values on the given axes, by their names; None leaves an axis as it is.
@@ -222,7 +177,7 @@ class MatrixFile(_Table):
             return self
         values = dict(self.axes) | {axis: named for axis, named in given.items() if named is not None}
         try:
-            own = _OwnTables(self.builds, self.configs, self.patches, self.kinds, Path())
+            own = _OwnTables(self.build, self.config, self.patches, self.hardware, Path())
             axes = Axes.model_validate(values, context=own)
         except ValidationError as error:
             raise _mistakes(error, "the options", within=("axes",)) from None
@@ -254,7 +209,7 @@ def checked(table: Mapping[str, Any], source: str, text: str = "") -> MatrixFile
         folder=Path(source).parent,
     )
     try:
-        return MatrixFile.model_validate(table, context=own)
+        return MatrixFile.model_validate(table, context=own, by_alias=True, by_name=False)
     except ValidationError as error:
         raise _mistakes(error, source, text) from None
 
@@ -290,15 +245,16 @@ def _described(detail: ErrorDetails, text: str, within: tuple[str, ...]) -> tupl
 
 def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
     """Return the keys that may stand beside a key, in the same table."""
-    tables: dict[str | int, type[_Table]] = {
+    models: dict[str | int, type[BaseModel]] = {
         "axes": Axes,
         "suite": Suite,
         "exclude": Exclude,
         "include": Include,
-        "build": BuildTable,
-        "config": ConfigTable,
+        "build": Build,
+        "config": Config,
         "patch": PatchTable,
-        "hardware": HardwareTable,
+        "hardware": Hardware,
     }
-    model = tables[keys[0]] if len(keys) > 1 else MatrixFile
-    return [field.alias or name for name, field in model.model_fields.items()]
+    model = models[keys[0]] if len(keys) > 1 else MatrixFile
+    aliases = (str(field.validation_alias) for field in model.model_fields.values())
+    return [alias for alias in aliases if alias != NAME_OF_TABLE]

@@ -16,8 +16,11 @@ import threading
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass as validated_dataclass
+
+from whichtorch.matrix.model import AttemptEvidence, Model
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence import capture
 from whichtorch.matrix.process.marks import MARK_VARIABLE, mark_for, sweep
@@ -65,7 +68,31 @@ class Task:
     server: ForkServer | None = None  # None: the task is started as any program
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFrame(Model):
+    """A frame of Python code of the user's, with what its variables were."""
+
+    file: str
+    function: str
+    line: int
+    values: dict[str, tuple[int | None, str]]  # by name: a digest, None where it cannot be seen to change; and a text
+
+
+class LoopAnswer(Model):
+    """Where the main thread of a busy process was."""
+
+    after: float  # seconds after the start of the task
+    frames: tuple[LoopFrame, ...]  # innermost first
+    hidden: str  # why the state of its loop cannot be seen to repeat; "" where it can
+
+
+class LoopAnswers(Model):
+    """What busy processes have answered over an attempt, as `process.evidence.loop_watch` kept it."""
+
+    repeats: bool  # the loop came back to the same state
+    answers: tuple[LoopAnswer, ...]
+
+
+@validated_dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How a task ended."""
 
@@ -82,11 +109,15 @@ class Ending:
     busy: bool | None = None  # did the tree use or queue for a core at its timeout? None: not looked at
     moving: bool | None = None  # did a busy process's innermost frames change at its timeout? None: not known
     note: str = ""
-    evidence: dict[str, Any] = field(default_factory=dict)  # kernel waits of a stall, sampled frames
+    evidence: AttemptEvidence = AttemptEvidence()  # what the supervisor saw: a stall, samples, headway
+    loop: LoopAnswers | None = None  # of a task that was stopped
     diagnosis_seconds: float = 0  # spent on `Task.stacks`, not counted elsewhere
     problem: str = ""  # why nothing is known about the task: it could not be started, or the supervisor died
     start: str = "cold"  # or "fork" and the server's level
     cold_because: str = ""  # why it was not forked, where that could be expected
+
+
+_ENDING = TypeAdapter(Ending)
 
 
 class Supervised:
@@ -148,10 +179,8 @@ class Supervised:
                 part = os.read(stdout.fileno(), 1 << 16)
                 answer += part
         try:
-            fields = json.loads(answer)
-            fields["survivors"] = tuple(fields.get("survivors", ()))
-            ending = Ending(**fields)
-        except (ValueError, TypeError):
+            ending = _ENDING.validate_json(answer)
+        except ValueError:
             ending = self._give_up(late=bool(part))
         with self._closing:
             self._is_over = True

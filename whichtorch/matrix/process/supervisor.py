@@ -299,8 +299,7 @@ class Supervisor:
             self.notes.append(sampler.note)
         if sampler and sampler.frames:
             self.evidence["samples"] = sampler.frames
-        if self.loop and stopped_by in ("timeout", "stall"):
-            self.evidence["loop"] = self.loop.evidence
+        loop = self.loop.evidence if self.loop and stopped_by in ("timeout", "stall") else None
         return {
             "stopped_by": stopped_by,
             "exit_code": exit_code if exit_code is not None and exit_code >= 0 else None,
@@ -316,6 +315,7 @@ class Supervisor:
             "busy": sampler.busy if sampler else None,
             "note": "; ".join(self.notes),
             "evidence": self.evidence,
+            "loop": loop,
             "diagnosis_seconds": round(self.diagnosis_seconds, 3),
             "start": self.children.started_by,
             "cold_because": self.children.cold_because,

@@ -88,9 +88,8 @@ def run_attempt(
     stderr = _end_of(Path(task.stderr))
     diagnosis, problem = _diagnosis(ending, environment, folder / STACKS, stderr)
     loop = _busy(ending, diagnosis[0] if diagnosis else None)
-    ending = replace(ending, evidence={name: value for name, value in ending.evidence.items() if name != "loop"})
     if loop:
-        ending.evidence["loop"] = loop
+        ending = replace(ending, evidence=ending.evidence.model_copy(update={"loop": loop}))
     look = StoppedLook(
         kind=diagnosis[0].kind if diagnosis else None,
         place=loop.place if loop else "",
@@ -134,7 +133,7 @@ def run_attempt(
 
 def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
     """Return where the user's code was busy when an attempt was stopped: in a loop, or at a line."""
-    loop = busy_loop(ending.evidence.get("loop"), ending.seconds)
+    loop = busy_loop(ending.loop, ending.seconds)
     is_busy = diagnosis is not None and diagnosis.kind in RUNNING and diagnosis.places
     if (loop and (loop.repeats or diagnosis is None or is_busy)) or not is_busy:
         return loop if loop and (loop.repeats or ending.stopped_by == StoppedBy.TIMEOUT) else None
@@ -147,7 +146,7 @@ def _evidence(ending: Ending, verdict: Verdict, order: AttemptOrder, hardware: s
     update = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
     if ending.start != "cold" or ending.cold_because or order.cold_because:
         update |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
-    return AttemptEvidence.model_validate(ending.evidence).model_copy(update=update)
+    return ending.evidence.model_copy(update=update)
 
 
 def _record(planned: PlannedCell, environment: Environment, attempt: Attempt, signature: str | None) -> Record:
@@ -171,8 +170,8 @@ def _diagnosis(
         _remove(folder)
         return None, ""
     try:
-        stall = AttemptEvidence.model_validate(ending.evidence).stall
-        return stack_folder.diagnose_folder(folder, stack_folder.tables_of(environment), stderr, stall), ""
+        tables = stack_folder.tables_of(environment)
+        return stack_folder.diagnose_folder(folder, tables, stderr, ending.evidence.stall), ""
     except Exception as error:  # noqa: BLE001 - without a diagnosis there is a verdict all the same
         return None, f"diagnosis failed: {error!r}"
 

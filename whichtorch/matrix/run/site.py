@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
-from whichtorch.matrix.diagnosis.deadline import LONGER, PASS_MARGIN, longer_look, patience_beside
+from whichtorch.matrix.diagnosis.patience import Patience
 from whichtorch.matrix.environments.configs import cell_environ, recorded
 from whichtorch.matrix.environments.provider import Environments
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted, Emit, EnvironmentStage
-from whichtorch.matrix.model import Environment, Outcome, Record, Request, Role
+from whichtorch.matrix.model import Environment, Record, Request, Role
 from whichtorch.matrix.process.executor import load_slowdown
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
 from whichtorch.matrix.run.native_modules import NativeModule, NativeModules
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.store import RunStore
 
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
-BRIEF_MARGIN = 2  # the same for a test that has hung, in a look that a longer one will check
-BRIEF_SHARE = 0.25  # of the timeout: such a look where the test has passed nowhere
-KNOWN_MARGIN = 2  # times the longest run known, of a test without a limit of its own
-SHORTEST_LIMIT = 10.0  # seconds; below it a busy machine makes hangs of passes
 SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 
 
@@ -353,12 +349,13 @@ class LocalSite:
             return expects_hang or has_hung_at(signature)
 
         if last is None or not planned.needs_look(last) or planned.options.provisional:
-            limit, is_brief = self._limit(planned, is_known=expects_hang or has_hung_at())
+            patience = self._patience(planned)
+            limit = patience.first_limit(is_known=expects_hang or has_hung_at(), slowdown=load_slowdown())
             because = f"its forked attempt ended in {uncounted[-1].attempt.outcome.word}" if uncounted else ""
             order = AttemptOrder(
                 limit=limit,
                 native=native,
-                is_brief=is_brief,
+                is_brief=limit < patience.due,
                 hung_before=hung_before,
                 rerun_because=because,
                 may_fork=planned.may_fork(environment) and not uncounted,
@@ -370,24 +367,17 @@ class LocalSite:
         if not planned.looks_longer:
             order = AttemptOrder(limit=whole, hung_before=hung_before, rerun_because=why, native=native)
             return self._attempt(ready, order)
-        due, times = self._patience(planned)
-        goal, limit = longer_look(last, due, LONGER * whole, times)
+        goal, limit = self._patience(planned).longer_look(last)
         decided = self.records.decisive(environment.id, planned.scenario, planned.variant, goal)
         order = AttemptOrder(limit=limit, goal=goal, idle_limit=last.limit, rerun_because=why, native=native)
         return decided or self._attempt(ready, order)
 
     def _had_longer_look(self, planned: PlannedCell, last: Attempt) -> bool:
         """Return whether a longer look, in any environment, has already left the test slow at this place."""
-        if not (planned.needs_look(last) and planned.looks_longer and last.evidence.loop):
+        if not (planned.needs_look(last) and planned.looks_longer):
             return False
         looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))
-        return any(
-            each.outcome is Outcome.SLOW
-            and each.limit > planned.limits.timeout
-            and each.evidence.loop is not None
-            and each.evidence.loop.place == last.evidence.loop.place
-            for each in looks
-        )
+        return Patience(timeout=planned.limits.timeout).had_longer_look(last, looks)
 
     def _attempt(self, ready: _Ready, order: AttemptOrder) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
@@ -403,40 +393,16 @@ class LocalSite:
             self.emit(AttemptEnded(environment=label, cell=name, attempt=record.attempt))
         return record
 
-    def _limit(self, planned: PlannedCell, *, is_known: bool) -> tuple[float, bool]:
-        """Return the seconds an attempt gets, and whether that is less than it is due.
-
-        It is a brief look where a busy hang `is_known`, because the same place shown again confirms it, and where the
-        test has run out of time before. Another look checks what is not confirmed. The limit grows with the machine's
-        load where a slow run could be taken for the hang that is searched for, and where the test is known to take
-        long. It never exceeds a timeout that the user chose.
-        """
-        due = self._due(planned)
+    def _patience(self, planned: PlannedCell) -> Patience:
+        """Return how long a test may take, by what the records say of it."""
         test = planned.scenario, planned.variant, planned.request.hardware_name
-        slowdown = load_slowdown()
-        if is_known or (planned.options.provisional and self.records.has_run_out(*test)):
-            slowest = self.records.slowest_pass(*test)
-            brief = BRIEF_SHARE * due if slowest is None else BRIEF_MARGIN * slowest
-            needed = min(due, max(SHORTEST_LIMIT, brief) * slowdown)
-        else:
-            needed = due * slowdown if planned.options.provisional else due
-        most = (1 + LONGER) * due if planned.looks_longer else due
-        limit = min(max(needed, self.records.longest_run(*test) * KNOWN_MARGIN * slowdown), most)
-        return limit, limit < due
-
-    def _patience(self, planned: PlannedCell) -> tuple[float, float]:
-        """Return the seconds that a longer look starts from, and how many times as long it is.
-
-        A search compares with passes: what takes ten times as long as each of them counts as what does not end.
-        """
-        slowest = self.records.slowest_pass(planned.scenario, planned.variant, planned.request.hardware_name)
-        if slowest is None or not planned.options.in_search:
-            return self._due(planned), LONGER
-        return patience_beside(slowest, self._due(planned))
-
-    def _due(self, planned: PlannedCell) -> float:
-        """Return the seconds that a test is due: its timeout, or less once it has passed elsewhere."""
-        slowest = self.records.slowest_pass(planned.scenario, planned.variant, planned.request.hardware_name)
-        if slowest is None:
-            return planned.limits.timeout
-        return min(planned.limits.timeout, max(SHORTEST_LIMIT, PASS_MARGIN * slowest))
+        options = planned.options
+        return Patience(
+            timeout=planned.limits.timeout,
+            looks_longer=planned.looks_longer,
+            slowest_pass=self.records.slowest_pass(*test),
+            longest_run=self.records.longest_run(*test),
+            is_provisional=options.provisional,
+            in_search=options.in_search,
+            has_run_out=options.provisional and self.records.has_run_out(*test),
+        )

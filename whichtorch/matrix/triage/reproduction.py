@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.sightings import Failure
-from whichtorch.matrix.diagnosis.deadline import LONGER, longer_look
+from whichtorch.matrix.diagnosis.patience import SAME_FAILURE, Patience
 from whichtorch.matrix.diagnosis.sameness import described
 from whichtorch.matrix.diagnosis.traceback_chain import shortened
 from whichtorch.matrix.model import Outcome, StoppedBy
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.trial.runner import Runner
 
 RUNS = 3
-MARGIN = 4.0  # times the longest run that failed: what takes longer fails in another way
-SHORTEST_LIMIT = 10.0  # seconds: a busy machine may stop a process for some
 STDERR_KEPT = 64 * 2**10  # characters of its end
 
 
@@ -42,7 +40,7 @@ def reproduce(runs: Runner, tell: Callable[[str], None], made: list[Observation]
         run = runs.run(limit, variation)
         made.append(run)
         if runs.planned.needs_look(run.record.attempt) and hung_at is None:
-            goal, longer = longer_look(run.record.attempt, limit, LONGER * limit)
+            goal, longer = Patience(timeout=limit).longer_look(run.record.attempt)
             tell(f"run {len(made)}: slow, {run.record.attempt.seconds:.1f} s; again, for {longer:.0f} s")
             made[-1] = run = runs.run(longer, variation.model_copy(update={"goal": goal}))
         attempt = run.record.attempt
@@ -67,7 +65,7 @@ def seen_in(made: Sequence[Observation], limit: float) -> tuple[Reproduction, li
         where=attempt.diagnosis.summary if attempt.diagnosis else "",
         hang_kind=attempt.diagnosis.kind if attempt.diagnosis else "",
         seconds=longest,
-        limit=limit if _took_the_clock(shown[0]) else min(limit, max(SHORTEST_LIMIT, MARGIN * longest)),
+        limit=limit if _took_the_clock(shown[0]) else SAME_FAILURE.limit(longest, limit),
         stderr=shortened(shown[0].stderr, STDERR_KEPT),
         others=tuple(_words(run) for run in made if run not in shown),
         shape=shape_of(shown[0]),

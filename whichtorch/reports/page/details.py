@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.comparison import CellChange, ChangeKind
 from whichtorch.matrix.compare.factors import ABSENT, AXES, Factors, factors_of
+from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.explain.explanation import distance
-from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome, cycle_sentences
+from whichtorch.matrix.model import Attempt, Cell, Condition, Diagnosis, Environment, Outcome
 from whichtorch.reports.cell_text import bisect_command, explain_command, representative_attempt, rerun_command
 from whichtorch.reports.page.excerpts import ALL_REST, EACH, Excerpt, Position, Rank, cost, encoded, excerpts, fitted
 from whichtorch.reports.page.grid import WHAT, Grid, GridEntry, GridRow

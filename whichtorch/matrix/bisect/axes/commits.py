@@ -43,7 +43,7 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
         interpreter=_interpreter(request.source, checkout),
         timeout=request.source.timeout,
     )
-    config = configs.config_named(request.file.axes.config[0], request.file.configs)
+    config = configs.config_named(request.file.axes.config[0], request.file.config)
     cache = BuiltCommits(request.home, build, config, checkout.go_to, fresh=request.fresh)
     refuse(checkout)
     with workbench(request, cache, show) as bench, borrowed(checkout, request.home):

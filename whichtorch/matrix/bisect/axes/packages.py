@@ -93,7 +93,7 @@ def _pins_of_side(side: PackageSet, request: SearchRequest, cache: Environments,
     """Return what a side pins; add the Python of an environment to `pythons`."""
     if side.is_lock:
         return read_lock(side.path)
-    environment = cache.acquire(existing(side.path, config_named("default", request.file.configs)))
+    environment = cache.acquire(existing(side.path, config_named("default", request.file.config)))
     if not environment.packages:
         raise UsageError(f"{side.path}: {environment.reason}")
     pythons.append(environment.axes["python"])

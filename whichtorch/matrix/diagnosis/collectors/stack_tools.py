@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.stacks import Frame, KernelWait, Process, Thread, Value, looks_native, native, python
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -180,7 +181,7 @@ def from_stall(rows: Iterable[ThreadWait]) -> tuple[Process, ...]:
     for row in rows:
         if row.pid and row.tid:
             wait = KernelWait(word=row.wait, detail=row.detail)
-            wants_gil = True if row.wait == "gil" else None
+            wants_gil = True if wait.waiting is Waiting.GIL else None
             thread = Thread(tid=row.tid, name=row.name, state=row.state or None, wants_gil=wants_gil, kernel=wait)
             members.append((row.pid, thread))
     return _processes(members)

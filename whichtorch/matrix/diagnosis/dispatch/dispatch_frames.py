@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.diagnosis.dispatch.call_path import PATH, Caller, KernelKind, Place, Stage, Table, expected, path
 from whichtorch.matrix.diagnosis.hang.waits import classify
 from whichtorch.matrix.diagnosis.symbols import UNNAMED
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +17,16 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.stacks import Frame, Thread
 
 _WAITS = {
-    waiting: Stage[f"WAITING_{waiting.name}"] for waiting in Waiting if f"WAITING_{waiting.name}" in Stage.__members__
-} | {Waiting.PIPE: Stage.WAITING_IO}
+    Waiting.GIL: Stage.WAITING_GIL,
+    Waiting.LOCK: Stage.WAITING_LOCK,
+    Waiting.CONDITION: Stage.WAITING_CONDITION,
+    Waiting.THREAD: Stage.WAITING_THREAD,
+    Waiting.CHILD: Stage.WAITING_CHILD,
+    Waiting.OPENMP: Stage.WAITING_OPENMP,
+    Waiting.IO: Stage.WAITING_IO,
+    Waiting.PIPE: Stage.WAITING_IO,
+    Waiting.DEVICE: Stage.WAITING_DEVICE,
+}
 _OPERATOR = re.compile(r"^at::_ops::(?P<name>\w+)::(?P<how>call|redispatch)$")
 _OVERLOAD = re.compile(
     r"^(?P<name>.+?)_(?P<overload>dim_(?:Int|Dimname)List|memory_format|dtype_layout|[A-Z]\w*|out|int|dim|dimname|self|other)$"

@@ -7,13 +7,16 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.matrix.diagnosis.hang.native_place import source_line
-from whichtorch.matrix.diagnosis.hang.user_call import user_call
+from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
+from whichtorch.matrix.diagnosis.hang.user_call import is_own, user_call
 from whichtorch.matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
-from whichtorch.matrix.diagnosis.stacks import base_name
-from whichtorch.matrix.model import WaitEdge, Waiting, number_on_host
+from whichtorch.matrix.diagnosis.stacks import base_name, number_on_host
+from whichtorch.matrix.model import WaitEdge
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from whichtorch.matrix.diagnosis.stacks import Descriptor, Frame, Process, Thread
 
 # The interpreter's own functions. What it calls (builtin_any, long_pow) is native code that does the script's work.
@@ -46,6 +49,16 @@ _RUNNERS = {"compile_fx.py", "codecache.py", "graph.py", "async_compile.py"}
 _COMPILERS = re.compile(
     r"^(?:cc1plus|cc1|g\+\+|gcc|c\+\+|clang|clang\+\+|nvcc|cicc|ptxas|ninja|lld?|collect2|as)(?:-[\d.]+)?$"
 )
+
+
+# Functions of libraries in which a worker of a pool runs a task: end of the path, name.
+_WORKERS = (
+    ("concurrent/futures/thread.py", "_worker"),
+    ("concurrent/futures/process.py", "_process_worker"),
+    ("multiprocessing/pool.py", "worker"),
+    ("torch/utils/data/_utils/worker.py", "_worker_loop"),
+)
+_QUEUES = {"queues.py", "connection.py", "synchronize.py"}
 
 
 class Activity(NamedTuple):
@@ -189,3 +202,63 @@ def is_compiler(process: Process) -> bool:
     words = process.command.split()
     is_stopped = any(thread.state in {"T", "Z"} for thread in process.threads)
     return bool(words) and bool(_COMPILERS.match(PurePath(words[0]).name)) and not is_stopped
+
+
+def is_answering(state: ThreadState) -> bool:
+    """Return whether a thread of a manager's process runs a method for a caller, and is not waiting for a request."""
+    frames = state.user.frames
+    at = next((at for at, frame in enumerate(frames) if runs([frame], "managers.py", "serve_client")), None)
+    if at is None:
+        return False
+    return not any(frame.file_name == "connection.py" for frame in frames[:at])
+
+
+def is_in_event_loop(state: ThreadState) -> bool:
+    """Return whether a thread waits inside a callback or coroutine: its event loop stands still meanwhile."""
+    place, frames = state.user.place, state.user.frames
+    return place is not None and runs(frames[frames.index(place) :], "asyncio/base_events.py", "_run_once")
+
+
+def is_at_task(state: ThreadState) -> bool:
+    """Return whether a worker process of a pool runs a task of which no line is the user's: a function of a library."""
+    file, name = _WORKERS[1]
+    frames = [frame for frame in state.user.frames if frame.is_python]
+    at = next((at for at, frame in enumerate(frames) if runs([frame], file, name)), None)
+    return at is not None and not any(frame.file_name in _QUEUES for frame in frames[:at])
+
+
+def is_pool_worker(state: ThreadState) -> bool:
+    """Return whether a thread runs a task of a pool."""
+    return any(runs(state.user.frames, file, name) for file, name in _WORKERS)
+
+
+def runs(frames: Sequence[Frame], file: str, name: str) -> bool:
+    """Return whether a function of a library is among frames."""
+    return any(frame.is_python and frame.method == name and (frame.file or "").endswith(file) for frame in frames)
+
+
+def shortened(frame: Frame) -> str:
+    """Return a native function without its namespaces and its call operator."""
+    return "::".join(short(frame.function).split("::")[-2:])
+
+
+def where_words(state: ThreadState) -> str:
+    """Return a thread's place, that in the user's native code, too: " (a.py:12), in Pool::take (pool.cpp:7),"."""
+    place, user = state.user.native_place, state.user
+    if place is None or user.place is None or user.call:
+        return f" ({state.place})" if state.place else ""
+    if user.site.call.rpartition(".")[2] == place.function.rpartition(":")[2]:
+        return f" ({state.place}, {source_line(place)})"
+    return f" ({state.place}), in {shortened(place)} ({source_line(place)}),"
+
+
+def came_from(state: ThreadState) -> str:
+    """Return through which of the user's native functions a thread has come back into native code, outermost last."""
+    user = state.user
+    if user.place is None or user.native_place is None:
+        return ""
+    beyond = user.frames[user.frames.index(user.place) :]
+    outer = next(filter(is_own_native, beyond), None)
+    caller = next(filter(is_own, beyond[beyond.index(outer) :]), None) if outer else None
+    called = f", called at {caller.where}" if caller else ""
+    return f"; it came here from {shortened(outer)} ({source_line(outer)}){called}" if outer else ""

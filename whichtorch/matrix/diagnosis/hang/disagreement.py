@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang import job
@@ -9,33 +10,33 @@ from whichtorch.matrix.diagnosis.hang.blocked_chain import MOST, edge_of
 from whichtorch.matrix.diagnosis.hang.causes import HangCause, HangKind
 from whichtorch.matrix.diagnosis.hang.job import JOINT
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from whichtorch.matrix.diagnosis.hang.account import Account
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
+    from whichtorch.matrix.diagnosis.hang.narration import Narration
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
     from whichtorch.matrix.diagnosis.stacks import Process
 
 _PLURALS = {"waits": "wait", "sleeps": "sleep", "runs": "run", "is": "are"}
 
 
-def disagreement(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+def disagreement(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
     """Compare the ranks of a distributed job: what each waits for, and who is elsewhere."""
     if not graph.members:
         return None
     ordered = sorted(graph.members, key=lambda pid: graph.ranks.get(pid, pid))
     members = {pid: _representative(graph, pid) for pid in ordered}
     states = [state for state in members.values() if state is not None]
-    groups = _by_place(states, account)
-    clauses = [_group_clause(predicate, group, graph, account) for predicate, group in groups.items()]
+    groups = _by_place(states, narration)
+    clauses = [_group_clause(predicate, group, graph, narration) for predicate, group in groups.items()]
     edges = [edge_of(group[0], clause) for group, clause in zip(groups.values(), clauses, strict=True)]
     elsewhere = [group for group in groups.values() if group[0].awaits not in JOINT]
-    clauses += _beyond(elsewhere, graph, account)
+    clauses += _beyond(elsewhere, graph, narration)
     clauses += _conclusion(groups, elsewhere, processes, graph)
-    clauses += account.departed
+    clauses += narration.departed
     odd = min([*elsewhere, *([] if elsewhere else groups.values())], key=len)[0]
     kinds = {state.awaits for state in states}
     kind = HangKind.RENDEZVOUS if kinds == {Waiting.RENDEZVOUS} else HangKind.COLLECTIVE
@@ -51,19 +52,19 @@ def _representative(graph: WaitGraph, pid: int) -> ThreadState | None:
     return next(iter([*with_place, *([] if own and own[0].user.place else joint), *own]), None)
 
 
-def _group_clause(predicate: str, group: Sequence[ThreadState], graph: WaitGraph, account: Account) -> str:
+def _group_clause(predicate: str, group: Sequence[ThreadState], graph: WaitGraph, narration: Narration) -> str:
     if len(group) == 1:
         found = graph.links(group[0]) if group[0].awaits not in JOINT else []
-        return account.clause(group[0], found[0]) if found else f"{account.label(group[0])} {predicate}"
+        return narration.clause(group[0], found[0]) if found else f"{narration.label(group[0])} {predicate}"
     verb, _, rest = predicate.partition(" ")
     return f"{_named_together(group, graph)} {_PLURALS.get(verb, verb)} {rest}"
 
 
-def _by_place(states: Sequence[ThreadState], account: Account) -> dict[str, list[ThreadState]]:
+def _by_place(states: Sequence[ThreadState], narration: Narration) -> dict[str, list[ThreadState]]:
     """Group the threads of ranks by what they do; those that came there on other ways by their callers, too."""
     groups: dict[str, list[ThreadState]] = {}
     for state in states:
-        groups.setdefault(account.predicate(state), []).append(state)
+        groups.setdefault(narration.predicate(state), []).append(state)
     found: dict[str, list[ThreadState]] = {}
     for predicate, group in groups.items():
         ways = {state.pid: [frame.where for frame in state.user.frames if is_own(frame)] for state in group}
@@ -85,29 +86,19 @@ def _named_together(group: Sequence[ThreadState], graph: WaitGraph) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """Return numbers as people write them: "0-2, 4 and 6"."""
-    rows = list[list[int]]()
-    for number in sorted(numbers):
-        if rows and number == rows[-1][1] + 1:
-            rows[-1][1] = number
-        else:
-            rows.append([number, number])
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in rows]
-    words = [
-        word
-        for row, text in zip(rows, words, strict=True)
-        for word in ([str(row[0]), str(row[1])] if row[1] == row[0] + 1 else [text])
-    ]
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
+    words: list[str] = []
+    for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        row = [str(number) for _, number in group]
+        words += [f"{row[0]}-{row[-1]}"] if len(row) > 2 else row
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def _beyond(elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph, account: Account) -> list[str]:
+def _beyond(elsewhere: Sequence[Sequence[ThreadState]], graph: WaitGraph, narration: Narration) -> list[str]:
     """Return what ranks that are elsewhere wait for in turn: their workers, their threads."""
-    clauses = []
+    clauses: list[str] = []
     for group in elsewhere:
-        chain = graph.chain(group[0])
-        clauses += [
-            account.clause(state) for state in chain.states[1:] if state.user.place and state.awaits not in JOINT
-        ][:2]
+        others = [state for state in graph.chain(group[0]).states[1:] if state.user.place and state.awaits not in JOINT]
+        clauses += map(narration.clause, others[:2])
     return clauses
 
 

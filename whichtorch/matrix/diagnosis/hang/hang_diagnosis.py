@@ -16,21 +16,23 @@ from whichtorch.matrix.diagnosis.dispatch import dispatch_frames
 from whichtorch.matrix.diagnosis.dispatch.call_path import Place, Table  # noqa: TC001 - pydantic resolves Place
 from whichtorch.matrix.diagnosis.dispatch.written_calls import prints_place, trace_place
 from whichtorch.matrix.diagnosis.hang import activity
-from whichtorch.matrix.diagnosis.hang.account import Account
 from whichtorch.matrix.diagnosis.hang.activity import ThreadState
 from whichtorch.matrix.diagnosis.hang.blocked_chain import blocked
 from whichtorch.matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
 from whichtorch.matrix.diagnosis.hang.disagreement import disagreement
+from whichtorch.matrix.diagnosis.hang.narration import Narration, cycle_sentences
 from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
 from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 from whichtorch.matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
-from whichtorch.matrix.model import Model, WaitEdge, Waiting, cycle_sentences, number_on_host
+from whichtorch.matrix.diagnosis.stacks import number_on_host
+from whichtorch.matrix.model import Model, WaitEdge
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.diagnosis.stacks import Frame, Process, Thread
+    from whichtorch.matrix.diagnosis.stacks import Process, Thread
 
 SIGNATURE_FRAMES = 5  # innermost named ones: down to the operator, not to who happened to call it
 
@@ -42,13 +44,8 @@ _STARTS = re.compile(
 )
 _STARTS_PYTHON = {"_bootstrap", "_bootstrap_inner", "run"}  # of threading.py
 _FOR_COMPILER = {Waiting.CHILD, Waiting.IO, Waiting.PIPE, Waiting.CONDITION}
-RUNNING = {
-    HangKind.ENDLESS_LOOP,
-    HangKind.SPIN_PYTHON,
-    HangKind.SPIN_NATIVE,
-    HangKind.SLOW_COMPILE,
-    HangKind.ENDLESS_COMPILE,
-}
+_COMPILES = {HangKind.SLOW_COMPILE, HangKind.ENDLESS_COMPILE}
+RUNNING = {HangKind.ENDLESS_LOOP, HangKind.SPIN_PYTHON, HangKind.SPIN_NATIVE, *_COMPILES}
 
 
 class HangDiagnosis(Model):
@@ -93,43 +90,42 @@ def diagnose(
     stuck = cause.stuck if cause else next(waiting, None)
     place = dispatch_frames.place_of(stuck.thread, tables) if stuck else None
     place = place or trace_place(stderr, tables) or prints_place(stderr, tables)
+    lines = {cause.stuck.place, *(edge.place for edge in cause.cycle)} if cause else set()
     return HangDiagnosis(
         kind=cause.kind if cause else HangKind.UNKNOWN,
         place=place,
         operator=place.operator if place else None,
         key=place.key if place else None,
         cycle=cause.cycle if cause else (),
-        closed=cause.is_closed if cause else False,
+        closed=cause is not None and cause.is_closed,
         summary=_summary(cause, place),
         stuck_pid=stuck.pid if stuck else None,
         stuck_thread=stuck.tid if stuck else None,
         signature_frames=signature_frames(stuck.thread) if stuck else (),
-        places=tuple(sorted({place for place in (stuck.place, *(edge.place for edge in cause.cycle)) if place}))
-        if cause and stuck
-        else (),
+        places=tuple(sorted(filter(None, lines))),
         ranks=graph.ranks,
     )
 
 
 def _cause(processes: Sequence[Process], graph: WaitGraph, stderr: str) -> HangCause | None:
-    states, account = graph.all_states, Account(graph, stderr)
+    states, narration = graph.all_states, Narration(graph, stderr)
     cycles = (gil_cycle([state for state in states if state.pid == process.pid]) for process in processes)
     return (
         next(filter(None, cycles), None)
         or fork_after_threads(processes, states)
-        or _compiling(processes, states, account)
-        or disagreement(processes, graph, account)
-        or _running(states, account)
-        or _stopped(processes, graph, account)
-        or blocked(processes, graph, account)
+        or _compiling(processes, states, narration)
+        or disagreement(processes, graph, narration)
+        or _running(states, narration)
+        or _stopped(processes, graph, narration)
+        or blocked(processes, graph, narration)
     )
 
 
-def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], account: Account) -> HangCause | None:
+def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], narration: Narration) -> HangCause | None:
     """Return the compilation that goes on: torch's own, or a compiler that was started."""
     frames = {state: frame for state in states if (frame := activity.compiling_frame(state.thread))}
     if state := min((state for state in frames if state.activity), key=lambda state: not state.is_main, default=None):
-        words = f"{account.label(state)} compiles{_at(state)}, in {frames[state].words}"
+        words = f"{narration.label(state)} compiles{_at(state)}, in {frames[state].words}"
         return HangCause(kind=HangKind.SLOW_COMPILE, stuck=state, words=words)
     waiters = [state for state in frames if state.waiting in _FOR_COMPILER]
     waiters.sort(key=lambda state: not activity.awaits_compiler(state.thread, frames[state]))
@@ -145,7 +141,7 @@ def _compiling(processes: Sequence[Process], states: Sequence[ThreadState], acco
         awaited += f", which waits for {_named(sleeper)}, and that one sleeps" if sleeper else ""
         callers = (state for state in frames if state.process is waiter.process and state.place)
         caller = waiter if waiter.place else next(callers, waiter)
-        words = f"{account.label(caller)} compiles{_at(caller)}, and waits for {awaited}, in {frames[waiter].words}"
+        words = f"{narration.label(caller)} compiles{_at(caller)}, and waits for {awaited}, in {frames[waiter].words}"
         return HangCause(kind=HangKind.CHILD if sleeper else HangKind.SLOW_COMPILE, stuck=waiter, words=words)
     return None
 
@@ -157,7 +153,7 @@ def _at(state: ThreadState) -> str:
 def _started_by(waiter: ThreadState, processes: Sequence[Process]) -> Process | None:
     """Return the only child of a process that runs another program, and no Python."""
     children = [process for process in processes if process.parent == waiter.pid and not process.ended]
-    others = [child for child in children if not any(frame.is_python for frame in _frames(child))]
+    others = [child for child in children if not any(each.is_python for own in child.threads for each in own.frames)]
     return others[0] if len(others) == 1 else None
 
 
@@ -166,14 +162,9 @@ def _sleeper(compiler: Process | None, processes: Sequence[Process]) -> Process 
     last = compiler
     while last and (child := next((process for process in processes if process.parent == last.pid), None)):
         last = child
-    is_asleep = last is not None and any(
-        "nanosleep" in (thread.kernel.wchan if thread.kernel else "") for thread in last.threads
-    )
-    return last if is_asleep and last is not compiler else None
-
-
-def _frames(process: Process) -> Iterator[Frame]:
-    return (frame for thread in process.threads for frame in thread.frames)
+    if last is None or last is compiler:
+        return None
+    return last if any(thread.kernel and "nanosleep" in thread.kernel.wchan for thread in last.threads) else None
 
 
 def _named(process: Process) -> str:
@@ -183,14 +174,14 @@ def _named(process: Process) -> str:
     return f"`{' '.join(words[: 2 if is_shell else 1])}` (process {number_on_host(process.pid)})"
 
 
-def _running(states: Sequence[ThreadState], account: Account) -> HangCause | None:
+def _running(states: Sequence[ThreadState], narration: Narration) -> HangCause | None:
     """Return the thread that uses a core: the holder of the GIL or the main thread before others."""
     running = [(state, state.activity) for state in states if state.activity and not state.is_idle]
     if not running:
         return None
     state, (is_python, innermost) = min(running, key=lambda pair: (not pair[0].thread.has_gil, not pair[0].is_main))
     frame = f"{innermost.function} ({source_line(innermost)})" if is_own_native(innermost) else innermost.words
-    who = account.label(state)
+    who = narration.label(state)
     if is_python is None:
         kind, words = HangKind.UNKNOWN, f"{who} runs, in {frame} or in native code that it calls"
     else:
@@ -205,15 +196,15 @@ def _running(states: Sequence[ThreadState], account: Account) -> HangCause | Non
     return HangCause(kind=kind, stuck=state, words=words)
 
 
-def _stopped(processes: Sequence[Process], graph: WaitGraph, account: Account) -> HangCause | None:
+def _stopped(processes: Sequence[Process], graph: WaitGraph, narration: Narration) -> HangCause | None:
     """Return a process that a signal has stopped, with the thread that waits for it."""
     for state in graph.states:
         if state.waiting is Waiting.STOPPED and state.is_main:
-            waits = blocked(processes, graph, account)
+            waits = blocked(processes, graph, narration)
             if waits and waits.kind is HangKind.STOPPED:
                 return waits
             words = f"process {number_on_host(state.pid)} is stopped by a signal and waits for SIGCONT"
-            words = f"{account.clause(waits.stuck)}; {words}" if waits else words
+            words = f"{narration.clause(waits.stuck)}; {words}" if waits else words
             return HangCause(kind=HangKind.STOPPED, stuck=state, words=words)
     return None
 

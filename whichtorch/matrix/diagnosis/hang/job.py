@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.diagnosis.hang.activity import runs
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
 _RANKS = ("rank", "global_rank", "world_rank", "rank_id", "my_rank")  # variables, the surest first
 _VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_LOCAL = ("local_rank",)  # on one machine only: the same numbers on each
 _SIZES = ("world_size", "WORLD_SIZE", "nprocs", "num_ranks", "n_ranks")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-_SPAWNED = re.compile(r"(?:^|/)torch/multiprocessing/spawn\.py$")
 JOINT = {Waiting.COLLECTIVE, Waiting.RENDEZVOUS}
 
 
@@ -43,15 +42,12 @@ def find_ranks(members: Sequence[int], states: Sequence[ThreadState]) -> dict[in
     The ranks are told by variables of the program, by the environment, by the order in which torch.multiprocessing
     started them, or by a variable that counts them.
     """
-    for source in (_variable, _environ, _local_variable, _position):
-        found = {pid: source(states, pid) for pid in members}
-        known = {pid: rank for pid, rank in found.items() if rank is not None}
-        if members and len(known) == len(members) and len(set(known.values())) == len(known):
+    for text in (_variable, _environ, _local_variable, _position):
+        known = {pid: rank for pid in members if (rank := _number(states, pid, text)) is not None}
+        if known and len(known) == len(members) and len(set(known.values())) == len(known):
             return known
         free = set(range(len(members))) - set(known.values())
-        if (
-            known and len(known) == len(members) - 1 and len(free) == 1
-        ):  # one process cannot be read, and one rank is left
+        if known and len(known) == len(members) - 1 and len(free) == 1:  # one process cannot be read, one rank is left
             return {pid: known.get(pid, min(free)) for pid in members}
     return _counted(members, states) if len(members) > 1 else {}
 
@@ -78,12 +74,8 @@ def _is_started_as_rank(process: Process, processes: Sequence[Process], waiting:
     rank = process.environ.get("RANK")
     parent = next((other for other in processes if other.pid == process.parent), None)
     is_first = parent is None or parent.environ.get("RANK") != rank
-    return (
-        bool(rank)
-        and is_first
-        and not process.ended
-        and any("RANK" in other.environ for other in processes if other.pid in waiting)
-    )
+    have_ranks = any("RANK" in other.environ for other in processes if other.pid in waiting)
+    return bool(rank) and is_first and not process.ended and have_ranks
 
 
 def is_spread(processes: Sequence[Process], ranks: Iterable[int]) -> bool:
@@ -107,41 +99,33 @@ def _without_numbers(command: str) -> str:
 
 def world_size(processes: Sequence[Process], states: Sequence[ThreadState], ranks: dict[int, int]) -> int | None:
     """Return how many ranks the job has, where a variable or the environment tells."""
+    members = [process for process in processes if process.pid in ranks]
     sizes = [state.user.value(*_SIZES) for state in states if state.pid in ranks]
-    sizes += [
-        process.environ.get(name, "") for name in _SIZE_VARIABLES for process in processes if process.pid in ranks
-    ]
-    parents = {process.parent for process in processes if process.pid in ranks}
+    sizes += [process.environ.get(name, "") for name in _SIZE_VARIABLES for process in members]
+    parents = {process.parent for process in members}
     sizes += [state.user.value("nprocs", "world_size") for state in states if state.pid in parents]
     numbers = [int(size) for size in sizes if size.isdigit()]
     return numbers[0] if numbers else None
 
 
-def _variable(states: Sequence[ThreadState], pid: int) -> int | None:
-    return _number(states, pid, lambda state: state.user.value(*_RANKS))
-
-
-def _local_variable(states: Sequence[ThreadState], pid: int) -> int | None:
-    return _number(states, pid, lambda state: state.user.value(*_LOCAL) or state.process.environ.get("LOCAL_RANK", ""))
-
-
-def _environ(states: Sequence[ThreadState], pid: int) -> int | None:
-    def text(state: ThreadState) -> str:
-        return next((state.process.environ[name] for name in _VARIABLES if name in state.process.environ), "")
-
-    return _number(states, pid, text)
-
-
-def _position(states: Sequence[ThreadState], pid: int) -> int | None:
-    """Return the index under which torch.multiprocessing started a process: a variable of its own frame."""
-
-    def text(state: ThreadState) -> str:
-        frames = [frame for frame in state.user.frames if _SPAWNED.search(frame.file or "") and frame.method == "_wrap"]
-        return next((value.text for frame in frames for value in frame.values if value.name == "i"), "")
-
-    return _number(states, pid, text)
-
-
 def _number(states: Sequence[ThreadState], pid: int, text: Callable[[ThreadState], str]) -> int | None:
     texts = [text(state) for state in states if state.pid == pid and state.is_main]
     return next((int(word) for word in texts if word.isdigit()), None)
+
+
+def _variable(state: ThreadState) -> str:
+    return state.user.value(*_RANKS)
+
+
+def _environ(state: ThreadState) -> str:
+    return next((state.process.environ[name] for name in _VARIABLES if name in state.process.environ), "")
+
+
+def _local_variable(state: ThreadState) -> str:  # on one machine only: the same numbers on each
+    return state.user.value("local_rank") or state.process.environ.get("LOCAL_RANK", "")
+
+
+def _position(state: ThreadState) -> str:
+    """Return the index under which torch.multiprocessing started a process: a variable of its own frame."""
+    frames = (frame for frame in state.user.frames if runs([frame], "torch/multiprocessing/spawn.py", "_wrap"))
+    return next(filter(None, (frame.text("i") for frame in frames)), "")

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.source_text import owner_class
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +28,11 @@ class LibraryCall:
     """A function of a library in which a thread waits, and who could end the wait."""
 
     waiting: Waiting
+    what: str  # that is waited for, after "for"; {object} is what the user calls it, [] holds what needs it
+    ender: str  # who could end it: "nobody is left that could <ender>"
     file: str  # end of the path
     function: str  # pattern of the name without its class
     name: str  # as users call it; {function} is the function's own name
-    what: str = ""  # that is waited for, after "for"; {object} is what the user calls it, [] holds what needs it
-    ender: str = ""  # who could end it: "nobody is left that could <ender>"
     owner: str = ""  # pattern of the class; "" for any
     values: tuple[str, ...] = ()  # local variables, the first known of which names what is waited for
     is_of_manager: bool = False  # a process of multiprocessing answers on behalf of its objects
@@ -44,237 +44,192 @@ class LibraryCall:
 
 
 _C10D = "torch/distributed/distributed_c10d.py"
+_DISTRIBUTED = "torch.distributed.{function}"
+_CONNECTION = "multiprocessing/connection.py"
 _STALE = "it waits as long as the file exists; if no build is under way, it was left behind, and may be removed"
 
+# What is waited for and who could end it, where several rows say the same.
+_ITEM = (Waiting.QUEUE, "an item of the queue {object}, which is empty", "put one")
+_RESULT = (Waiting.FUTURE, "the result of the future {object}", "set it")
+_CLIENT = (Waiting.SOCKET, "a client to connect", "connect")
+_FILE_LOCK = (Waiting.FILE_LOCK, "the lock of the file {object}", "release it")
+_RANKS = (Waiting.RENDEZVOUS, "the other ranks to come", "")
+_NOTIFICATION = (Waiting.CONDITION, "a notification of the condition {object}", "notify it")
+_SEMAPHORE = (Waiting.SEMAPHORE, "the lock or semaphore {object}", "release it")
+_TASKS_DONE = (Waiting.QUEUE, "all items of the queue {object} to be marked as done", "call task_done")
+_DATA = (Waiting.SOCKET, "data of the peer {end}", "send it")
+_CHILD = (Waiting.CHILD, "", "")
+_COLLECTIVE = (Waiting.COLLECTIVE, "", "")
+_THREAD = (Waiting.THREAD, "", "")
+
 PYTHON_CALLS = (
-    LibraryCall(Waiting.THREAD, "threading.py", "join", "Thread.join"),
-    LibraryCall(Waiting.THREAD, "threading.py", "_shutdown", "threading._shutdown", is_exit=True),
+    LibraryCall(*_THREAD, "threading.py", "join", "Thread.join"),
+    LibraryCall(*_THREAD, "threading.py", "_shutdown", "threading._shutdown", is_exit=True),
     LibraryCall(
-        Waiting.EVENT, "threading.py", "wait", "Event.wait", "the event {object} to be set", "set it", owner="Event"
+        Waiting.EVENT, "the event {object} to be set", "set it", "threading.py|multiprocessing/synchronize.py", "wait",
+        "Event.wait", owner="Event",
     ),
     LibraryCall(
-        Waiting.BARRIER, "threading.py", "wait|_wait|_enter", "Barrier.wait",
-        "the others to come to the barrier {object}",
-        "come", owner="Barrier",
+        Waiting.BARRIER, "the others to come to the barrier {object}", "come", "threading.py", "wait|_wait|_enter",
+        "Barrier.wait", owner="Barrier",
     ),
     LibraryCall(
-        Waiting.SEMAPHORE, "threading.py", "acquire|__enter__", "Semaphore.acquire", "the semaphore {object}",
-        "release it", owner=r"\w*Semaphore",
+        Waiting.SEMAPHORE, "the semaphore {object}", "release it", "threading.py", "acquire|__enter__",
+        "Semaphore.acquire", owner=r"\w*Semaphore",
     ),
     LibraryCall(
-        Waiting.CONDITION, "threading.py|multiprocessing/synchronize.py", "wait_for", "Condition.wait_for",
-        "a notification of the condition {object}[ that makes {first} true]", "notify it",
+        Waiting.CONDITION, "a notification of the condition {object}[ that makes {first} true]", "notify it",
+        "threading.py|multiprocessing/synchronize.py", "wait_for", "Condition.wait_for",
+    ),
+    LibraryCall(*_NOTIFICATION, "threading.py", "wait", "Condition.wait", owner="Condition|"),
+    LibraryCall(
+        Waiting.QUEUE, "room in the queue {object}, which is full", "take an item out",
+        "queue.py|multiprocessing/queues.py", "put", "Queue.put",
+    ),
+    LibraryCall(*_TASKS_DONE, "queue.py", "join", "Queue.join"),
+    LibraryCall(
+        Waiting.QUEUE, "the lock of the reading end of the queue {object}", "release it", "multiprocessing/queues.py",
+        "get", "Queue.get", inside=".*SemLock_acquire.*",
+    ),
+    LibraryCall(*_ITEM, "queue.py|multiprocessing/queues.py", "get", "Queue.get"),
+    LibraryCall(*_TASKS_DONE, "multiprocessing/queues.py", "join", "JoinableQueue.join", owner="JoinableQueue"),
+    LibraryCall(*_THREAD, "multiprocessing/queues.py", "join_thread|_finalize_join", "Queue.join_thread"),
+    LibraryCall(*_NOTIFICATION, "multiprocessing/synchronize.py", "wait", "Condition.wait", owner="Condition"),
+    LibraryCall(*_SEMAPHORE, "multiprocessing/synchronize.py", "acquire|__enter__", "acquire"),
+    LibraryCall(
+        Waiting.PIPE, "a message on the pipe {object}", "send one", _CONNECTION,
+        "recv|recv_bytes|recv_bytes_into|poll", "Connection.{function}",
     ),
     LibraryCall(
-        Waiting.CONDITION, "threading.py", "wait", "Condition.wait", "a notification of the condition {object}",
-        "notify it", owner="Condition|",
+        Waiting.PIPE, "room in the pipe {object}, which is full", "read from it", _CONNECTION,
+        "send|send_bytes", "Connection.{function}",
+    ),
+    LibraryCall(Waiting.SOCKET, "a connection[ to {object}]", "connect", _CONNECTION, "accept", "Listener.accept"),
+    LibraryCall(
+        Waiting.SOCKET, "an answer of the listener {end}", "answer", _CONNECTION,
+        "Client|SocketClient|answer_challenge|deliver_challenge", "multiprocessing.connection.Client",
+    ),
+    LibraryCall(Waiting.IO, "", "", _CONNECTION, "wait", "multiprocessing.connection.wait"),
+    LibraryCall(*_CHILD, "multiprocessing/process.py", "join", "Process.join"),
+    LibraryCall(
+        Waiting.PIPE, "the child to read what it is started with, of which its pipe is full", "read it",
+        "multiprocessing/process.py", "start", "Process.start",
+    ),
+    LibraryCall(*_CHILD, "multiprocessing/util.py", "_exit_function", "the exit of multiprocessing", is_exit=True),
+    LibraryCall(
+        Waiting.FUTURE, "[{object}, ]the result of a task of a pool", "give it", "multiprocessing/pool.py", "get|wait",
+        "AsyncResult.{function}", owner=r"\w*Result",
     ),
     LibraryCall(
-        Waiting.QUEUE, "queue.py", "get", "Queue.get", "an item of the queue {object}, which is empty", "put one"
+        Waiting.FUTURE, "the result of a task of the pool {object}", "give it", "multiprocessing/pool.py",
+        "map|starmap|apply|next|__next__", "Pool.{function}",
+    ),
+    LibraryCall(*_CHILD, "multiprocessing/pool.py", "join|__exit__|terminate|_terminate_pool", "Pool.{function}"),
+    LibraryCall(
+        Waiting.CHILD, "an answer of the manager's process[ about {object}]", "answer", "multiprocessing/managers.py",
+        "_callmethod|_create|_connect|start|__enter__|connect", "multiprocessing.Manager", is_of_manager=True,
+    ),
+    LibraryCall(*_RESULT, "concurrent/futures/_base.py", "result|exception", "Future.{function}"),
+    LibraryCall(
+        Waiting.FUTURE, "the futures to be done", "set their results", "concurrent/futures/_base.py",
+        "wait|as_completed|__next__|result_iterator|_result_or_cancel", "concurrent.futures.{function}",
     ),
     LibraryCall(
-        Waiting.QUEUE, "queue.py", "put", "Queue.put", "room in the queue {object}, which is full", "take an item out"
+        Waiting.FUTURE, "the tasks of the pool {object} to end", "end them",
+        "concurrent/futures/_base.py|concurrent/futures/thread.py|concurrent/futures/process.py", "__exit__|shutdown",
+        "Executor.shutdown",
     ),
     LibraryCall(
-        Waiting.QUEUE, "queue.py", "join", "Queue.join", "all items of the queue {object} to be marked as done",
-        "call task_done",
-    ),
-    LibraryCall(
-        Waiting.QUEUE, "multiprocessing/queues.py", "get", "Queue.get",
-        "the lock of the reading end of the queue {object}", "release it", inside=r".*SemLock_acquire.*",
-    ),
-    LibraryCall(
-        Waiting.QUEUE, "multiprocessing/queues.py", "get", "Queue.get", "an item of the queue {object}, which is empty",
-        "put one",
-    ),
-    LibraryCall(
-        Waiting.QUEUE, "multiprocessing/queues.py", "put", "Queue.put", "room in the queue {object}, which is full",
-        "take an item out",
-    ),
-    LibraryCall(
-        Waiting.QUEUE, "multiprocessing/queues.py", "join", "JoinableQueue.join",
-        "all items of the queue {object} to be marked as done", "call task_done", owner="JoinableQueue",
-    ),
-    LibraryCall(
-        Waiting.THREAD, "multiprocessing/queues.py", "join_thread|_finalize_join", "Queue.join_thread"
-    ),
-    LibraryCall(
-        Waiting.EVENT, "multiprocessing/synchronize.py", "wait", "Event.wait", "the event {object} to be set", "set it",
-        owner="Event",
-    ),
-    LibraryCall(
-        Waiting.CONDITION, "multiprocessing/synchronize.py", "wait", "Condition.wait",
-        "a notification of the condition {object}", "notify it", owner="Condition",
-    ),
-    LibraryCall(
-        Waiting.SEMAPHORE, "multiprocessing/synchronize.py", "acquire|__enter__", "acquire",
-        "the lock or semaphore {object}", "release it",
-    ),
-    LibraryCall(
-        Waiting.PIPE, "multiprocessing/connection.py", "recv|recv_bytes|recv_bytes_into|poll", "Connection.{function}",
-        "a message on the pipe {object}", "send one",
-    ),
-    LibraryCall(
-        Waiting.PIPE, "multiprocessing/connection.py", "send|send_bytes", "Connection.{function}",
-        "room in the pipe {object}, which is full", "read from it",
-    ),
-    LibraryCall(
-        Waiting.SOCKET, "multiprocessing/connection.py", "accept", "Listener.accept", "a connection[ to {object}]",
-        "connect"
-    ),
-    LibraryCall(
-        Waiting.SOCKET, "multiprocessing/connection.py", "Client|SocketClient|answer_challenge|deliver_challenge",
-        "multiprocessing.connection.Client", "an answer of the listener {end}", "answer",
-    ),
-    LibraryCall(Waiting.IO, "multiprocessing/connection.py", "wait", "multiprocessing.connection.wait"),
-    LibraryCall(Waiting.CHILD, "multiprocessing/process.py", "join", "Process.join"),
-    LibraryCall(
-        Waiting.PIPE, "multiprocessing/process.py", "start", "Process.start",
-        "the child to read what it is started with, of which its pipe is full", "read it",
-    ),
-    LibraryCall(
-        Waiting.CHILD, "multiprocessing/util.py", "_exit_function", "the exit of multiprocessing", is_exit=True
-    ),
-    LibraryCall(
-        Waiting.FUTURE, "multiprocessing/pool.py", "get|wait", "AsyncResult.{function}",
-        "[{object}, ]the result of a task of a pool", "give it", owner=r"\w*Result",
-    ),
-    LibraryCall(
-        Waiting.FUTURE, "multiprocessing/pool.py", "map|starmap|apply|next|__next__", "Pool.{function}",
-        "the result of a task of the pool {object}", "give it",
-    ),
-    LibraryCall(Waiting.CHILD, "multiprocessing/pool.py", "join|__exit__|terminate|_terminate_pool", "Pool.{function}"),
-    LibraryCall(
-        Waiting.CHILD, "multiprocessing/managers.py", r"_callmethod|_create|_connect|start|__enter__|connect",
-        "multiprocessing.Manager", "an answer of the manager's process[ about {object}]", "answer", is_of_manager=True,
-    ),
-    LibraryCall(
-        Waiting.FUTURE, "concurrent/futures/_base.py", "result|exception", "Future.{function}",
-        "the result of the future {object}", "set it",
-    ),
-    LibraryCall(
-        Waiting.FUTURE, "concurrent/futures/_base.py", "wait|as_completed|__next__|result_iterator|_result_or_cancel",
-        "concurrent.futures.{function}", "the futures to be done", "set their results",
-    ),
-    LibraryCall(
-        Waiting.FUTURE, "concurrent/futures/_base.py|concurrent/futures/thread.py|concurrent/futures/process.py",
-        "__exit__|shutdown", "Executor.shutdown", "the tasks of the pool {object} to end", "end them",
-    ),
-    LibraryCall(
-        Waiting.THREAD, "concurrent/futures/thread.py|concurrent/futures/process.py", "_python_exit",
+        *_THREAD, "concurrent/futures/thread.py|concurrent/futures/process.py", "_python_exit",
         "the exit of concurrent.futures", is_exit=True,
     ),
     LibraryCall(
-        Waiting.CHILD, "subprocess.py",
-        "wait|_wait|communicate|_communicate|run|call|check_call|check_output|_try_wait",
+        *_CHILD, "subprocess.py", "wait|_wait|communicate|_communicate|run|call|check_call|check_output|_try_wait",
         "subprocess.{function}",
     ),
-    LibraryCall(Waiting.PIPE, "subprocess.py", "__init__|_execute_child", "subprocess.Popen", "the program to start"),
     LibraryCall(
-        Waiting.EVENT_LOOP, "asyncio/runners.py|asyncio/base_events.py", "run|run_until_complete|run_forever",
+        Waiting.PIPE, "the program to start", "", "subprocess.py", "__init__|_execute_child", "subprocess.Popen",
+    ),
+    LibraryCall(
+        Waiting.EVENT_LOOP, "", "", "asyncio/runners.py|asyncio/base_events.py", "run|run_until_complete|run_forever",
         "asyncio.{function}",
     ),
     LibraryCall(
-        Waiting.LOCK, "logging/__init__.py",
+        Waiting.LOCK, "the lock of a logging handler", "release it", "logging/__init__.py",
         "acquire|_acquireLock|handle|callHandlers|_log|debug|info|warning|error|critical|exception|log", "logging",
-        "the lock of a logging handler", "release it",
     ),
     LibraryCall(
-        Waiting.LOCK, "<frozen importlib._bootstrap>|importlib/_bootstrap.py",
-        "acquire|_lock_unlock_module|_find_and_load|__enter__|import_module", "import",
-        "the import lock of module {object}", "end its import", values=("name", "fullname"),
+        Waiting.LOCK, "the import lock of module {object}", "end its import",
+        "<frozen importlib._bootstrap>|importlib/_bootstrap.py",
+        "acquire|_lock_unlock_module|_find_and_load|__enter__|import_module", "import", values=("name", "fullname"),
     ),
-    LibraryCall(Waiting.SOCKET, "socket.py", "accept", "socket.accept", "a client to connect", "connect"),
-    LibraryCall(Waiting.SOCKET, "socket.py", "readinto", "", "data of the peer {end}", "send it"),
+    LibraryCall(*_CLIENT, "socket.py", "accept", "socket.accept"),
+    LibraryCall(*_DATA, "socket.py", "readinto", ""),
     LibraryCall(
-        Waiting.SOCKET, "ssl.py|http/client.py|urllib/request.py",
+        Waiting.SOCKET, "an answer of the server {end}", "answer", "ssl.py|http/client.py|urllib/request.py",
         "read|recv|recv_into|getresponse|urlopen|request|connect|do_handshake", "{function}",
-        "an answer of the server {end}", "answer",
+    ),
+    LibraryCall(*_CLIENT, "socketserver.py", "serve_forever", "serve_forever"),
+    LibraryCall(
+        Waiting.EVENT, "the end of the server's serve_forever", "end it", "socketserver.py", "shutdown", "shutdown",
     ),
     LibraryCall(
-        Waiting.SOCKET, "socketserver.py", "serve_forever", "serve_forever", "a client to connect", "connect"
-    ),
-    LibraryCall(
-        Waiting.EVENT, "socketserver.py", "shutdown", "shutdown", "the end of the server's serve_forever", "end it"
-    ),
-    LibraryCall(
-        Waiting.FILE_LOCK, "filelock/_api.py|filelock/_unix.py|filelock/_soft.py", "acquire|__enter__",
-        "FileLock.acquire",
-        "the lock of the file {object}", "release it", values=("lock_filename", "lock_file", "path"),
+        *_FILE_LOCK, "filelock/_api.py|filelock/_unix.py|filelock/_soft.py", "acquire|__enter__", "FileLock.acquire",
+        values=("lock_filename", "lock_file", "path"),
     ),
 )  # fmt: skip
 
 TORCH_CALLS = (
     LibraryCall(
-        Waiting.FUTURE, "torch/utils/data/dataloader.py", "__next__|_next_data|_get_data|_try_get_data|__iter__",
-        "the iterator of the DataLoader", "a batch of its workers", "send one",
+        Waiting.FUTURE, "a batch of its workers", "send one", "torch/utils/data/dataloader.py",
+        "__next__|_next_data|_get_data|_try_get_data|__iter__", "the iterator of the DataLoader",
     ),
+    LibraryCall(*_CHILD, "torch/multiprocessing/spawn.py", "join|start_processes|spawn", "torch.multiprocessing.spawn"),
+    LibraryCall(*_RANKS, _C10D, "init_process_group|_store_based_barrier", "torch.distributed.init_process_group"),
+    LibraryCall(*_RANKS, _C10D, "new_group|new_subgroups|new_subgroups_by_enumeration|split_group", _DISTRIBUTED),
     LibraryCall(
-        Waiting.CHILD, "torch/multiprocessing/spawn.py", "join|start_processes|spawn", "torch.multiprocessing.spawn"
-    ),
-    LibraryCall(
-        Waiting.RENDEZVOUS, _C10D, "init_process_group|_store_based_barrier", "torch.distributed.init_process_group",
-        "the other ranks to come",
-    ),
-    LibraryCall(
-        Waiting.RENDEZVOUS, _C10D, "new_group|new_subgroups|new_subgroups_by_enumeration|split_group",
-        "torch.distributed.{function}", "the other ranks to come",
-    ),
-    LibraryCall(
-        Waiting.RENDEZVOUS, "torch/distributed/elastic/rendezvous/.*|torch/distributed/elastic/utils/store.py",
+        Waiting.RENDEZVOUS, "the other nodes to come", "",
+        "torch/distributed/elastic/rendezvous/.*|torch/distributed/elastic/utils/store.py",
         "next_rendezvous|.*barrier|synchronize|get_all|.*rendezvous.*", "the rendezvous of torchrun",
-        "the other nodes to come", reason="fewer nodes have come than the job was started for (--nnodes)",
+        reason="fewer nodes have come than the job was started for (--nnodes)",
     ),
     LibraryCall(
-        Waiting.CHILD, "torch/distributed/run.py|torch/distributed/launcher/api.py|torch/distributed/elastic/agent/.*",
+        *_CHILD, "torch/distributed/run.py|torch/distributed/launcher/api.py|torch/distributed/elastic/agent/.*",
         "main|run|launch_agent|_invoke_run|_monitor_workers|_exit_barrier", "torchrun", is_frame_of_others=True,
     ),
+    LibraryCall(Waiting.COLLECTIVE, "a rank to receive", "", _C10D, "(?:send|isend)(?:_object_list)?", _DISTRIBUTED),
+    LibraryCall(Waiting.COLLECTIVE, "a rank to send", "", _C10D, "(?:recv|irecv)(?:_object_list)?", _DISTRIBUTED),
+    LibraryCall(*_COLLECTIVE, _C10D, r"[a-z]\w+", _DISTRIBUTED),
     LibraryCall(
-        Waiting.COLLECTIVE, _C10D, r"(?:send|isend)(?:_object_list)?", "torch.distributed.{function}",
-        "a rank to receive"
+        *_COLLECTIVE,
+        "torch/distributed/_functional_collectives.py|torch/distributed/nn/functional.py|"
+        "torch/distributed/(?:fsdp|_composable|tensor|checkpoint|algorithms|optim|pipelining|utils)[/.].*",
+        r"\w+", _DISTRIBUTED,
     ),
+    LibraryCall(*_COLLECTIVE, "torch/nn/parallel/distributed.py", r"\w+", "DistributedDataParallel.{function}"),
     LibraryCall(
-        Waiting.COLLECTIVE, _C10D, r"(?:recv|irecv)(?:_object_list)?", "torch.distributed.{function}", "a rank to send"
-    ),
-    LibraryCall(Waiting.COLLECTIVE, _C10D, r"[a-z]\w+", "torch.distributed.{function}"),
-    LibraryCall(
-        Waiting.COLLECTIVE, "torch/distributed/_functional_collectives.py|torch/distributed/nn/functional.py", r"\w+",
-        "torch.distributed.{function}",
-    ),
-    LibraryCall(
-        Waiting.COLLECTIVE, "torch/nn/parallel/distributed.py", r"\w+", "DistributedDataParallel.{function}",
-    ),
-    LibraryCall(
-        Waiting.COLLECTIVE,
-        "torch/distributed/(?:fsdp|_composable|tensor|checkpoint|algorithms|optim|pipelining|utils)[/.].*", r"\w+",
-        "torch.distributed.{function}",
-    ),
-    LibraryCall(
-        Waiting.FUTURE, "torch/distributed/rpc/.*",
+        Waiting.FUTURE, "the answer of another worker", "answer", "torch/distributed/rpc/.*",
         r"rpc_sync|remote|to_here|local_value|shutdown|_\w*wait\w*|wrapper|_invoke_rpc|rpc_async",
-        "torch.distributed.rpc", "the answer of another worker", "answer",
+        "torch.distributed.rpc",
     ),
     LibraryCall(
-        Waiting.FUTURE, "torch/futures/__init__.py", "wait|value|wait_all|collect_all",
-        "torch.futures.Future.{function}",
-        "the result of the future {object}", "set it",
+        *_RESULT, "torch/futures/__init__.py", "wait|value|wait_all|collect_all", "torch.futures.Future.{function}",
     ),
     LibraryCall(
-        Waiting.FUTURE, "torch/_inductor/async_compile.py", r"wait|_wait_futures|result",
-        "torch.compile's pool of workers", "the result of a compile worker", "give it",
+        Waiting.FUTURE, "the result of a compile worker", "give it", "torch/_inductor/async_compile.py",
+        "wait|_wait_futures|result", "torch.compile's pool of workers",
     ),
     LibraryCall(
-        Waiting.LOCK, "torch/_dynamo/convert_frame.py|torch/_dynamo/eval_frame.py", r"\w+", "torch.compile",
-        "torch.compile's lock, which lets one thread compile at a time", "release it", is_innermost=True,
+        Waiting.LOCK, "torch.compile's lock, which lets one thread compile at a time", "release it",
+        "torch/_dynamo/convert_frame.py|torch/_dynamo/eval_frame.py", r"\w+", "torch.compile", is_innermost=True,
     ),
     LibraryCall(
-        Waiting.FILE_LOCK, "torch/utils/_filelock.py", r"\w+", "FileLock.acquire", "the lock of the file {object}",
-        "release it", values=("lock_filename", "lock_file", "path"),
+        *_FILE_LOCK, "torch/utils/_filelock.py", r"\w+", "FileLock.acquire",
+        values=("lock_filename", "lock_file", "path"),
     ),
     LibraryCall(
-        Waiting.FILE, "torch/utils/file_baton.py", "wait", "FileBaton.wait",
-        "the lock file {object} to disappear", "remove it",
-        values=("lock_file_path",), reason=_STALE,
+        Waiting.FILE, "the lock file {object} to disappear", "remove it", "torch/utils/file_baton.py", "wait",
+        "FileBaton.wait", values=("lock_file_path",), reason=_STALE,
     ),
 )  # fmt: skip
 ROWS = (*PYTHON_CALLS, *TORCH_CALLS)
@@ -285,9 +240,9 @@ class NativeCall:
     """A native function in which a thread waits, below Python code or without any."""
 
     waiting: Waiting
+    what: str
+    ender: str
     function: str  # pattern of the name
-    what: str = ""
-    ender: str = ""
     name: str = ""  # as users call it, where the source of the caller does not tell
     is_seen: bool = True  # in a recording of a real program; else it is known from the names of functions only
 
@@ -295,41 +250,35 @@ class NativeCall:
 # The first row of which a frame is found decides, whatever frames lie inside it.
 NATIVE_CALLS = (
     NativeCall(
-        Waiting.COLLECTIVE, r"c10d::Reducer::\w+",
-        name="backward, in DistributedDataParallel's all_reduce of the gradients"
+        *_COLLECTIVE, r"c10d::Reducer::\w+", name="backward, in DistributedDataParallel's all_reduce of the gradients",
     ),
-    NativeCall(Waiting.RENDEZVOUS, r"c10d::TCPStore::waitForWorkers", "the other ranks to come", name="TCPStore"),
+    NativeCall(*_RANKS, "c10d::TCPStore::waitForWorkers", name="TCPStore"),
     NativeCall(
-        Waiting.RENDEZVOUS, r"c10d::(?:detail::)?(?:Prefix|File|Hash|TCP)?(?:Store|Client)\w*::\w+",
-        "the key {object} of the store", "set it",
+        Waiting.RENDEZVOUS, "the key {object} of the store", "set it",
+        r"c10d::(?:detail::)?(?:Prefix|File|Hash|TCP)?(?:Store|Client)\w*::\w+",
     ),
     NativeCall(
-        Waiting.COLLECTIVE, r"c10d::(?:\w+::)*\w*[wW]ork\w*::(?:wait\w*|synchronize\w*)|gloo::\w+(?:::\w+)*",
-        name="Work.wait"
+        *_COLLECTIVE, r"c10d::(?:\w+::)*\w*[wW]ork\w*::(?:wait\w*|synchronize\w*)|gloo::\w+(?:::\w+)*",
+        name="Work.wait",
     ),
     # What other backends than gloo and other versions of torch call their functions.
-    NativeCall(Waiting.COLLECTIVE, r"c10d::\w+(?:::\w+)*", name="torch.distributed", is_seen=False),
-    NativeCall(Waiting.QUEUE, r"_queue_SimpleQueue_get\w*", "an item of the queue {object}, which is empty", "put one"),
+    NativeCall(*_COLLECTIVE, r"c10d::\w+(?:::\w+)*", name="torch.distributed", is_seen=False),
+    NativeCall(*_ITEM, r"_queue_SimpleQueue_get\w*"),
+    NativeCall(*_SEMAPHORE, r"_multiprocessing_SemLock_acquire\w*|semlock_acquire\w*|SemLock_acquire"),
+    NativeCall(*_FILE_LOCK, r"fcntl_(?:flock|lockf|fcntl)\w*"),
+    NativeCall(*_CLIENT, r"sock_accept\w*"),
     NativeCall(
-        Waiting.SEMAPHORE, r"_multiprocessing_SemLock_acquire\w*|semlock_acquire\w*|SemLock_acquire",
-        "the lock or semaphore {object}", "release it",
+        Waiting.SOCKET, "the peer {end} to accept the connection", "accept it", r"sock_connect\w*|internal_connect",
     ),
-    NativeCall(Waiting.FILE_LOCK, r"fcntl_(?:flock|lockf|fcntl)\w*", "the lock of the file {object}", "release it"),
-    NativeCall(Waiting.SOCKET, r"sock_accept\w*", "a client to connect", "connect"),
+    NativeCall(Waiting.SOCKET, "the peer {end} to read", "read", r"sock_send\w*"),
+    NativeCall(*_DATA, r"sock_\w*recv\w*"),
+    NativeCall(Waiting.IO, "a line on stdin", "", r"builtin_input\w*|PyFile_GetLine|PyOS_Readline\w*"),
+    NativeCall(Waiting.EVENT, "a signal", "", r"signal_(?:pause|sig\w*wait)\w*"),
+    NativeCall(*_CHILD, r"os_wait\w*"),
+    NativeCall(*_RESULT, r"c10::ivalue::Future::wait\w*|torch::jit::\w+::wait\w*"),
     NativeCall(
-        Waiting.SOCKET, r"sock_connect\w*|internal_connect", "the peer {end} to accept the connection", "accept it"
-    ),
-    NativeCall(Waiting.SOCKET, r"sock_send\w*", "the peer {end} to read", "read"),
-    NativeCall(Waiting.SOCKET, r"sock_\w*recv\w*", "data of the peer {end}", "send it"),
-    NativeCall(Waiting.IO, r"builtin_input\w*|PyFile_GetLine|PyOS_Readline\w*", "a line on stdin"),
-    NativeCall(Waiting.EVENT, r"signal_(?:pause|sig\w*wait)\w*", "a signal"),
-    NativeCall(Waiting.CHILD, r"os_wait\w*"),
-    NativeCall(
-        Waiting.FUTURE, r"c10::ivalue::Future::wait\w*|torch::jit::\w+::wait\w*",
-        "the result of the future {object}", "set it"
-    ),
-    NativeCall(
-        Waiting.DEVICE, r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*",
+        Waiting.DEVICE, "", "",
+        r"(?:cuda|cu|hip)(?:Stream|Device|Event|Ctx)Synchronize\w*|c10::cuda::\w*[sS]ynchronize\w*",
         is_seen=False,  # it takes a GPU
     ),
 )  # fmt: skip

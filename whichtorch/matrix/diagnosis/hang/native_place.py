@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.library import NativeCall
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,26 +30,26 @@ _STANDARD = re.compile(r"^(?:std|__gnu_cxx|boost)::|^_*(?:gthread|pthread|gthrw)
 # The outermost function that a user's native code has called decides.
 OWN_NATIVE_CALLS = (
     NativeCall(
-        Waiting.FUTURE, r"std::(?:\w+::)*_*\w*future\w*::(?:_State_\w+::)?\w*(?:get|wait)\w*",
-        "the result of a C++ future", "set it",
+        Waiting.FUTURE, "the result of a C++ future", "set it",
+        r"std::(?:\w+::)*_*\w*future\w*::(?:_State_\w+::)?\w*(?:get|wait)\w*",
     ),
     NativeCall(
-        Waiting.SEMAPHORE, r"(?:__new_)?sem_(?:timed|clock)?wait\w*|std::(?:\w+::)*counting_semaphore::\w*acquire\w*",
-        "a native semaphore, whose count is 0", "post it",
+        Waiting.SEMAPHORE, "a native semaphore, whose count is 0", "post it",
+        r"(?:__new_)?sem_(?:timed|clock)?wait\w*|std::(?:\w+::)*counting_semaphore::\w*acquire\w*",
     ),
     NativeCall(
-        Waiting.BARRIER, r"_*pthread_barrier_wait|std::(?:\w+::)*(?:barrier|latch)::\w*wait\w*",
-        "the others to come to a native barrier", "come",
+        Waiting.BARRIER, "the others to come to a native barrier", "come",
+        r"_*pthread_barrier_wait|std::(?:\w+::)*(?:barrier|latch)::\w*wait\w*",
     ),
     NativeCall(
-        Waiting.LOCK, r"_*pthread_rwlock_\w*lock\w*|std::(?:\w+::)*shared_(?:timed_)?mutex::\w+|__glibcxx_rwlock_\w+",
-        "a read-write lock of native code", "release it",
+        Waiting.LOCK, "a read-write lock of native code", "release it",
+        r"_*pthread_rwlock_\w*lock\w*|std::(?:\w+::)*shared_(?:timed_)?mutex::\w+|__glibcxx_rwlock_\w+",
     ),
     NativeCall(
-        Waiting.CONDITION, r"_*pthread_cond_\w*wait\w*|std::(?:\w+::)*condition_variable\w*::\w*wait\w*",
-        "a notification of a condition variable of native code", "notify it",
+        Waiting.CONDITION, "a notification of a condition variable of native code", "notify it",
+        r"_*pthread_cond_\w*wait\w*|std::(?:\w+::)*condition_variable\w*::\w*wait\w*",
     ),
-    NativeCall(Waiting.LOCK, r"_*pthread_mutex_\w*lock\w*|std::(?:\w+::)*mutex::lock", "a mutex", "release it"),
+    NativeCall(Waiting.LOCK, "a mutex", "release it", r"_*pthread_mutex_\w*lock\w*|std::(?:\w+::)*mutex::lock"),
 )  # fmt: skip
 
 

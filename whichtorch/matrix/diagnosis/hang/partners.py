@@ -6,29 +6,26 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import descriptor_of
+from whichtorch.matrix.diagnosis.hang.activity import (
+    descriptor_of,
+    is_answering,
+    is_at_task,
+    is_in_event_loop,
+    is_pool_worker,
+    runs,
+)
 from whichtorch.matrix.diagnosis.hang.source_text import keeps_lock, read_site
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
     from whichtorch.matrix.diagnosis.stacks import Descriptor, Frame
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-# Functions of libraries in which a worker of a pool runs a task: end of the path, name.
-_WORKERS = (
-    ("concurrent/futures/thread.py", "_worker"),
-    ("concurrent/futures/process.py", "_process_worker"),
-    ("multiprocessing/pool.py", "worker"),
-    ("torch/utils/data/_utils/worker.py", "_worker_loop"),
-)
-_QUEUES = {"queues.py", "connection.py", "synchronize.py"}
-_EVENT_LOOP = "asyncio/base_events.py", "_run_once"
-_MANAGER = "multiprocessing/managers.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +37,14 @@ class PartnerLink:
     since: str = ""  # of the holder of a lock, where it took it: "transfer.py:16"
 
 
+def _links(evidence: str, states: Iterable[ThreadState]) -> Iterator[PartnerLink]:
+    return (PartnerLink(state, evidence) for state in states)
+
+
 def lock_holders(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the holder of a lock: the mutex names it, or the source of the user's code shows it."""
     if state.thread.owner is not None:
-        yield from (
-            PartnerLink(other, "the mutex names its owner") for other in graph.states if other.tid == state.thread.owner
-        )
+        yield from _links("the mutex names its owner", (o for o in graph.states if o.tid == state.thread.owner))
         return
     if state.user.call and state.awaits is Waiting.LOCK:
         yield from _holders_in_library(graph, state)
@@ -100,12 +99,11 @@ def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[Partne
                 yield PartnerLink(other, "it is inside the same function")
         return
     known = {frame.address("self") for frame in state.user.frames if not is_own(frame)} - {0}
-    for other in graph.states:
-        if other.process is state.process and other is not state:
-            for frame in other.user.frames:
-                if not is_own(frame) and frame.address("self") in known and frame.method != "join":
-                    yield PartnerLink(other, "it is in a method of the same object")
-                    return
+    for other in graph.beside(state):
+        for frame in other.user.frames:
+            if not is_own(frame) and frame.address("self") in known and frame.method != "join":
+                yield PartnerLink(other, "it is in a method of the same object")
+                return
 
 
 def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
@@ -125,11 +123,7 @@ def workers(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
             found = True
             yield PartnerLink(other, "a worker at a task")
     if not found and state.awaits is Waiting.FUTURE:
-        yield from (
-            PartnerLink(other, "a thread with an event loop")
-            for other in graph.states
-            if other.process is state.process and other is not state and is_in_event_loop(other)
-        )
+        yield from _links("a thread with an event loop", filter(is_in_event_loop, graph.beside(state)))
 
 
 def tasks_of_loop(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
@@ -137,7 +131,7 @@ def tasks_of_loop(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]
     yield from workers(graph, state)
     for pid, process in graph.processes.items():
         if process.parent == state.pid and not process.ended:
-            yield from (PartnerLink(other, "a child of the loop's process") for other in graph.mains(pid)[:1])
+            yield from _links("a child of the loop's process", graph.mains(pid)[:1])
 
 
 def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
@@ -157,7 +151,7 @@ def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
         # Of a process with several threads, that matters which serves sockets.
         serving = [other for other in threads if other.awaits is Waiting.SOCKET and not other.is_idle]
         telling = serving if serving and state.awaits is Waiting.SOCKET else threads
-        yield from (PartnerLink(other, "holds the other end") for other in telling[:1])
+        yield from _links("holds the other end", telling[:1])
 
 
 def _file_lockers(graph: WaitGraph, state: ThreadState, row: Descriptor | None) -> Iterator[PartnerLink]:
@@ -170,42 +164,84 @@ def _file_lockers(graph: WaitGraph, state: ThreadState, row: Descriptor | None) 
         if file.link == path and pid in file.holders
     }
     for pid in sorted(holders):
-        others = [other for other in graph.mains(pid) if other is not state]
-        yield from (PartnerLink(other, "holds the lock") for other in others[:1] if pid != state.pid)
+        yield from _links("holds the lock", graph.mains(pid)[:1] if pid != state.pid else ())
+
+
+def ready_ends(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
+    """Find the other end of what a thread polls; the children, where a library polls what they send."""
+    yield from other_ends(graph, state)
+    if descriptor_of(state) is None and state.user.call and state.user.call.waiting is Waiting.IO:
+        yield from children(graph, state)
+
+
+def joined(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
+    """Find the thread whose end is waited for."""
+    others = graph.beside(state)
+    own = state.user.frame.address("self") if state.user.frame else 0
+    for other in others:
+        if state.partner is not None and other.tid == state.partner:
+            return _links("its futex holds that thread's number", [other])
+        if own and any(frame.address("self") == own for frame in _thread_frames(other)):
+            return _links("the same Thread object", [other])
+    if state.user.call and state.user.call.name == "Queue.join_thread":
+        feeders = (other for other in others if runs(other.user.frames, "multiprocessing/queues.py", "_feed"))
+        return _links("the thread that feeds a queue", feeders)
+    busy = [other for other in others if not other.is_idle and (other.user.place or other.awaits)]
+    kinds = {other.awaits for other in busy}
+    if len(busy) == 1:
+        return _links("the only other thread", busy)
+    if state.user.is_exit:
+        return _links("all others wait alike", (other for other in busy if other.user.place))
+    return _links("all others wait alike", busy if len(kinds) == 1 and None not in kinds else ())
+
+
+def _thread_frames(state: ThreadState) -> Iterator[Frame]:
+    """Yield the frames of `threading` in which a thread was started."""
+    names = {"run", "_bootstrap"}
+    return (frame for frame in state.user.frames if frame.file_name == "threading.py" and frame.method in names)
+
+
+def children(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
+    """Find the child that is waited for, or all of them; of a manager's process, the thread that answers."""
+    if state.user.call and state.user.call.is_of_manager:
+        return answering_threads(graph, state)
+    if state.partner is not None:
+        return _links("the number that it waits for", graph.mains(state.partner)[:1])
+    pids = [pid for pid, process in graph.processes.items() if process.parent == state.pid and not process.ended]
+    if not pids and len(graph.processes) == 2:
+        pids = [pid for pid, process in graph.processes.items() if pid != state.pid and process.parent is None]
+    mains = (other for pid in pids for other in graph.mains(pid)[:1] if not _is_helper(other))
+    return _links("its only child" if len(pids) == 1 else "one of its children", mains)
+
+
+def _is_helper(state: ThreadState) -> bool:
+    """Return whether a process serves multiprocessing itself: it ends with the others, and holds nobody up."""
+    return any(name in state.process.command for name in ("resource_tracker", "forkserver", "semaphore_tracker"))
+
+
+def serving_threads(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
+    """Find the thread that serves requests of a server which is told to shut down."""
+    own = _server_of(state, "shutdown")
+    own_process = (other for other in graph.states if other.process is state.process)
+    others = (other for other in own_process if own and _server_of(other, "serve_forever") == own)
+    return _links("it serves the same server's requests", others)
+
+
+def _server_of(state: ThreadState, method: str) -> int:
+    """Return the address of the server of `socketserver` one of whose methods a thread is in; 0 if it is in none."""
+    frames = (frame for frame in state.user.frames if frame.file_name == "socketserver.py" and frame.method == method)
+    return next((frame.address("self") for frame in frames), 0)
+
+
+def gil_holder(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
+    """Find the thread of the process that holds the GIL."""
+    return _links("marked as the holder of the GIL", (other for other in graph.beside(state) if other.thread.has_gil))
 
 
 def answering_threads(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the threads of a manager's process that wait on behalf of a caller."""
-    for other in graph.states:
-        if other.process is not state.process and is_answering(other):
-            yield PartnerLink(other, "the thread of the manager that answers")
-
-
-def is_answering(state: ThreadState) -> bool:
-    """Return whether a thread of a manager's process runs a method for a caller, and is not waiting for a request."""
-    frames = state.user.frames
-    at = next((at for at, frame in enumerate(frames) if frame.method == "serve_client"), None)
-    if at is None or not (frames[at].file or "").endswith(_MANAGER):
-        return False
-    return not any(frame.file_name == "connection.py" for frame in frames[:at])
-
-
-def is_in_event_loop(state: ThreadState) -> bool:
-    """Return whether a thread waits inside a callback or coroutine: its event loop stands still meanwhile."""
-    return state.user.place is not None and _is_inside(state, *_EVENT_LOOP)
-
-
-def is_at_task(state: ThreadState) -> bool:
-    """Return whether a worker process of a pool runs a task of which no line is the user's: a function of a library."""
-    file, name = _WORKERS[1]
-    frames = [frame for frame in state.user.frames if frame.is_python]
-    at = next((at for at, frame in enumerate(frames) if runs([frame], file, name)), None)
-    return at is not None and not any(frame.file_name in _QUEUES for frame in frames[:at])
-
-
-def is_pool_worker(state: ThreadState) -> bool:
-    """Return whether a thread runs a task of a pool."""
-    return any(runs(state.user.frames, file, name) for file, name in _WORKERS)
+    others = (other for other in graph.states if other.process is not state.process and is_answering(other))
+    return _links("the thread of the manager that answers", others)
 
 
 def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
@@ -222,23 +258,24 @@ def lock_identity(expression: str, frame: Frame) -> tuple[object, ...]:
     return (frame.file_name, expression, id(frame)) if is_unknown_object else (frame.file_name, expression)
 
 
-def runs(frames: Sequence[Frame], file: str, name: str) -> bool:
-    """Return whether a function of a library is among frames."""
-    return any(frame.is_python and frame.method == name and (frame.file or "").endswith(file) for frame in frames)
-
-
-def _is_inside(state: ThreadState, file: str, name: str) -> bool:
-    """Return whether a thread's own place lies inside a call of a function of a library."""
-    place = state.user.place
-    frames = state.user.frames
-    return place is not None and runs(frames[frames.index(place) :], file, name)
-
-
-def server_of(state: ThreadState, method: str) -> int:
-    """Return the address of the server of `socketserver` one of whose methods a thread is in; 0 if it is in none."""
-    frames = (frame for frame in state.user.frames if frame.file_name == "socketserver.py" and frame.method == method)
-    return next((frame.address("self") for frame in frames), 0)
-
-
 def _is_same(frame: Frame, other: Frame) -> bool:
     return (frame.file, frame.function) == (other.file, other.function)
+
+
+# Who could end a wait is searched for so.
+FINDERS: dict[Waiting, Callable[[WaitGraph, ThreadState], Iterator[PartnerLink]]] = {
+    Waiting.THREAD: joined,
+    Waiting.CHILD: children,
+    Waiting.LOCK: lock_holders,
+    Waiting.SEMAPHORE: lock_holders,
+    Waiting.CONDITION: lock_holders,
+    Waiting.FILE_LOCK: other_ends,
+    Waiting.PIPE: other_ends,
+    Waiting.SOCKET: other_ends,
+    Waiting.IO: ready_ends,
+    Waiting.QUEUE: workers,
+    Waiting.FUTURE: workers,
+    Waiting.EVENT: serving_threads,
+    Waiting.EVENT_LOOP: tasks_of_loop,
+    Waiting.GIL: gil_holder,
+}

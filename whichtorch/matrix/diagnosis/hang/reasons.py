@@ -1,19 +1,27 @@
-"""Say why nobody ends a thread's wait, as far as the evidence goes."""
+"""Say why nobody ends a thread's wait, as far as the evidence goes, and who has gone that could have ended it."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import descriptor_of
-from whichtorch.matrix.diagnosis.hang.coroutines import awaited_words, suspended_holder
-from whichtorch.matrix.diagnosis.hang.partners import is_at_task, is_in_event_loop, is_pool_worker, runs
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.diagnosis.hang.activity import (
+    descriptor_of,
+    is_at_task,
+    is_in_event_loop,
+    is_pool_worker,
+    runs,
+)
+from whichtorch.matrix.diagnosis.hang.source_text import awaited_words, suspended_holder
+from whichtorch.matrix.diagnosis.stacks import number_on_host
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from whichtorch.matrix.diagnosis.hang.account import Account
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
+    from whichtorch.matrix.diagnosis.hang.narration import Narration
+    from whichtorch.matrix.diagnosis.stacks import Process
 
 _OTHERS_NAMED = 3  # of the threads that could end a wait, and do not
 _ENDERS = {Waiting.LOCK: "release it", Waiting.SEMAPHORE: "release it", Waiting.CONDITION: "notify it"}
@@ -36,10 +44,16 @@ _LOST_TASK = (
     "is lost so never comes"
 )
 _FOR_ENDS = {Waiting.THREAD, Waiting.CHILD, Waiting.FUTURE, Waiting.IO, Waiting.EVENT_LOOP}
+_LONGEST_MESSAGE = 80  # characters of an exception that a thread ended with
+_ENDED_THREAD = re.compile(r"^Exception in thread (?P<name>.+?)(?: \([\w<>.]+\))?:$", re.MULTILINE)
+_ENDED_PROCESS = re.compile(r"^Process (?P<name>[\w:.-]+):$", re.MULTILINE)
+_LAST_LINE = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Empty|Full))(?:: (?P<words>.*))?$"
+)
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
 
-def reason_of(account: Account, state: ThreadState, told: Sequence[ThreadState] = ()) -> str:
+def reason_of(narration: Narration, state: ThreadState, told: Sequence[ThreadState] = ()) -> str:
     """Return why nobody ends a thread's wait; "" where its partner says enough.
 
     `told` are the threads of which the sentence tells before.
@@ -52,20 +66,20 @@ def reason_of(account: Account, state: ThreadState, told: Sequence[ThreadState] 
     if state.user.call and state.user.call.reason:
         return state.user.call.reason
     if state.awaits is Waiting.EVENT_LOOP:
-        return _of_idle_loop(account, state)
-    if state.awaits is Waiting.LOCK and account.graph.is_forked_alone(state):
+        return _of_idle_loop(narration, state)
+    if state.awaits is Waiting.LOCK and narration.graph.is_forked_alone(state):
         return _FORKED
     if _is_at_door(state, told):
-        return "; ".join(["it waits for another client meanwhile, and sends nothing", *account.departed])
-    known = _of_open_file(state) or _of_pool(account, state) or held_by_coroutine(account, state)
-    own = [other for other in account.graph.states if other.process is state.process and other is not state]
+        return "; ".join(["it waits for another client meanwhile, and sends nothing", *narration.departed])
+    known = _of_open_file(state) or _of_pool(narration, state) or held_by_coroutine(narration, state)
+    own = narration.graph.beside(state)
     is_alone = state.awaits is Waiting.FUTURE or not any(other.user.place and not other.is_idle for other in own)
     if known and is_alone:
-        return "; ".join([known, *account.departed])
+        return "; ".join([known, *narration.departed])
     ender = (row.ender if row else "") or _ENDERS.get(state.awaits or Waiting.FUTEX, "end the wait")
-    nobody = _nobody(account, state, ender, told)
-    alone = _OWN_LOOP if is_in_event_loop(state) else _NO_LOOP if _lacks_loop(account, state) else ""
-    return "; ".join(filter(None, [known or alone, nobody, *(account.departed or _ended_well(account))]))
+    nobody = _nobody(narration, state, ender, told)
+    alone = _OWN_LOOP if is_in_event_loop(state) else _NO_LOOP if _lacks_loop(narration, state) else ""
+    return "; ".join(filter(None, [known or alone, nobody, *(narration.departed or _ended_well(narration))]))
 
 
 def _is_at_door(state: ThreadState, told: Sequence[ThreadState]) -> bool:
@@ -75,38 +89,36 @@ def _is_at_door(state: ThreadState, told: Sequence[ThreadState]) -> bool:
     return state.awaits is Waiting.SOCKET and row is not None and row.is_listening and bool(others)
 
 
-def held_by_coroutine(account: Account, state: ThreadState) -> str:
+def held_by_coroutine(narration: Narration, state: ThreadState) -> str:
     """Return the words for a coroutine that the source shows to hold a lock while it is suspended."""
     place, wanted = state.user.place, state.user.site.wanted
-    is_idle = any(
-        other.process is state.process and other.awaits is Waiting.EVENT_LOOP for other in account.graph.states
-    )
+    is_idle = any(other.awaits is Waiting.EVENT_LOOP for other in narration.graph.beside(state))
     holder = suspended_holder(place, wanted) if is_idle and place and state.awaits is Waiting.LOCK and wanted else ""
     words = f"no thread is seen to hold it, but the coroutine {holder} awaits while it holds `{wanted}`"
     return f"{words}: each waits for the other" if holder else ""
 
 
-def _lacks_loop(account: Account, state: ThreadState) -> bool:
+def _lacks_loop(narration: Narration, state: ThreadState) -> bool:
     """Return whether a thread waits for a coroutine that it has given to an event loop, and its process runs none."""
     site = state.user.site
     is_coroutine = "run_coroutine_threadsafe" in site.target + site.origin
-    own = [other for other in account.graph.states if other.process is state.process]
+    own = [other for other in narration.graph.states if other.process is state.process]
     return is_coroutine and not any(runs(other.user.frames, "asyncio/base_events.py", "run_forever") for other in own)
 
 
-def _ended_well(account: Account) -> list[str]:
+def _ended_well(narration: Narration) -> list[str]:
     """Return which children have ended without an error, before anybody has waited for them."""
-    ended = [process.pid for process in account.graph.processes.values() if process.ended == "exit code 0"]
+    ended = [process.pid for process in narration.graph.processes.values() if process.ended == "exit code 0"]
     return [f"child {pid} has ended (exit code 0)" for pid in ended[:_OTHERS_NAMED]]
 
 
-def _of_idle_loop(account: Account, state: ThreadState) -> str:
+def _of_idle_loop(narration: Narration, state: ThreadState) -> str:
     is_alone = not any(
         other is not state and not other.is_idle and (other.user.place or other.awaits)
-        for other in account.graph.states
+        for other in narration.graph.states
     )
-    awaited = awaited_words(state.user)
-    return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *account.departed]))
+    awaited = awaited_words(state.user.place, state.user.site.first)
+    return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *narration.departed]))
 
 
 def _of_open_file(state: ThreadState) -> str:
@@ -122,42 +134,42 @@ def _of_open_file(state: ThreadState) -> str:
     return "" if row.is_written else _OWN_WRITER
 
 
-def _of_pool(account: Account, state: ThreadState) -> str:
+def _of_pool(narration: Narration, state: ThreadState) -> str:
     if state.awaits is not Waiting.FUTURE:
         return ""
-    workers = [other for other in account.graph.states if other is not state and is_pool_worker(other)]
+    workers = [other for other in narration.graph.states if other is not state and is_pool_worker(other)]
     is_free = any(not other.user.place for other in workers)
     if is_pool_worker(state) and not is_free:
         return _OWN_POOL
     is_of_processes = state.user.frame is not None and (state.user.frame.file or "").endswith("multiprocessing/pool.py")
-    others = [other for other in account.graph.states if other.process is not state.process]
+    others = [other for other in narration.graph.states if other.process is not state.process]
     if is_of_processes and is_free and not any(other.user.place or other.activity for other in others):
         return _LOST_TASK
     return ""
 
 
-def _nobody(account: Account, state: ThreadState, ender: str, told: Sequence[ThreadState]) -> str:
+def _nobody(narration: Narration, state: ThreadState, ender: str, told: Sequence[ThreadState]) -> str:
     others = [
         other
-        for other in account.graph.states
+        for other in narration.graph.states
         if other is not state and not other.is_idle and (other.user.is_known or other.activity or is_at_task(other))
     ]
-    waiters = [other for other in others if _waits_on(account, other, state, told)]
+    waiters = [other for other in others if _waits_on(narration, other, state, told)]
     others = [other for other in others if other not in waiters]
     if not others and waiters:
-        who = " and ".join(map(account.label, waiters[:_OTHERS_NAMED]))
+        who = " and ".join(map(narration.label, waiters[:_OTHERS_NAMED]))
         verb = "waits" if len(waiters) == 1 else "wait"
         nobody = f"nobody is left that could {ender}: {who} only {verb} for this"
-        return _maybe_held(account, state, waiters) or nobody
+        return _maybe_held(narration, state, waiters) or nobody
     if not others:
         return f"nobody is left that could {ender}: no other thread or process runs any of your code"
-    own = account.predicate(state)
+    own = narration.predicate(state)
     alike: dict[str, list[ThreadState]] = {}
     for other in others:
-        alike.setdefault(_predicate(account, other, state), []).append(other)
+        alike.setdefault(_predicate(narration, other, state), []).append(other)
     named = []
     for words, group in list(alike.items())[:_OTHERS_NAMED]:
-        who = " and ".join(map(account.label, group[:_OTHERS_NAMED] if words == own else group[:1]))
+        who = " and ".join(map(narration.label, group[:_OTHERS_NAMED] if words == own else group[:1]))
         more = f" and {len(group) - _OTHERS_NAMED} more" if words == own and len(group) > _OTHERS_NAMED else ""
         verb = "waits" if len(group) == 1 else "wait"
         named.append(f"{who}{more} {verb} there, too" if words == own else f"{who} {words}")
@@ -167,20 +179,50 @@ def _nobody(account: Account, state: ThreadState, ender: str, told: Sequence[Thr
     return f"who could {ender} is not known: {'; '.join(named)}{more}"
 
 
-def _predicate(account: Account, other: ThreadState, state: ThreadState) -> str:
+def _predicate(narration: Narration, other: ThreadState, state: ThreadState) -> str:
     """Return what another thread does, with its partner where that is the thread that waits."""
-    link = next((link for link in account.graph.links(other) if link.state is state), None)
-    return account.predicate(other, link)
+    link = next((link for link in narration.graph.links(other) if link.state is state), None)
+    return narration.predicate(other, link)
 
 
-def _waits_on(account: Account, other: ThreadState, state: ThreadState, told: Sequence[ThreadState]) -> bool:
+def _waits_on(narration: Narration, other: ThreadState, state: ThreadState, told: Sequence[ThreadState]) -> bool:
     """Return whether a thread only waits for another, and nothing more is to be told of it."""
     is_short = other in told or other.awaits in _FOR_ENDS
-    return is_short and state in account.graph.chain(other).states
+    return is_short and state in narration.graph.chain(other).states
 
 
-def _maybe_held(account: Account, state: ThreadState, waiters: Sequence[ThreadState]) -> str:
+def _maybe_held(narration: Narration, state: ThreadState, waiters: Sequence[ThreadState]) -> str:
     """Return which lock a thread that waits for `state` holds meanwhile, if that may be the lock that it wants."""
     is_lock = state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}
-    words = account.held_meanwhile(waiters) if is_lock else []
+    words = narration.held_meanwhile(waiters) if is_lock else []
     return f"{words[0]}, and waits for this one: if that is the same lock, neither can go on" if words else ""
+
+
+def ended_children(processes: Iterable[Process]) -> list[str]:
+    """Return which children have failed or were killed, of those that nobody has waited for; many alike as one."""
+    endings: dict[str, list[int]] = {}
+    for process in processes:
+        if process.ended and process.ended != "exit code 0":
+            endings.setdefault(process.ended, []).append(number_on_host(process.pid))
+    words = []
+    for ended, pids in endings.items():
+        children, was, has = (
+            (f"child {pids[0]}", "was", "has") if len(pids) == 1 else (f"{len(pids)} children", "were", "have")
+        )
+        is_killed = ended.startswith("SIG")
+        words.append(f"{children} {was} killed by {ended}" if is_killed else f"{children} {has} ended ({ended})")
+    return words
+
+
+def ended_with_exception(stderr: str) -> list[str]:
+    """Return which threads and processes have ended with an exception, as they wrote it to stderr."""
+    words = []
+    lines = stderr.splitlines()
+    for number, line in enumerate(lines):
+        match = _ENDED_THREAD.match(line) or _ENDED_PROCESS.match(line)
+        following = (_LAST_LINE.match(text) for text in lines[number + 1 :])
+        if match and (last := next(filter(None, following), None)):
+            kind = "thread" if line.startswith("Exception") else "process"
+            message = f": {last['words'][:_LONGEST_MESSAGE]}" if last["words"] else ""
+            words.append(f'{kind} "{match["name"]}" has ended with {last["type"]}{message}')
+    return words

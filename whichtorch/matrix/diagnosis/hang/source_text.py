@@ -7,6 +7,7 @@ be redacted, as the stacks are before they are read.
 from __future__ import annotations
 
 import ast
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,10 @@ Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 
 
 _NOWHERE = SourceSite()
+_CALLED = re.compile(r"(\w+)\(")
+_AWAITED = 48  # characters of an awaited expression that are shown
+_MOST_AWAITED = 3  # places that are named
+_DEEPEST = 3  # coroutines that call each other
 
 
 def read_site(frame: Frame, callee: str = "") -> SourceSite:
@@ -82,11 +87,6 @@ def keeps_lock(frame: Frame, expression: str) -> bool:
     around = [node for node in nodes if spans(node, line)]
     is_manager = bool(yields) or frame.method == "__enter__"
     return is_manager and any(held.expression == expression for held in _held(scope, around, line))
-
-
-def parsed_source(frame: Frame) -> ast.Module | None:
-    """Return the module that a frame's file holds, None where it cannot be read."""
-    return parsed(frame.file or "")
 
 
 def owner_class(frame: Frame) -> str:
@@ -229,6 +229,71 @@ def _held(scope: Scope, around: list[ast.AST], line: int) -> Iterator[HeldLock]:
     yield from (HeldLock(expression=expression, line=at) for expression, at in taken.items())
 
 
-def _shown(node: ast.expr) -> str:
+def _shown(node: ast.expr, longest: int = _LONGEST) -> str:
     text = " ".join(ast.unparse(node).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def awaited_words(place: Frame | None, given: str) -> str:
+    """Return what a coroutine that is given to an event loop can await; "" if its source, in `place`, is not known.
+
+    An event loop that is idle shows no frame of its coroutines.
+    """
+    tree = parsed(place.file or "") if place else None
+    name = _last_called(given)
+    if tree is None or not name:
+        return ""
+    places = list(dict.fromkeys(_awaits(tree, name, _DEEPEST)))
+    if not places or len(places) > _MOST_AWAITED:
+        return f"it runs `{name}`"
+    awaited: dict[str, list[str]] = {}
+    for function, words in places:
+        awaited.setdefault(function, []).append(words)
+    return ", ".join(f"`{function}` awaits {' or '.join(words)}" for function, words in awaited.items())
+
+
+def _awaits(tree: ast.Module, name: str, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield the functions that await something when a coroutine runs, and what: "`jobs.join()` (line 19)"."""
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
+    for node in ast.walk(functions[name]) if name in functions else ():
+        for value in _awaited(node):
+            called = _last_name(value.func) if isinstance(value, ast.Call) else ""
+            if called == "sleep":
+                continue  # a loop that waits for a time to come is not idle
+            if called not in functions:
+                yield name, f"`{_shown(value, _AWAITED)}` (line {value.lineno})"
+            calls = (_last_name(call.func) for call in ast.walk(value) if isinstance(call, ast.Call))
+            for inner in dict.fromkeys(calls):
+                if depth and inner != name:
+                    yield from _awaits(tree, inner, depth - 1)
+
+
+def _awaited(node: ast.AST) -> list[ast.expr]:
+    match node:
+        case ast.Await(value=value) | ast.AsyncFor(iter=value):
+            return [value]
+        case ast.AsyncWith(items=items):
+            return [item.context_expr for item in items]
+    return []
+
+
+def _last_called(text: str) -> str:
+    """Return the function whose call an expression is: "infer" of `Model().infer()`."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:  # it is cut
+        return next(iter(_CALLED.findall(text)), "")
+    return _last_name(node.func) if isinstance(node, ast.Call) else ""
+
+
+def suspended_holder(place: Frame, lock: str) -> str:
+    """Return the coroutine that awaits something while it holds a lock of threads, "" where the source shows none."""
+    tree = parsed(place.file or "")
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)] if tree else []
+    for function in functions:
+        for node in ast.walk(function):
+            if isinstance(node, ast.With) and any(ast.unparse(item.context_expr) == lock for item in node.items):
+                inner = next((found for found in ast.walk(node) if isinstance(found, ast.Await)), None)
+                if inner:
+                    return f"`{function.name}` (line {inner.lineno})"
+    return ""

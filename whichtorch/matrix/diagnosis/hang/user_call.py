@@ -81,10 +81,9 @@ class UserCall:
     def value(self, *names: str) -> str:
         """Return the text of the first local variable with one of these names, in the call's frames outwards."""
         for frame in self.frames:
-            for name in names:
-                for value in frame.values:
-                    if value.name == name and value.text not in {"", "None"}:
-                        return value.text.strip("\"'")
+            for text in map(frame.text, names):
+                if text not in {"", "None"}:
+                    return text.strip("\"'")
         return ""
 
 

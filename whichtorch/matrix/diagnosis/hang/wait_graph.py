@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang import job, partners
-from whichtorch.matrix.diagnosis.hang.activity import descriptor_of
-from whichtorch.matrix.diagnosis.hang.partners import PartnerLink, runs
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.diagnosis.hang import job
+from whichtorch.matrix.diagnosis.hang.partners import FINDERS, PartnerLink
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from whichtorch.matrix.diagnosis.hang.activity import ThreadState
-    from whichtorch.matrix.diagnosis.stacks import Frame, Process
+    from whichtorch.matrix.diagnosis.stacks import Process
 
 _FORKS = re.compile(r"(?:^|/)multiprocessing/popen_fork\.py$")
 
@@ -54,29 +52,12 @@ class WaitGraph:
         self._chains: dict[int, Chain] = {}
         self.members = job.find_members(processes, self.states)
         self.ranks = job.find_ranks(self.members, self.states)
-        self._finders: dict[Waiting, Callable[[ThreadState], Iterator[PartnerLink]]] = {
-            Waiting.THREAD: self._joined,
-            Waiting.CHILD: self._children,
-            Waiting.LOCK: partial(partners.lock_holders, self),
-            Waiting.SEMAPHORE: partial(partners.lock_holders, self),
-            Waiting.CONDITION: partial(partners.lock_holders, self),
-            Waiting.FILE_LOCK: partial(partners.other_ends, self),
-            Waiting.PIPE: partial(partners.other_ends, self),
-            Waiting.SOCKET: partial(partners.other_ends, self),
-            Waiting.IO: self._ready_ends,
-            Waiting.QUEUE: partial(partners.workers, self),
-            Waiting.FUTURE: partial(partners.workers, self),
-            Waiting.EVENT: self._serving,
-            Waiting.EVENT_LOOP: partial(partners.tasks_of_loop, self),
-            Waiting.GIL: self._gil_holder,
-        }
 
     def links(self, state: ThreadState) -> list[PartnerLink]:
         """Return who could end a thread's wait, the most telling first."""
-        finder = self._finders.get(state.awaits) if state.awaits else None
-        links = list(finder(state)) if finder else []
+        finder = FINDERS.get(state.awaits) if state.awaits else None
         unique = dict[int, PartnerLink]()
-        for link in links:
+        for link in finder(self, state) if finder else ():
             unique.setdefault(id(link.state), link)
         return sorted(unique.values(), key=lambda link: _telling(link.state))
 
@@ -103,7 +84,7 @@ class WaitGraph:
         """Return a process's threads, the one that matters first: it runs the user's code, or is the main thread."""
         return sorted(self._own.get(pid, ()), key=_telling)
 
-    def _others(self, state: ThreadState) -> list[ThreadState]:
+    def beside(self, state: ThreadState) -> list[ThreadState]:
         """Return the other threads of a thread's process."""
         return [other for other in self._own.get(state.pid, ()) if other is not state]
 
@@ -118,69 +99,9 @@ class WaitGraph:
 
     def is_forked_alone(self, state: ThreadState) -> bool:
         """Return whether a thread waits for a lock in a forked process that has no other thread to release it."""
-        others = self._others(state)
+        others = self.beside(state)
         is_users = state.user.place is not None
         return is_users and self.is_forked(state.process) and not any(other.user.is_known for other in others)
-
-    def _joined(self, state: ThreadState) -> Iterator[PartnerLink]:
-        others = self._others(state)
-        own = state.user.frame.address("self") if state.user.frame else 0
-        for other in others:
-            if state.partner is not None and other.tid == state.partner:
-                yield PartnerLink(other, "its futex holds that thread's number")
-                return
-            if own and any(frame.address("self") == own for frame in _thread_frames(other)):
-                yield PartnerLink(other, "the same Thread object")
-                return
-        if state.user.call and state.user.call.name == "Queue.join_thread":
-            yield from (
-                PartnerLink(other, "the thread that feeds a queue")
-                for other in others
-                if runs(other.user.frames, "multiprocessing/queues.py", "_feed")
-            )
-            return
-        busy = [other for other in others if not other.is_idle and (other.user.place or other.awaits)]
-        kinds = {other.awaits for other in busy}
-        if len(busy) == 1 or (len(kinds) == 1 and None not in kinds) or state.user.is_exit:
-            evidence = "the only other thread" if len(busy) == 1 else "all others wait alike"
-            yield from (
-                PartnerLink(other, evidence)
-                for other in busy
-                if other.user.place or len(busy) == 1 or not state.user.is_exit
-            )
-
-    def _children(self, state: ThreadState) -> Iterator[PartnerLink]:
-        if state.user.call and state.user.call.is_of_manager:
-            yield from partners.answering_threads(self, state)
-            return
-        if state.partner is not None:
-            yield from (PartnerLink(other, "the number that it waits for") for other in self.mains(state.partner)[:1])
-            return
-        children = [pid for pid, process in self.processes.items() if process.parent == state.pid and not process.ended]
-        if not children and len(self.processes) == 2:
-            children = [pid for pid, process in self.processes.items() if pid != state.pid and process.parent is None]
-        evidence = "its only child" if len(children) == 1 else "one of its children"
-        for pid in children:
-            yield from (PartnerLink(other, evidence) for other in self.mains(pid)[:1] if not _is_helper(other))
-
-    def _ready_ends(self, state: ThreadState) -> Iterator[PartnerLink]:
-        """Find the other end of what a thread polls; the children, where a library polls what they send."""
-        yield from partners.other_ends(self, state)
-        is_known = descriptor_of(state) is not None
-        if not is_known and state.user.call and state.user.call.waiting is Waiting.IO:
-            yield from self._children(state)
-
-    def _serving(self, state: ThreadState) -> Iterator[PartnerLink]:
-        """Find the thread that serves requests of a server which is told to shut down."""
-        own = partners.server_of(state, "shutdown")
-        for other in self.states:
-            if own and other.process is state.process and partners.server_of(other, "serve_forever") == own:
-                yield PartnerLink(other, "it serves the same server's requests")
-
-    def _gil_holder(self, state: ThreadState) -> Iterator[PartnerLink]:
-        for other in self.states:
-            if other.process is state.process and other.thread.has_gil and other is not state:
-                yield PartnerLink(other, "marked as the holder of the GIL")
 
 
 def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
@@ -193,18 +114,4 @@ def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
         state.awaits is None,
         state.pid,
         state.tid,
-    )
-
-
-def _is_helper(state: ThreadState) -> bool:
-    """Return whether a process serves multiprocessing itself: it ends with the others, and holds nobody up."""
-    return any(name in state.process.command for name in ("resource_tracker", "forkserver", "semaphore_tracker"))
-
-
-def _thread_frames(state: ThreadState) -> Iterator[Frame]:
-    """Yield the frames of `threading` in which a thread was started."""
-    return (
-        frame
-        for frame in state.user.frames
-        if frame.file_name == "threading.py" and frame.method in {"run", "_bootstrap"}
     )

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.diagnosis.stacks import base_name
-from whichtorch.matrix.model import Waiting
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,8 +78,6 @@ _KERNEL_FUNCTIONS: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
     (Waiting.IO, re.compile(r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select")),
     (Waiting.IO, re.compile(r"skb_wait|wait_woken")),
 )
-# The supervisor's words for waits.
-_WORDS = {word: Waiting[word.upper()] for word in ("gil", "child", "pipe", "lock", "stopped")} | {"socket": Waiting.IO}
 # What functions of the standard library wait for; functions without their class, as faulthandler names them.
 _PYTHON_FUNCTIONS: tuple[tuple[Waiting, str, frozenset[str]], ...] = (
     (Waiting.THREAD, "threading.py", frozenset({"join", "_wait_for_tstate_lock", "_shutdown", "_join_os_thread"})),
@@ -90,6 +88,8 @@ _PYTHON_FUNCTIONS: tuple[tuple[Waiting, str, frozenset[str]], ...] = (
     (Waiting.IO, "socket.py", frozenset({"accept", "readinto"})),
     (Waiting.IO, "selectors.py", frozenset({"select"})),
 )
+# What the supervisor's evidence says for sure.
+_SEEN = {Waiting.GIL, Waiting.CHILD, Waiting.PIPE, Waiting.SOCKET, Waiting.LOCK, Waiting.STOPPED}
 _POOLS = _names(
     r"blas_thread_server|gomp_thread_start|__kmp_launch_worker|__kmp_launch_thread|c10::ThreadPool::main_loop"
     r"|torch::autograd::ReadyQueue::pop|wait_for_new_command|at::.*ThreadPool.*::main_loop|caffe2::.*ThreadPool.*"
@@ -106,7 +106,7 @@ _FIRST_PID = 3  # below are waitid's P_ALL, P_PID, P_PGID, P_PIDFD
 
 def classify(thread: Thread) -> Wait | None:
     """Return what a thread waits for; None where it runs, or where nothing tells."""
-    if thread.state == "T" or (thread.kernel and thread.kernel.word == "stopped"):
+    if thread.state == "T" or (thread.kernel and thread.kernel.waiting is Waiting.STOPPED):
         return Wait(waiting=Waiting.STOPPED)
     if thread.is_running:
         return None
@@ -173,7 +173,9 @@ def _from_kernel(wait: KernelWait | None) -> Waiting | None:
     if wait is None:
         return None
     rows = (waiting for waiting, pattern in _KERNEL_FUNCTIONS if pattern.match(wait.wchan))
-    return _WORDS.get(wait.word) or next(rows, Waiting.FUTEX if wait.is_futex else None)
+    if wait.waiting in _SEEN:
+        return Waiting.IO if wait.waiting is Waiting.SOCKET else wait.waiting
+    return next(rows, Waiting.FUTEX if wait.is_futex else None)
 
 
 def _partner(waiting: Waiting, thread: Thread) -> int | None:

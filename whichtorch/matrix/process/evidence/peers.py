@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.sockets import sockets as all_sockets
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ def may_end_from_outside(waiters: Sequence[Waiter], members: frozenset[int], sup
     for waiter in waiters:
         pid = waiter.process.pid
         for descriptor in waiter.wait.descriptors:
-            if waiter.wait.word == "lock":
+            if waiter.wait.waiting is Waiting.LOCK:
                 if not _lock_holder_is_member(pid, descriptor, members):
                     return True
                 continue

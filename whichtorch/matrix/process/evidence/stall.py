@@ -11,6 +11,8 @@ import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from whichtorch.matrix.process.evidence.waiting import Waiting
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -30,10 +32,9 @@ _SETLKW = 7
 _P_PID = 1
 _MILLISECONDS_AT = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}  # argument: negative for no deadline
 _TIMEOUT_AT = {"ppoll": 2, "epoll_pwait2": 3, "select": 4, "pselect6": 4}  # argument: a pointer, null for no deadline
-_TRANSFERS = {
-    "read": "pipe", "readv": "pipe", "write": "pipe", "writev": "pipe",
-    "recvfrom": "socket", "recvmsg": "socket", "sendto": "socket", "sendmsg": "socket",
-}  # fmt: skip
+_TRANSFERS = dict.fromkeys(("read", "readv", "write", "writev"), Waiting.PIPE) | dict.fromkeys(
+    ("recvfrom", "recvmsg", "sendto", "sendmsg"), Waiting.SOCKET
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class ThreadSnapshot:
 class BlockedCall:
     """A wait that only another thread of the tree can end."""
 
-    word: str  # gil, futex, child, pipe, socket, poll, lock, stopped, ended
+    waiting: Waiting
     detail: str = ""
     address: int = 0  # of a futex
     shared: bool = False  # a futex that other processes may reach
@@ -95,27 +96,28 @@ class KernelView(Protocol):
 def classify(pid: int, thread: ThreadSnapshot, view: KernelView) -> BlockedCall | None:
     """Return what a thread waits for, None where that is no evidence of a deadlock."""
     if thread.state in "ZX":
-        return BlockedCall(word="ended")
+        return BlockedCall(waiting=Waiting.ENDED)
     if thread.state == "T":
-        return BlockedCall(word="stopped")
+        return BlockedCall(waiting=Waiting.STOPPED)
     if thread.state != "S":
         return None
     if thread.call is None:
         # The one function in which a thread only ever waits for a child, without deadline.
-        return BlockedCall(word="child", child=0) if thread.channel == "do_wait" else None
+        return BlockedCall(waiting=Waiting.CHILD, child=0) if thread.channel == "do_wait" else None
     arguments = thread.arguments
     if thread.call == "futex":
         return _futex(pid, arguments, view)
     if thread.call in {"wait4", "waitid"}:
         return _child(thread.call, arguments)
-    if word := _TRANSFERS.get(thread.call):
-        return BlockedCall(word=word, detail=f"{thread.call} of fd {arguments[0]}", descriptors=(arguments[0],))
+    if waiting := _TRANSFERS.get(thread.call):
+        return BlockedCall(waiting=waiting, detail=f"{thread.call} of fd {arguments[0]}", descriptors=(arguments[0],))
     if thread.call in {"flock", "fcntl"}:
         waits = not arguments[1] & _LOCK_NB if thread.call == "flock" else arguments[1] == _SETLKW
-        return BlockedCall(word="lock", detail=f"fd {arguments[0]}", descriptors=(arguments[0],)) if waits else None
+        fd = arguments[0]
+        return BlockedCall(waiting=Waiting.LOCK, detail=f"fd {fd}", descriptors=(fd,)) if waits else None
     if _has_no_deadline(thread.call, arguments) and (descriptors := view.polled(pid, thread.call, arguments)):
         words = ", ".join(map(str, descriptors[:8]))
-        return BlockedCall(word="poll", detail=f"{thread.call} of fd {words}", descriptors=descriptors)
+        return BlockedCall(waiting=Waiting.POLL, detail=f"{thread.call} of fd {words}", descriptors=descriptors)
     return None
 
 
@@ -124,11 +126,11 @@ def _futex(pid: int, arguments: Sequence[int], view: KernelView) -> BlockedCall 
     if operation & _FUTEX_COMMAND not in _FUTEX_WAITS:
         return None
     if view.is_gil(pid, address):
-        return BlockedCall(word="gil", address=address)
+        return BlockedCall(waiting=Waiting.GIL, address=address)
     if deadline:
         return None  # an Event.wait(0.005) wakes as often as a wait for the GIL
     shared = not operation & _FUTEX_PRIVATE
-    return BlockedCall(word="futex", detail=hex(address), address=address, shared=shared)
+    return BlockedCall(waiting=Waiting.FUTEX, detail=hex(address), address=address, shared=shared)
 
 
 def _child(call: str, arguments: Sequence[int]) -> BlockedCall | None:
@@ -138,7 +140,7 @@ def _child(call: str, arguments: Sequence[int]) -> BlockedCall | None:
         child, options = arguments[1] if arguments[0] == _P_PID else 0, arguments[3]
     if options & _WNOHANG:
         return None
-    return BlockedCall(word="child", child=child, detail=f"pid {child}" if child else "")
+    return BlockedCall(waiting=Waiting.CHILD, child=child, detail=f"pid {child}" if child else "")
 
 
 def _has_no_deadline(call: str, arguments: Sequence[int]) -> bool:
@@ -191,7 +193,7 @@ class Watch:
             self._first = snapshot
             return None
         span = now - self._first.time
-        gil_waiters = sum(waiter.wait.word == "gil" for waiter in snapshot.waiters)
+        gil_waiters = sum(waiter.wait.waiting is Waiting.GIL for waiter in snapshot.waiters)
         if _is_busy(cpu - self._first.cpu, span, gil_waiters):
             self._first = None
             return None
@@ -202,7 +204,7 @@ class Watch:
         if self._first is None or not self._is_awake:
             return False
         self._blinks += 1
-        gil_waiters = {waiter.thread.tid for waiter in self._first.waiters if waiter.wait.word == "gil"}
+        gil_waiters = {waiter.thread.tid for waiter in self._first.waiters if waiter.wait.waiting is Waiting.GIL}
         return self._suspect[1] in gil_waiters and self._blinks <= BLINKS
 
     def _take(self, now: float, cpu: float, members: Sequence[KernelProcess]) -> _TreeSnapshot | None:
@@ -222,7 +224,7 @@ class Watch:
                     self._is_awake = thread.state == "R" or thread.call == ""
                     return None
                 waiters.append(Waiter(member, thread, wait))
-                if wait.word == "gil":
+                if wait.waiting is Waiting.GIL:
                     key.append((thread.tid, "gil"))  # it wakes every 5 ms to ask for the GIL, and goes on waiting
                 else:
                     key.append((thread.tid, thread.call, thread.arguments, wait, thread.switches))
@@ -248,7 +250,7 @@ class Watch:
                 "tid": waiter.thread.tid,
                 "name": waiter.thread.name,
                 "state": waiter.thread.state,
-                "wait": waiter.wait.word,
+                "wait": waiter.wait.waiting.word,
                 "detail": waiter.wait.detail,
             }
             for waiter in waiters
@@ -262,7 +264,7 @@ def _is_busy(cpu: float, seconds: float, gil_waiters: int) -> bool:
 
 def _is_gil_held(waiters: Sequence[Waiter]) -> bool:
     """Return False where all threads of a process wait for the GIL: they pass it round."""
-    holders = {waiter.process.pid for waiter in waiters if waiter.wait.word != "gil"}
+    holders = {waiter.process.pid for waiter in waiters if waiter.wait.waiting is not Waiting.GIL}
     return all(waiter.process.pid in holders for waiter in waiters)
 
 

@@ -470,7 +470,7 @@ def seen(frame: Any, signal: Any) -> dict[str, Any]:
     for number, each in enumerate(frames):
         if is_users(each.f_code):
             loops = loops_around(each.f_code, each.f_lineno)
-            row = {"file": each.f_code.co_filename, "function": each.f_code.co_name, "line": each.f_lineno}
+            row = {"file": each.f_code.co_filename, "function": each.f_code.co_name, "line": each.f_lineno or 0}
             rows.append(dict(row, values=values_of(each, loops)))
             whiles = [loop for loop in loops if isinstance(loop, ast.While)]
             outermost = (number, whiles[0]) if whiles else outermost

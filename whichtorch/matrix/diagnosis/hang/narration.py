@@ -6,14 +6,13 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import descriptor_of
-from whichtorch.matrix.diagnosis.hang.departures import ended_children, ended_with_exception
-from whichtorch.matrix.diagnosis.hang.native_words import came_from, shortened, where_words
-from whichtorch.matrix.diagnosis.hang.partners import is_answering
+from whichtorch.matrix.diagnosis.hang.activity import came_from, descriptor_of, is_answering, shortened, where_words
+from whichtorch.matrix.diagnosis.hang.reasons import ended_children, ended_with_exception
 from whichtorch.matrix.diagnosis.hang.source_text import read_site
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
 from whichtorch.matrix.diagnosis.hang.waits import asking_frame
-from whichtorch.matrix.model import Waiting, number_on_host
+from whichtorch.matrix.diagnosis.stacks import number_on_host
+from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.diagnosis.hang.partners import PartnerLink
     from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
     from whichtorch.matrix.diagnosis.stacks import Process
+    from whichtorch.matrix.model import WaitEdge
 
 _UNNAMED_THREAD = re.compile(r"^(?:|python[\d.]*|pt_\w+|MainThread|Thread-\d+.*)$")
 _VARIABLE = re.compile(r"[\w.\[\]'\"]+$")  # an expression that may be a lock: no call
@@ -46,7 +46,7 @@ _ON_BEHALF = {"__del__": "a finalizer", "_exitfunc": "a finalizer", "_run_exitfu
 _IN_SIGNAL = re.compile(r"_?PyErr_CheckSignals\w*")
 
 
-class Account:
+class Narration:
     """The words for the threads of one wait-for graph."""
 
     def __init__(self, graph: WaitGraph, stderr: str = "") -> None:
@@ -70,18 +70,10 @@ class Account:
         """Return how a process is called, "" for the first one or the only one."""
         if state.pid == self.graph.root and not state.process.host:
             return ""
-        worker = next(
-            (
-                value.text
-                for frame in state.user.frames
-                if frame.method == "_worker_loop"
-                for value in frame.values
-                if value.name == "worker_id"
-            ),
-            "",
-        )
+        loops = [frame for frame in state.user.frames if frame.is_python and frame.method == "_worker_loop"]
         number, host = number_on_host(state.pid), _at_host(state.process)
-        if worker or any(frame.is_python and frame.method == "_worker_loop" for frame in state.user.frames):
+        if loops:
+            worker = next(filter(None, (frame.text("worker_id") for frame in loops)), "")
             return f"DataLoader worker {worker} (process {number}){host}".replace("  ", " ")
         program = state.process.command.split()[:1]
         is_python = not program or any(frame.is_python for frame in state.thread.frames)
@@ -180,13 +172,10 @@ def _at_host(process: Process) -> str:
 def _filled(text: str, state: ThreadState) -> str:
     """Put what the user calls things into the words of a row, and leave out what is not known."""
     row, first = descriptor_of(state), state.user.site.first.removeprefix("lambda: ")
-    end = ""
-    if row and (row.peer or row.is_listening):
-        end = f"on {row.local}" if row.is_listening else f"at {row.peer}"
-    is_network = state.awaits in {Waiting.SOCKET, Waiting.IO, Waiting.EVENT_LOOP}
-    if "{end}" not in text and is_network:
+    end = "" if row is None else f"on {row.local}" if row.is_listening else f"at {row.peer}" if row.peer else ""
+    if "{end}" not in text and state.awaits in {Waiting.SOCKET, Waiting.IO, Waiting.EVENT_LOOP}:
         text += " {end}"
-    things = {"object": _thing(state), "end": end, "first": f"`{first}`" if first and state.user.is_direct else ""}
+    things = {"object": _thing(state), "end": end, "first": _quoted(first) if state.user.is_direct else ""}
     text = _NEEDY.sub(lambda part: part[1] if all(things[name] for name in _NAME.findall(part[1])) else "", text)
     return " ".join(_NAME.sub(lambda name: things[name[1]], text).split()).replace(" ,", ",")
 
@@ -203,17 +192,17 @@ def _thing(state: ThreadState) -> str:
         return row.link
     if user.call and user.call.values and (value := user.value(*user.call.values)):
         return value
+    if state.awaits in {Waiting.FILE_LOCK, Waiting.RENDEZVOUS}:
+        return _quoted(user.site.first)
+    is_mutex = state.awaits is Waiting.LOCK and not user.call and not user.site.wanted
+    if is_mutex or not user.is_direct:
+        return ""
     if state.awaits is Waiting.FILE:
-        return f"of `{user.site.target}`" if user.site.target and user.is_direct else ""
-    if state.awaits is Waiting.FILE_LOCK:
-        return f"`{user.site.first}`" if user.site.first else ""
-    if state.awaits is Waiting.RENDEZVOUS:
-        return f"`{user.site.first}`" if user.site.first else ""
-    if state.awaits is Waiting.LOCK and not user.call and not user.site.wanted:
-        return ""
-    if not user.is_direct:
-        return ""
-    text = user.site.alias or user.site.wanted or user.site.target
+        return f"of `{user.site.target}`" if user.site.target else ""
+    return _quoted(user.site.alias or user.site.wanted or user.site.target)
+
+
+def _quoted(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
@@ -238,13 +227,13 @@ def _pipe(state: ThreadState) -> str:
         target = state.user.site.first
     if row is None and user_opens(state):
         return f"another process to open the other end of the named pipe `{state.user.site.first}`"
-    name = standard or (f"`{target}`" if target else "a pipe")
+    name = standard or _quoted(target)
     if state.user.call and row and not row.is_written:
         name = "the program's output"
-    pipe = "" if name == "a pipe" else ", a pipe"
+    pipe = f"{name}, a pipe" if name else "a pipe"
     if row is None:
-        return name + pipe
-    return f"room in {name}{pipe or ''}, which is full" if row.is_written else f"data from {name}{pipe}"
+        return pipe
+    return f"room in {pipe}, which is full" if row.is_written else f"data from {pipe}"
 
 
 def user_opens(state: ThreadState) -> bool:
@@ -263,3 +252,27 @@ def _on_behalf(state: ThreadState) -> str:
         if frame.is_python and frame.method in _ON_BEHALF:
             return f" in {_ON_BEHALF[frame.method]}"
     return ""
+
+
+def edge_sentence(edge: WaitEdge, before: WaitEdge | None = None) -> str:
+    """Return an edge as a sentence; "for it" is the thread of the edge before."""
+    if edge.text:
+        return edge.text
+    holds = f"holds {edge.holds} and " if edge.holds else ""
+    function = f" in {edge.function}" if edge.function else ""
+    function += f" ({edge.place})" if edge.place and edge.place not in edge.function else ""
+    thread, partner = f"thread {number_on_host(edge.tid)}", number_on_host(edge.partner or 0)
+    if edge.waiting == Waiting.CHILD:
+        child = f"child {partner}" if edge.partner else "a child"
+        return f"process {number_on_host(edge.pid)} {holds}waits{function} for {child}"
+    if edge.waiting == Waiting.THREAD or (edge.holds and edge.partner):
+        target = "it" if before and edge.partner == before.tid else f"thread {partner}"
+        return f"{thread} {holds}waits{function} for {target if edge.partner else 'another thread'}"
+    if edge.holds:
+        return f"{thread} {holds}waits{function} for {edge.waiting}"
+    return f"{thread}{function} waits for {edge.waiting}"
+
+
+def cycle_sentences(edges: Sequence[WaitEdge]) -> list[str]:
+    """Return a sentence for each edge of a cycle or chain, in their order."""
+    return [edge_sentence(edge, before) for edge, before in zip(edges, (None, *edges), strict=False)]

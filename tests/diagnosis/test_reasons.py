@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whichtorch.matrix.diagnosis.hang.departures import ended_children
+from whichtorch.matrix.diagnosis.hang.reasons import ended_children
 from whichtorch.matrix.diagnosis.stacks import Process
 
 

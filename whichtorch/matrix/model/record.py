@@ -1,0 +1,211 @@
+"""What was run, and what came of it: attempts, their records, cells and runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from whichtorch.matrix.model.base import SCHEMA, Model, digest
+from whichtorch.matrix.model.environment import Environment
+from whichtorch.matrix.model.evidence import AttemptEvidence, Diagnosis
+from whichtorch.matrix.model.outcome import Outcome, StoppedBy
+from whichtorch.matrix.model.scenario import ConditionResult, Limits, Scenario, variant_suffix
+
+UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous
+
+
+class Role(StrEnum):
+    """What an attempt is made for."""
+
+    JUDGE = "judge"  # to see how the script ends
+    OBSERVE = "observe"  # to see what it does on the way: never evidence of how it ends
+
+
+class Attempt(Model):
+    """One supervised run of a cell."""
+
+    role: Role = Role.JUDGE
+    outcome: Outcome
+    seconds: float
+    stopped_by: StoppedBy
+    exit_code: int | None = None
+    signal: str | None = None
+    peak_rss_mb: float = 0
+    survivors: tuple[str, ...] = ()  # processes that outlived the script, "name (pid): command line"
+    stdout: str = ""  # paths, relative to the run's folder
+    stderr: str = ""
+    limit: float = 0  # seconds it was given: adaptive, so it may be less than the scenario's timeout
+    cpu_seconds: float = 0
+    started: str = ""  # UTC, ISO 8601, to the microsecond: with the key it tells an attempt from all others
+    stdout_bytes: int = 0  # as written; the file keeps head and tail
+    stderr_bytes: int = 0
+    stacks: str = ""  # folder of the raw stacks taken before it was stopped; a path as stdout's
+    diagnosis: Diagnosis | None = None  # what they show
+    note: str = ""  # why this outcome, where that is not obvious
+    message: str = ""  # of a `fail`: what the exception, or the one it was raised for, says in its first line
+    evidence: AttemptEvidence = AttemptEvidence()
+
+
+class Record(Model):
+    """What is stored of a finished attempt, one JSON object per line."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    key: str  # `record_key`
+    environment: str  # id
+    scenario: str
+    source_hash: str
+    variant: dict[str, str]
+    limits: Limits
+    attempt: Attempt
+    signature: str | None = None
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def judging_records(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return the records of attempts that judge a cell, without those that only observe it."""
+    return tuple(record for record in records if record.attempt.role is Role.JUDGE)
+
+
+def combine(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Return the attempt that speaks for a cell.
+
+    An observing attempt never does, and a `slow` one only while nothing longer decided. Of several, the most frequent
+    red outcome speaks, since a pass does not take a hang back.
+    """
+    judging = [attempt for attempt in attempts if attempt.role is Role.JUDGE]
+    decided = [attempt for attempt in judging if attempt.outcome is not Outcome.SLOW] or judging
+    counts = Counter(attempt.outcome for attempt in decided)
+
+    def weight(attempt: Attempt) -> tuple[bool, int, int]:
+        return attempt.outcome.is_red, counts[attempt.outcome], attempt.outcome.row.severity
+
+    return max(decided, key=weight, default=None)
+
+
+def record_key(environment: str, source_hash: str, variant: dict[str, str], limits: Limits) -> str:
+    """Return what makes two attempts the same test, so that nothing is tested twice."""
+    return digest([environment, source_hash, variant, limits.model_dump()], 20)
+
+
+class Doubt(StrEnum):
+    """Why a pass may mean nothing."""
+
+    UNMET = "unmet"  # its conditions were not met
+    UNOBSERVED = "unobserved"  # nobody could observe them
+
+
+class Cell(Model):
+    """An environment, a scenario and a variant, with what came of them."""
+
+    environment: str  # id
+    scenario: str
+    variant: dict[str, str] = {}
+    source_hash: str = ""  # of the script that was run
+    outcome: Outcome
+    signature: str | None = None
+    expected: bool
+    known: str = ""  # why its header expects something else than a pass
+    seconds: float  # of the attempt that gave the outcome
+    attempts: tuple[Attempt, ...] = ()  # those that judge
+    conditions: tuple[ConditionResult, ...] = ()  # of a pass or a hang whose scenario declares some
+    reused: int = Field(default=0, exclude=True)  # how many attempts came from earlier runs
+    reason: str | None = None  # of an outcome that no attempt explains
+    doubt: Doubt | None = None  # why its pass may mean nothing; of a vacuous cell, too
+    conflict: str = ""  # of a merged cell: which part saw what, where they disagree
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_doubt(cls, fields: Any) -> Any:
+        """Give a cell its doubt where it is not told: records of before have it in their outcome and reason only."""
+        if isinstance(fields, dict) and fields.get("doubt") is None:
+            if fields.get("outcome") == Outcome.VACUOUS:
+                return fields | {"doubt": Doubt.UNMET}
+            if fields.get("outcome") == Outcome.PASS and str(fields.get("reason") or "").startswith(UNOBSERVED):
+                return fields | {"doubt": Doubt.UNOBSERVED}
+        return fields
+
+    @property
+    def name(self) -> str:
+        """What --scenario takes to run just this: the scenario, and the variant in brackets."""
+        return self.scenario + variant_suffix(self.variant)
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What the stacks of the last attempt with this outcome show."""
+        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome == self.outcome)
+        return next((attempt.diagnosis for attempt in attempts if attempt.diagnosis), None)
+
+    @property
+    def what(self) -> str | None:
+        """What happened, for people: where a hung cell is stuck, else its signature."""
+        shown = self.diagnosis if self.outcome in {Outcome.HANG, Outcome.SLOW} else None
+        return shown.summary if shown else self.signature
+
+    @property
+    def message(self) -> str:
+        """What the exception says of the attempt that speaks for it."""
+        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome is self.outcome)
+        return next((attempt.message for attempt in attempts), "")
+
+    @property
+    def is_doubted(self) -> bool:
+        """True for a pass whose conditions were not met, or that nobody could observe."""
+        return self.doubt is not None
+
+    @property
+    def agreement(self) -> tuple[int, int]:
+        """How many attempts ended as it did, and of how many; those that another look decided do not count."""
+        shown = Outcome.PASS if self.outcome is Outcome.VACUOUS else self.outcome  # as its attempts ended
+        outcomes = [attempt.outcome for attempt in self.attempts if attempt.outcome is not Outcome.SLOW]
+        return sum(outcome is shown for outcome in outcomes), len(outcomes)
+
+    @property
+    def flaky(self) -> str | None:
+        """Return "k of n" where attempts disagree."""
+        agreeing, made = self.agreement
+        return f"{agreeing} of {made}" if agreeing < made else None
+
+
+class Run(Model):
+    """One call of the tool."""
+
+    id: str
+    name: str = ""  # that a user gave it
+    started: str  # UTC, ISO 8601
+    seconds: float = 0
+    home: str = ""  # the folder that the attempts' paths are relative to; stored, it may begin with ~
+    command: tuple[str, ...] = ()
+    planned: int = 0  # cells; 0 where a search decides as it goes
+    ended: bool = False  # False while it runs, and where it was killed
+    interrupted: bool = False
+    exit_code: int | None = None  # of a matrix
+    outcomes: dict[Outcome, int] = {}  # of its cells; of a run that has ended
+    unexpected: int = 0  # of its cells: those that no scenario expects so
+    parts: tuple[str, ...] = ()  # ids of the runs that were merged into it
+
+    @property
+    def kind(self) -> str:
+        """The command that made it, such as "matrix"."""
+        return self.command[0] if self.command else ""
+
+
+class Result(Model):
+    """A whole run: what --json writes, and what every report is made from."""
+
+    schema_: int = Field(default=SCHEMA, alias="schema")
+    run: Run
+    scenarios: tuple[Scenario, ...] = ()
+    environments: tuple[Environment, ...]
+    cells: tuple[Cell, ...]
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @property
+    def is_complete(self) -> bool:
+        """True where every planned cell is there."""
+        return self.run.ended and not self.run.interrupted and len(self.cells) >= self.run.planned

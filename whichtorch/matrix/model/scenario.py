@@ -1,0 +1,86 @@
+"""A script, and what its header says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from whichtorch.matrix.model.base import Model
+from whichtorch.matrix.model.outcome import Outcome
+
+
+class Expectation(Model):
+    """One line of a scenario's `expect`: where all that it names applies, this outcome is expected."""
+
+    outcome: Outcome
+    torch: str = ""  # a specifier; pre-releases count
+    python: str = ""  # a specifier
+    build: str = ""  # a glob, as are the next
+    config: str = ""
+    variant: dict[str, str] = {}
+    why: str = ""
+
+
+class Condition(Model):
+    """What must have happened for a result to mean anything. Observed by the tool, not the script.
+
+    An operator that was dispatched, with all that is said of it true of one and the same call.
+    """
+
+    op: str  # "aten::mm"
+    under: str | None = None  # an operator that encloses the call, at any depth
+    keys: tuple[str, ...] = ()  # dispatch keys that its tensors have between them
+    grad_mode: bool | None = None
+    thread: Literal["main", "other"] | None = None
+    python_key: bool | None = None  # a tensor subclass or a dispatch mode took part
+    variant: dict[str, str] = {}  # asked of these variants only
+
+
+class ConditionResult(Model):
+    """Whether a condition was met, and what was seen."""
+
+    condition: Condition
+    met: bool | None  # None: what was looked at does not tell
+    seen: str  # in words: that it happened, or what happened instead, or what is not known
+
+
+class Scenario(Model):
+    """A script and what its header says of it."""
+
+    name: str  # "fake_tensor/add_meta"; a user's script is named by its path
+    path: Path
+    source_hash: str
+    summary: str = ""
+    tags: tuple[str, ...] = ()
+    timeout: float = Field(default=60, gt=0)  # seconds, wall clock
+    has_timeout: bool = False  # its header names one, which is not looked beyond
+    memory_mb: int = Field(default=4096, gt=0)  # resident, whole tree
+    links: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    variants: dict[str, tuple[str, ...]] = {}
+    in_suite: bool = True  # runs in a scratch folder; a user's script runs where the user is
+    on_request: bool = False  # left out unless asked for by name: the controls
+    one_factor: bool = False  # the first value of each variant is the base; the others differ from it in one
+    native: tuple[str, ...] = ()  # C++ sources beside the script, built into one extension module
+    data: tuple[str, ...] = Field(default=(), exclude=True)  # files beside it that its scratch folder has, too
+
+    def declared(self, variant: Mapping[str, str]) -> tuple[Condition, ...]:
+        """Return the conditions that it declares for a variant."""
+        return tuple(condition for condition in self.conditions if condition.variant.items() <= variant.items())
+
+
+class Limits(Model):
+    """What an attempt may use. Part of its key: a pass within 60 s says nothing about 10 s."""
+
+    timeout: float  # seconds
+    memory_mb: int
+    stall: bool = True  # may be stopped early on evidence
+
+
+def variant_suffix(variant: dict[str, str]) -> str:
+    """Return "[grad=off,op=mm]", or nothing for a scenario without variants."""
+    return "[" + ",".join(f"{name}={value}" for name, value in variant.items()) + "]" if variant else ""
