@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fix.packages import tree_change, unit
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
 from whichtorch.matrix.fix.beyond_python import SearchEvidence, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun, read_functions_run
 from whichtorch.matrix.fix.hints import asked_for, refused
@@ -15,7 +16,7 @@ from whichtorch.matrix.fix.journal import Journal, content_key
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
+from whichtorch.matrix.fix.trial import Effect, Trial
 
 STDERR = """Traceback (most recent call last):
   File "/e/lib/python3.11/site-packages/torch/a.py", line 3, in inner
@@ -35,7 +36,7 @@ ValueError
 
 def test_failing_frames() -> None:
     """All tracebacks count, a cause before its effect, each from the innermost frame on."""
-    assert [(frame.path, frame.line) for frame in failing_frames(STDERR)] == [
+    assert [(frame.path, frame.line) for frame in read_frames(STDERR)] == [
         *[("torch/a.py", 3), ("torch/b.py", 5)],
         ("/w/script.py", 9),
     ]
@@ -81,7 +82,7 @@ def test_asked_for(exception: str, named: set[str]) -> None:
 def test_asked_for_at_frames() -> None:
     """A message that names nothing asks for the changed functions where it was raised."""
     change = tree_change({"torch/m.py": "def f(): 1\ndef g(): 1\n"}, {"torch/m.py": "def f(): 2\ndef g(): 2\n"})
-    frames = (FailingFrame(path="torch/m.py", line=99, function="g"),)
+    frames = (CodeFrame(file="torch/m.py", line=99, function="g"),)
     trial = Trial(effect=Effect.UNRESOLVED, exception="ValueError", frames=frames)
     assert [unit.name for unit in asked_for(trial, change, ())] == ["g"]
 
@@ -90,15 +91,15 @@ def test_journal(tmp_path: Path) -> None:
     """A trial is found again by what differed, also after a line that a kill tore."""
     path = tmp_path / "fix" / "trials.jsonl"
     key = content_key("script", {"torch/m.py": "x"})
-    trial = Trial(
-        effect=Effect.SAME, exception="E: e", frames=(FailingFrame(path="a", line=1, function="f"),), seconds=2
-    )
+    trial = Trial(effect=Effect.SAME, exception="E: e", frames=(CodeFrame(file="a", line=1, function="f"),), seconds=2)
     Journal(path).add("other", trial)
     with path.open("a") as file:
         file.write('{"key": "to')
     Journal(path).add(key, trial)
     assert Journal(path).get(key) == trial
     assert Journal(path).get("other") == trial
+    path.write_text(path.read_text().replace('"file"', '"path"'))  # as it was written before
+    assert Journal(path).get(key) == trial
     assert content_key("script", {"torch/m.py": "y"}) != key != content_key("else", {"torch/m.py": "x"})
 
 

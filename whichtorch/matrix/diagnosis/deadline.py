@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
-from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
+from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.model import AttemptEvidence, Outcome
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
+from whichtorch.matrix.fix.trial import Effect, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,7 @@ class Journal:
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
                 fields = json.loads(line)
-                frames = tuple(FailingFrame(**frame) for frame in fields.pop("frames"))
+                frames = tuple(CodeFrame(**frame) for frame in map(_renamed, fields.pop("frames")))
                 key = fields.pop("key")
                 self._trials[key] = Trial(**{**fields, "effect": Effect(fields["effect"])}, frames=frames)
             except (ValueError, KeyError, TypeError):
@@ -49,3 +50,8 @@ class Journal:
     def _is_torn(self) -> bool:
         content = self._path.read_bytes()[-1:] if self._path.exists() else b""
         return content not in {b"", b"\n"}
+
+
+def _renamed(frame: dict[str, object]) -> dict[str, Any]:
+    """Return a frame with the names of today: a file was once called a path."""
+    return {"file" if name == "path" else name: value for name, value in frame.items()}

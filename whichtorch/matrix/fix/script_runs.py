@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
-from whichtorch.matrix.diagnosis.stacks import Language
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
 from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER
 from whichtorch.matrix.environments.overlay import lay
 from whichtorch.matrix.environments.whole_files import remove_tree
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import PASSED, FunctionsRun, read_functions_run
 from whichtorch.matrix.fix.lanes import Lanes
-from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
+from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.model import Environment, Outcome, Record, digest
 from whichtorch.matrix.process.supervision import Task
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
@@ -31,7 +32,6 @@ from whichtorch.matrix.run.signals import Lookout
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.bisect.sightings import Failure
     from whichtorch.matrix.model import Attempt
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
@@ -116,10 +116,10 @@ class ScriptRuns:
             if not (owner.isdigit() and psutil.pid_exists(int(owner))):
                 remove_tree(folder)
 
-    def frames(self, record: Record) -> tuple[FailingFrame, ...]:
+    def frames(self, record: Record) -> tuple[CodeFrame, ...]:
         """Return where a run failed: the frames of its tracebacks, and of the stacks where it was stopped."""
         attempt = record.attempt
-        raised = failing_frames((self.home / attempt.stderr).read_text(encoding="utf-8", errors="replace"))
+        raised = read_frames((self.home / attempt.stderr).read_text(encoding="utf-8", errors="replace"))
         return (*raised, *(_stuck_frames(self.home / attempt.stacks) if attempt.stacks else ()))
 
     def trial(self, environment: Environment, files: Mapping[str, str | None], test: CureTest) -> Trial:
@@ -214,17 +214,16 @@ class ScriptRuns:
         return record
 
 
-def _stuck_frames(folder: Path) -> Iterator[FailingFrame]:
+def _stuck_frames(folder: Path) -> Iterator[CodeFrame]:
     """Yield the Python frames of a stopped run's processes, those of threads that were on a core first."""
     threads = [thread for process in read_folder(folder) for thread in process.threads]
     for thread in sorted(threads, key=lambda thread: not thread.active):
         for frame in thread.frames:
-            if frame.language is Language.PYTHON and frame.file and frame.line is not None:
-                path = frame.file.rpartition("/site-packages/")[2]
-                yield FailingFrame(path=path, line=frame.line, function=frame.function)
+            if frame.is_python and frame.file and frame.line is not None:
+                yield CodeFrame(file=frame.file, line=frame.line, function=frame.function)
 
 
-def judged(record: Record, frames: tuple[FailingFrame, ...], failure: Failure) -> Trial:
+def judged(record: Record, frames: tuple[CodeFrame, ...], failure: Failure) -> Trial:
     """Return what a run with a change says of a failure; raises PreventedError where it says nothing."""
     attempt = record.attempt
     if attempt.outcome.is_prevented:
@@ -232,7 +231,7 @@ def judged(record: Record, frames: tuple[FailingFrame, ...], failure: Failure) -
     if attempt.outcome is Outcome.PASS:
         return Trial(effect=Effect.CURED, seconds=attempt.seconds)
     return Trial(
-        effect=Effect.SAME if failure.is_shown_by(record) else Effect.UNRESOLVED,
+        effect=Effect.SAME if failure.compare(Failure.of(record)) else Effect.UNRESOLVED,
         exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
         frames=frames,
         seconds=attempt.seconds,

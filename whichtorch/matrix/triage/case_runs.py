@@ -11,20 +11,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.diagnosis.traceback_chain import read_chain
+from whichtorch.matrix.diagnosis.failure import Failure
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.fix.lanes import Lanes
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.suite.companions import companions, lay_beside
+from whichtorch.matrix.triage.failure_facts import CompileCall
 from whichtorch.matrix.triage.minimise import operator_call
-from whichtorch.matrix.triage.signs import CompileCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from whichtorch.matrix.diagnosis.traceback_chain import LinkedException
+    from whichtorch.matrix.diagnosis.tracebacks import RaisedException
     from whichtorch.matrix.model import Environment
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
@@ -64,7 +65,12 @@ class CaseRun:
     applied: tuple[str, ...] = ()  # what of a part of the compiler was asked for, one after the other
 
     @property
-    def chain(self) -> tuple[LinkedException, ...]:
+    def failure(self) -> Failure:
+        """What it shows."""
+        return Failure.of(self.record, self.chain)
+
+    @property
+    def chain(self) -> tuple[RaisedException, ...]:
         """The exception that ended it, and its causes."""
         return read_chain(self.stderr) if self.record.attempt.outcome is Outcome.FAIL else ()
 

@@ -13,9 +13,9 @@ from whichtorch.matrix.triage.ladder import mending
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.matrix.bisect.sightings import Failure
+    from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.triage.case_runs import CaseRun, CaseRuns
-    from whichtorch.matrix.triage.signs import Rung
+    from whichtorch.matrix.triage.failure_facts import Rung
 
 _ALL = 10**6  # more than any part applies in a compilation
 _NAME = 100  # characters of what is applied
@@ -34,12 +34,12 @@ def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: 
         return runs.run(limit, Setting(rung={**rung, "most": most}, may_fork=True))
 
     whole = applying(_ALL)
-    if not failure.is_shown_by(whole.record):
+    if not failure.compare(whole.failure):
         return ""
     passing, failing = 0, len(whole.applied)
     while failing - passing > 1:
         middle = (passing + failing) // 2
-        if failure.is_shown_by(applying(middle).record):
+        if failure.compare(applying(middle).failure):
             failing = middle
         else:
             passing = middle

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case_runs import Setting
-from whichtorch.matrix.triage.signs import Rung
+from whichtorch.matrix.triage.failure_facts import Rung
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.bisect.sightings import Failure
+    from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.triage.case_runs import CaseRuns
-    from whichtorch.matrix.triage.signs import CompileCall
+    from whichtorch.matrix.triage.failure_facts import CompileCall
 
 # the layers, each with what it adds to the one before
 LAYERS = {
@@ -97,7 +97,7 @@ def _climbed(runs: CaseRuns, name: str, setting: Mapping[str, Any], failure: Fai
         outcome=attempt.outcome,
         signature=run.record.signature or "",
         message=attempt.message,
-        is_same=failure.is_shown_by(run.record),
+        is_same=failure.compare(run.failure).is_same,
         seconds=attempt.seconds,
     )
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.sightings import Failure
 from whichtorch.matrix.diagnosis.deadline import LONGER, longer_look
-from whichtorch.matrix.diagnosis.sameness import described
-from whichtorch.matrix.diagnosis.traceback_chain import shortened
+from whichtorch.matrix.diagnosis.signature import described
+from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.triage.case import Reproduction
 from whichtorch.matrix.triage.case_runs import NOTING, PLAIN
-from whichtorch.matrix.triage.failure_shape import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +66,7 @@ def seen_in(made: Sequence[CaseRun], limit: float) -> tuple[Reproduction, list[C
         limit=limit if _took_the_clock(shown[0]) else min(limit, max(SHORTEST_LIMIT, MARGIN * longest)),
         stderr=shortened(shown[0].stderr, STDERR_KEPT),
         others=tuple(_words(run) for run in made if run not in shown),
-        shape=shape_of(shown[0]),
+        shape=shown[0].failure,
     ), shown
 
 
@@ -77,7 +75,7 @@ def _of_one_failure(made: Sequence[CaseRun]) -> list[CaseRun]:
     red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
     if not red:
         return list(made)
-    alike = [[other for other in red if Failure.of(run.record).is_shown_by(other.record)] or [run] for run in red]
+    alike = [[other for other in red if run.failure.compare(other.failure)] or [run] for run in red]
     return max(alike, key=len)
 
 

@@ -24,7 +24,7 @@ from whichtorch.matrix.diagnosis.hang.disagreement import disagreement
 from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
 from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 from whichtorch.matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
-from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
+from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.model import Model, WaitEdge, Waiting, cycle_sentences, number_on_host
 
 if TYPE_CHECKING:

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-from whichtorch.matrix.diagnosis.sameness import Signature, described, is_missing_api, is_same_failure, says
+from whichtorch.matrix.diagnosis.signature import Signature, described, says
+from whichtorch.matrix.model import Outcome
 
 
 @pytest.mark.parametrize(
@@ -26,7 +28,7 @@ from whichtorch.matrix.diagnosis.sameness import Signature, described, is_missin
 )
 def test_a_lack_is_told(signature: str, message: str) -> None:
     """A name, module, argument or platform that a release does not have is no failure of its own."""
-    assert is_missing_api(signature, message)
+    assert Failure(outcome=Outcome.FAIL, signature=signature, message=message).is_missing_api
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,7 @@ def test_a_lack_is_told(signature: str, message: str) -> None:
 )
 def test_a_failure_is_one(signature: str | None, message: str) -> None:
     """What goes wrong inside a library, or says something else, stays a failure."""
-    assert not is_missing_api(signature, message)
+    assert not Failure(outcome=Outcome.FAIL, signature=signature, message=message).is_missing_api
 
 
 MIXED = "Expected all tensors to be on the same device, but found two devices, cpu and meta!"
@@ -50,11 +52,17 @@ WRAPPED = "compile_wrapper (eval_frame.py)"
 USERS = "<module> (repro.py:12)"
 
 
+def failed(signature: str | None, words: str = "") -> Failure:
+    return Failure(outcome=Outcome.FAIL, signature=signature, message=words)
+
+
 def is_one(first: str, second: str, words: str = "", other_words: str = "") -> bool:
     """Return whether two failures are one, which does not depend on their order."""
-    result = is_same_failure(first, second, words, other_words)
-    assert is_same_failure(second, first, other_words, words) is result
-    return result
+    failure, other = failed(first, words), failed(second, other_words)
+    result = failure.compare(other)
+    assert result.why
+    assert other.compare(failure).is_same is result.is_same
+    return result.is_same
 
 
 @pytest.mark.parametrize(
@@ -249,7 +257,7 @@ def test_a_signature_is_read_as_it_was_written(head: str, frames: tuple[str, ...
 def test_any_text_is_a_signature(text: str) -> None:
     """A record that somebody else wrote is read, and compares with itself."""
     assert str(Signature.parse(text)) == text or '"' in text or " in " in text
-    assert is_same_failure(text, text)
+    assert failed(text).compare(failed(text))
 
 
 def test_people_read_a_message_once() -> None:
