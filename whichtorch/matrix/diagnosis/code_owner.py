@@ -10,6 +10,7 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import PurePath
+from typing import Self
 
 FORK_SERVER = "/environments/inside/fork_server.py"
 GENERATED = "code that "  # begins the name of a generated frame
@@ -47,38 +48,34 @@ _NUMBER = re.compile(  # not that of a dtype: float32, float8_e4m3fn
 
 
 class Component(StrEnum):
-    """What a frame's code is a part of."""
+    """What a frame's code is a part of, with the folders of installed packages that hold it.
+
+    The first member with a folder that a path begins with counts.
+    """
+
+    folders: tuple[str, ...]
+
+    def __new__(cls, words: str, *folders: str) -> Self:
+        """Return a member that is its words."""
+        member = str.__new__(cls, words)
+        member._value_, member.folders = words, folders
+        return member
 
     GENERATED = "generated code"
-    INDUCTOR = "Inductor"
-    AOT = "AOTAutograd"
-    DYNAMO = "Dynamo"
-    FAKE = "fake tensors"
-    META = "meta kernels"
-    EXPORT = "torch.export"
-    DATA = "DataLoader"
-    TORCH = "torch"
+    INDUCTOR = "Inductor", "torch/_inductor/"
+    AOT = "AOTAutograd", "torch/_functorch/"
+    DYNAMO = "Dynamo", "torch/_dynamo/"
+    FAKE = "fake tensors", "torch/_subclasses/"
+    META = "meta kernels", "torch/_meta_registrations.py", "torch/_prims", "torch/_refs/", "torch/_decomp/"
+    EXPORT = "torch.export", "torch/export/", "torch/_export/"
+    DATA = "DataLoader", "torch/utils/data/"
+    TORCH = "torch", "torch/"
+    PYTHON = "Python", "<"
     LIBRARY = "another library"
-    PYTHON = "Python"
     SCRIPT = "the script"
 
 
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/|^.*/(?=torch/)")
-_FOLDERS = {  # of installed packages; the first that a path begins with
-    "torch/_inductor/": Component.INDUCTOR,
-    "torch/_functorch/": Component.AOT,
-    "torch/_dynamo/": Component.DYNAMO,
-    "torch/_subclasses/": Component.FAKE,
-    "torch/_meta_registrations.py": Component.META,
-    "torch/_prims": Component.META,
-    "torch/_refs/": Component.META,
-    "torch/_decomp/": Component.META,
-    "torch/export/": Component.EXPORT,
-    "torch/_export/": Component.EXPORT,
-    "torch/utils/data/": Component.DATA,
-    "torch/": Component.TORCH,
-    "<": Component.PYTHON,
-}
 _PYTHON = re.compile(r"/lib(?:64)?/python\d[\d.]*/(?!(?:site|dist)-packages/)")
 
 
@@ -105,7 +102,7 @@ def component_of(file: str) -> Component:
         return Component.SCRIPT
     path = _INSTALLED.sub("", file)
     other = Component.PYTHON if _PYTHON.search(file) else Component.LIBRARY
-    return next((component for folder, component in _FOLDERS.items() if path.startswith(folder)), other)
+    return next((component for component in Component if path.startswith(component.folders)), other)
 
 
 def frame_name(file: str, function: str, line: int | None = None) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections import Counter
 from difflib import SequenceMatcher
 from enum import Enum, auto
+from statistics import mode
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.diagnosis.code_owner import GENERATED, Component, steady
@@ -246,11 +246,10 @@ def references(cells: Iterable[Cell]) -> dict[str, Cell]:
 
 
 def _most_common(failures: Sequence[Cell]) -> Cell:
-    ((outcome, _),) = Counter(cell.outcome for cell in failures).most_common(1)
+    outcome = mode(cell.outcome for cell in failures)
     alike = [cell for cell in failures if cell.outcome is outcome]
     kinds = [Signature.parse(cell.signature).comparable for cell in alike]
-    ((common, _),) = Counter(kinds).most_common(1)
-    return alike[kinds.index(common)]
+    return alike[kinds.index(mode(kinds))]
 
 
 def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:

@@ -11,12 +11,13 @@ from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.model import Model, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, RaisedException
 
 _QUOTED = re.compile(r"(?m)^\s*(?:[\w.]+\.)?(\w+):")  # a type at the beginning of a message's line
+_TESTING = {"testing", "_testing", "unittest"}  # folders
 _LOWER = "call_user_compiler"  # of torch/_dynamo/output_graph.py: below it the backend works
 
 
@@ -121,45 +122,29 @@ class FailureFacts:
     @property
     def is_raised_by_script(self) -> bool:
         """True where the first cause is an assertion or a `raise` of the script itself."""
-        cause = self.cause
-        if cause is None or not cause.frames:
-            return False
-        innermost = cause.frames[0]
-        return (innermost.component is Component.SCRIPT and innermost.raises) or _is_comparison(cause.frames)
+        frames = self.cause.frames if self.cause else ()
+        is_scripts_own = bool(frames) and frames[0].component is Component.SCRIPT and frames[0].raises
+        return is_scripts_own or _is_comparison(frames)
 
     @property
     def backend_component(self) -> Component | None:
         """Whose backend was at work below Dynamo when it failed; None where none was."""
-        for link in self.chain:
-            below = _below(link.frames, _LOWER)
-            outside = [frame.component for frame in below if not _is_glue(frame)]
-            if outside:
-                return outside[0]
-        return None
+        below = (frame for link in self.chain for frame in _below(link.frames, _LOWER))
+        return next((frame.component for frame in below if not _is_glue(frame)), None)
 
 
-def _below(frames: Iterable[CodeFrame], function: str) -> list[CodeFrame]:
+def _below(frames: Sequence[CodeFrame], function: str) -> Sequence[CodeFrame]:
     """Return the frames that a function called, outermost first; none where it is not among them."""
-    found: list[CodeFrame] = []
-    for frame in frames:
-        if function in frame.function:
-            return found[::-1]
-        found.append(frame)
-    return []
+    position = next((position for position, frame in enumerate(frames) if function in frame.function), 0)
+    return frames[:position][::-1]
 
 
 def _is_glue(frame: CodeFrame) -> bool:
     """Return whether a frame only passes a graph on to a backend."""
-    return frame.component in {Component.DYNAMO, Component.PYTHON} or frame.file.endswith(
-        "site-packages/torch/__init__.py"
-    )
+    return frame.component in {Component.DYNAMO, Component.PYTHON} or frame.path == "torch/__init__.py"
 
 
 def _is_comparison(frames: tuple[CodeFrame, ...]) -> bool:
     """Return whether the script compares values with a function that is made for tests."""
-    inner = [frame for frame in frames if frame.component is not Component.SCRIPT]
-    return bool(inner) and all(_is_testing(PurePath(frame.file)) for frame in inner)
-
-
-def _is_testing(path: PurePath) -> bool:
-    return bool({"testing", "_testing", "unittest"}.intersection(path.parts)) or path.name == "contextlib.py"
+    inner = [PurePath(frame.file) for frame in frames if frame.component is not Component.SCRIPT]
+    return bool(inner) and all(path.name == "contextlib.py" or _TESTING.intersection(path.parts) for path in inner)
