@@ -117,5 +117,5 @@ def _signature(outcome: Outcome, ending: Ending, stderr: str, place: str) -> Sig
 
 
 def passes_needed(seen: int, made: int, luck: float) -> int:
-    """Return how many passes in a row are luck with at most this chance, of what failed in `seen` of `made` runs."""
+    """Return the passes needed to reject luck at this level, after a failure in `seen` of `made` runs."""
     return math.ceil(math.log(luck) / math.log(1 - seen / made))
