@@ -191,4 +191,4 @@ def test_the_cause_follows_arguments_of_several_lines() -> None:
     )
     raised = read_exception(stderr)
     assert raised is not None
-    assert raised.words == "Batching rule not implemented for aten::view"
+    assert raised.first_line == "Batching rule not implemented for aten::view"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from whichtorch.matrix.diagnosis.failure import Changed, Failure
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-from whichtorch.matrix.diagnosis.signature import Signature, described, says
+from whichtorch.matrix.diagnosis.signature import Signature, described, kept
 from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Attempt, Limits, Outcome, Record, StoppedBy
 
@@ -70,17 +70,17 @@ def is_one(first: str, second: str, words: str = "", other_words: str = "") -> b
     ("first", "second", "words", "other_words"),
     [
         # up to 2.8 C++ raises; from 2.9 on Python of torch does, with the same words
-        (f'RuntimeError "{says(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # of two records that hold no messages
-        (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
+        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f'RuntimeError "{kept(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
         # one release hides a frame of the user's: the outer one, then the inner one
         (
-            f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
+            f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}',
             f"RuntimeError in {WRAPPED} < f (m.py:4)",
             MIXED,
             MIXED,
         ),
-        (f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        (f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # the same operator, named as that release does
         (
             f"RuntimeError in {USERS}",
@@ -141,13 +141,13 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
         ),
         (f"RuntimeError in check (x.py) < {USERS}", f'RuntimeError "no such operator" in {USERS}', MIXED, ""),
         # the same message at another line
-        (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in <module> (repro.py:13)', "", ""),
+        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f'RuntimeError "{kept(MIXED)}" in <module> (repro.py:13)', "", ""),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (repro.py:13)", MIXED, MIXED),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (other.py:12)", MIXED, MIXED),
         # with the same caller, at another line of the function; a crash at the same line, with another caller
         (
-            f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
-            f'RuntimeError "{says(MIXED)}" in f (m.py:5) < {USERS}',
+            f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}',
+            f'RuntimeError "{kept(MIXED)}" in f (m.py:5) < {USERS}',
             MIXED,
             MIXED,
         ),
@@ -246,7 +246,7 @@ FRAME = st.from_regex(r"[\w<>:~]{1,12}( \([\w.<>]{1,10}(:\d{1,4})?\))?", fullmat
 @given(
     st.from_regex(r"[A-Za-z_]\w{0,20}(: [\w, ]{0,20}\w)?", fullmatch=True),
     st.lists(FRAME, max_size=5).map(tuple),
-    st.text().map(says),
+    st.text().map(kept),
 )
 def test_a_signature_is_read_as_it_was_written(head: str, frames: tuple[str, ...], message: str) -> None:
     """What a record holds as text is the signature that was stored, whatever the message says."""

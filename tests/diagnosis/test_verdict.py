@@ -251,7 +251,7 @@ def test_what_is_passed_on_speaks_for_itself(stderr: str, signature: str, words:
     """A DataLoader's worker and TorchScript's interpreter quote what was raised; that counts, not who passes it on."""
     raised = read_exception(stderr)
     assert raised is not None
-    assert (str(Signature.of(raised)), raised.words) == (signature, words)
+    assert (str(Signature.of(raised)), raised.first_line) == (signature, words)
     assert judge(ending(exit_code=1), stderr, MEMORY).message == words
 
 

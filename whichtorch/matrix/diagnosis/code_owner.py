@@ -129,7 +129,7 @@ def _whole(function: str) -> str:
     return resumed[1] or resumed[2] if resumed else function
 
 
-def steady(text: str) -> str:
+def normalized(text: str) -> str:
     """Return a text without what differs from run to run: addresses, hashes, folders, numbers, the order of a set."""
     text = _PATH.sub(lambda match: PurePath(match[0]).name, _VOLATILE.sub("*", text))
     text = " ".join(_NUMBER.sub("N", text).split())

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from statistics import mode
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.matrix.diagnosis.code_owner import GENERATED, Component, steady
+from whichtorch.matrix.diagnosis.code_owner import GENERATED, Component, normalized
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature, without_lines
 from whichtorch.matrix.model import Model, Outcome
 
@@ -200,7 +200,9 @@ def _compare_signatures(first: Signature, second: Signature, *messages: str) -> 
         return FailureMatch(
             is_same, "both are in generated code, or neither" if is_same else "one is in generated code"
         )
-    texts = [steady(message) or signature.says for message, signature in zip(messages, (first, second), strict=True)]
+    texts = [
+        normalized(message) or signature.message for message, signature in zip(messages, (first, second), strict=True)
+    ]
     operators = [set(_OPERATORS.findall(text)) for text in texts]
     if all(operators) and operators[0].isdisjoint(operators[1]):
         return _differ("operator", *(", ".join(sorted(names)) for names in operators))

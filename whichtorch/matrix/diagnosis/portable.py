@@ -54,7 +54,7 @@ def _portable_value(value: Value, *, is_library: bool) -> Value:
     return value if is_telling else value.model_copy(update={"text": ""})
 
 
-def together(pictures: Sequence[tuple[str, Sequence[Process]]]) -> tuple[Process, ...]:
+def merged(pictures: Sequence[tuple[str, Sequence[Process]]]) -> tuple[Process, ...]:
     """Return one picture of several machines, each with its name: numbers of processes and threads do not collide."""
     return tuple(
         _moved(process, host, position * HOST_STEP)

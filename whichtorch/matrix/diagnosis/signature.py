@@ -20,7 +20,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.matrix.diagnosis.code_owner import FORK_SERVER, frame_name, is_rest_of, steady
+from whichtorch.matrix.diagnosis.code_owner import FORK_SERVER, frame_name, is_rest_of, normalized
 from whichtorch.matrix.diagnosis.source_lines import statement_line
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ STUCK = "stuck"  # head of the signature of a hang whose stacks were read
 ENDLESS = 30  # times that a frame recurs in a recursion without end; faulthandler shows 100 frames of it
 MESSAGE_KEPT = 80  # characters of a message that a signature holds
 
-_WRITTEN = re.compile(r'(?P<head>[^" ]*(?: (?!in |")[^" ]*)*)(?: "(?P<says>[^"]*)")?(?: in (?P<frames>.*))?', re.DOTALL)
+_WRITTEN = re.compile(
+    r'(?P<head>[^" ]*(?: (?!in |")[^" ]*)*)(?: "(?P<message>[^"]*)")?(?: in (?P<frames>.*))?', re.DOTALL
+)
 _LINE = re.compile(r":\d+(?=\)$|$)")  # of a frame
 _LINES = re.compile(r":\d+(?=\)| < |$)")  # of all frames of a signature
 _COUNT = re.compile(r"\b\d+ x ")
@@ -47,7 +49,7 @@ class Signature(NamedTuple):
 
     head: str  # "RuntimeError", "SIGSEGV", "stuck", "stuck: wait for a queue", "exit code 3", "idle", ...
     frames: tuple[str, ...] = ()  # innermost first; each of the user's has its line
-    says: str = ""  # the message of an exception, steady from run to run, where no frame of a library tells what failed
+    message: str = ""  # of an exception, normalized, where no frame of a library tells what failed
 
     @classmethod
     def parse(cls, text: str | None) -> Signature:
@@ -55,7 +57,9 @@ class Signature(NamedTuple):
         match = _WRITTEN.fullmatch(text or "")
         if match is None:  # of a record that somebody else wrote
             return cls(text or "")
-        return cls(match["head"], tuple(match["frames"].split(" < ")) if match["frames"] else (), match["says"] or "")
+        return cls(
+            match["head"], tuple(match["frames"].split(" < ")) if match["frames"] else (), match["message"] or ""
+        )
 
     @classmethod
     def of(cls, exception: RaisedException) -> Signature:
@@ -63,11 +67,11 @@ class Signature(NamedTuple):
         source = exception.frames[0].source if exception.frames else ""
         is_told = bool(exception.frames) and exception.frames[0].raises and not exception.frames[0].is_users
         is_told |= exception.name == RecursionError.__name__  # the words tell what was called last, by chance
-        return cls(exception.name, place_of(exception.frames), "" if is_told else says(exception.words or source))
+        return cls(exception.name, place_of(exception.frames), "" if is_told else kept(exception.first_line or source))
 
     def __str__(self) -> str:
         """Return the text that a record holds."""
-        head = f'{self.head} "{self.says}"' if self.says else self.head
+        head = f'{self.head} "{self.message}"' if self.message else self.head
         return f"{head} in {' < '.join(self.frames)}" if self.frames else head
 
     @property
@@ -130,15 +134,15 @@ def place_of(frames: Sequence[CodeFrame]) -> tuple[str, ...]:
     return (*(frame.name for frame in inner), *(frame_name(frame.file, frame.function, line) for frame, line in lines))
 
 
-def says(words: str) -> str:
+def kept(message: str) -> str:
     """Return what a signature holds of a message: its beginning, without what differs from run to run."""
-    return steady(words).replace('"', "'")[:MESSAGE_KEPT].rstrip()
+    return normalized(message).replace('"', "'")[:MESSAGE_KEPT].rstrip()
 
 
 def described(signature: str | None, message: str) -> str:
     """Return signature and message for people, without saying the message twice."""
     shown = Signature.parse(signature)
-    return ": ".join(filter(None, (str(shown._replace(says="") if message else shown), message)))
+    return ": ".join(filter(None, (str(shown._replace(message="") if message else shown), message)))
 
 
 def without_lines(signature: str | None) -> str:

@@ -101,7 +101,7 @@ class RaisedException:
         return self.type.rpartition(".")[2]
 
     @property
-    def words(self) -> str:
+    def first_line(self) -> str:
         """The first line of the message."""
         return self.message.partition("\n")[0].strip()
 
@@ -214,7 +214,7 @@ def _unwrapped(exception: RaisedException) -> RaisedException:
 
 def _cause(exception: RaisedException) -> tuple[str, str]:
     """Return type and words of what TorchScript's interpreter or a compiler raised an exception for, else its own."""
-    lines = [exception.words, *exception.message.splitlines()[1:]]
+    lines = [exception.first_line, *exception.message.splitlines()[1:]]
     if "TorchScript interpreter" in lines[0]:
         last = next((match for line in reversed(lines) if (match := _PREFIX.match(line))), None)
         return (last["type"], last.string[last.end() :].strip()) if last else (exception.name, lines[0])

@@ -51,7 +51,7 @@ def judge(ending: Ending, stderr: str, memory_mb: int, look: StoppedLook = PLAIN
     note = "; ".join(part for part in (note, ending.note) if part)
     raised = read_exception(stderr) if outcome is Outcome.FAIL else None
     signature = Signature.of(raised) if raised else _signature(outcome, ending, stderr, look.place)
-    message = raised.words[:MESSAGE_LENGTH] if raised else ""
+    message = raised.first_line[:MESSAGE_LENGTH] if raised else ""
     return Verdict(
         outcome=outcome,
         signature=str(signature) if signature else None,
