@@ -181,7 +181,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS).map(" ".join))
 @example("{9b, 8a}")
-def test_a_steady_text_is_steady(text: str) -> None:
+def test_a_normalized_text_is_normalized(text: str) -> None:
     """What nothing varies in is left as it is, so that a stored text compares with a new one."""
     assert normalized(normalized(text)) == normalized(text)
 

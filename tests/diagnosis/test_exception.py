@@ -102,6 +102,10 @@ def signature(stderr: str) -> str | None:
         (BACKEND_2_15, "FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < <module> (add_meta.py:52)"),
         (CAUGHT_2_12, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (op_error_caught.py:52)"),
         (INDUCTOR, "AssertionError in call_function (graph.py) < <module> (mine.py:5)"),
+        (
+            OWN.replace("AssertionError\n", "check.<locals>.MyError: no\n"),
+            'MyError "no" in check (mine.py:4) < <module> (mine.py:9)',
+        ),
         (OWN, 'AssertionError "assert a == b" in check (mine.py:4) < <module> (mine.py:9)'),
     ],
 )

@@ -217,10 +217,9 @@ def _compare_hangs(first: Signature, second: Signature) -> FailureMatch:
     """Compare hangs by kind and the user's lines, or by native frames where those are not known."""
     if not (first.frames or second.frames):
         return _differ("wait", first, second)
-    if not (first.frames and second.frames):
-        return FailureMatch(True, "of one of them it is not known where it is stuck")
-    if STUCK in {first.head, second.head} and first.head != second.head:
-        return FailureMatch(True, "the kind of one is not known")  # a record older than the kinds
+    is_older = STUCK in {first.head, second.head} and first.head != second.head  # a record from before the kinds
+    if is_older or not (first.frames and second.frames):
+        return FailureMatch(True, "of one of them it is not known where or how it is stuck")
     if first.head == second.head == STUCK:
         frames, others = first.stuck_frames, second.stuck_frames
         shared = min(len(frames), len(others))  # signatures are cut, so one list may go on

@@ -32,9 +32,7 @@ STUCK = "stuck"  # head of the signature of a hang whose stacks were read
 ENDLESS = 30  # times that a frame recurs in a recursion without end; faulthandler shows 100 frames of it
 MESSAGE_KEPT = 80  # characters of a message that a signature holds
 
-_WRITTEN = re.compile(
-    r'(?P<head>[^" ]*(?: (?!in |")[^" ]*)*)(?: "(?P<message>[^"]*)")?(?: in (?P<frames>.*))?', re.DOTALL
-)
+_WRITTEN = re.compile(r'([^" ]*(?: (?!in |")[^" ]*)*)(?: "([^"]*)")?(?: in (.*))?', re.DOTALL)  # as `__str__` does it
 _LINE = re.compile(r":\d+(?=\)$|$)")  # of a frame
 _LINES = re.compile(r":\d+(?=\)| < |$)")  # of all frames of a signature
 _COUNT = re.compile(r"\b\d+ x ")
@@ -57,9 +55,8 @@ class Signature(NamedTuple):
         match = _WRITTEN.fullmatch(text or "")
         if match is None:  # of a record that somebody else wrote
             return cls(text or "")
-        return cls(
-            match["head"], tuple(match["frames"].split(" < ")) if match["frames"] else (), match["message"] or ""
-        )
+        head, message, frames = match.groups(default="")
+        return cls(head, tuple(frames.split(" < ")) if frames else (), message)
 
     @classmethod
     def of(cls, exception: RaisedException) -> Signature:

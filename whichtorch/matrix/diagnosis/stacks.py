@@ -42,7 +42,10 @@ class Value(Model):
 
 
 class Frame(Model):
-    """One function that has not returned."""
+    """One function that has not returned, as a collector found it in a running process.
+
+    It may be native, without a file, and have values; a line of code that a traceback shows is a `CodeFrame`.
+    """
 
     language: Language
     function: str  # for display: no templates, no parameters

@@ -111,12 +111,8 @@ def read_chain(stderr: str) -> tuple[RaisedException, ...]:
     lines = stderr.splitlines()
     headers = _last_headers(lines)
     blocks = [lines[start + 1 : end] for start, end in itertools.pairwise([*headers, len(lines)])]
-    chain: list[RaisedException] = []
-    for block in reversed(blocks):
-        if (found := _read_block(block)) is not None:
-            quoted = _quoted(found)
-            chain += [found, quoted] if quoted else [found]
-    return tuple(chain)
+    read = filter(None, map(_read_block, reversed(blocks)))
+    return tuple(each for exception in read for each in (exception, _quoted(exception)) if each)
 
 
 def read_exception(stderr: str) -> RaisedException | None:
