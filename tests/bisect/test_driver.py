@@ -29,8 +29,8 @@ from tests.cli.shell import wait_for
 from tests.fakes import MOVING, PASSED
 from whichtorch.matrix.bisect import ledger, workbench
 from whichtorch.matrix.bisect.bisection import Bisection
+from whichtorch.matrix.bisect.position_evidence import observations_of
 from whichtorch.matrix.bisect.request import Budget
-from whichtorch.matrix.bisect.sightings import observations_of
 from whichtorch.matrix.bisect.strategy.evidence import (
     AnswerKind,
     Change,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.diagnosis.code_owner import frame_name, generator_of, is_users, steady
+from whichtorch.matrix.diagnosis.code_owner import frame_name, generator_of, is_users, normalized
 
 HASH = "cq7b4drx2mzk3lwaj5ftyhv6ogniuespqb2c7d4e5f3g6h2jklmn"  # in base 32, as Inductor writes a SHA-256
 UUID = "0a1b2c3d-1234-5678-9abc-def012345678"
@@ -146,7 +146,7 @@ def test_the_line_of_a_command_is_kept() -> None:
 )
 def test_what_varies_from_run_to_run_is_taken_out(first: str, second: str) -> None:
     """Addresses, hashes, processes, ports, times, temporary folders, seeds, the order of sets and numbers."""
-    assert steady(first) == steady(second)
+    assert normalized(first) == normalized(second)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_varies_from_run_to_run_is_taken_out(first: str, second: str) -> No
 )
 def test_what_tells_failures_apart_is_kept(first: str, second: str) -> None:
     """The names of dtypes, operators and files stay, numbers in them included."""
-    assert steady(first) != steady(second)
+    assert normalized(first) != normalized(second)
 
 
 WORDS = st.sampled_from(
@@ -181,12 +181,12 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS).map(" ".join))
 @example("{9b, 8a}")
-def test_a_steady_text_is_steady(text: str) -> None:
+def test_a_normalized_text_is_normalized(text: str) -> None:
     """What nothing varies in is left as it is, so that a stored text compares with a new one."""
-    assert steady(steady(text)) == steady(text)
+    assert normalized(normalized(text)) == normalized(text)
 
 
 @given(st.lists(WORDS).map(" ".join), st.integers(0, 2**64), st.integers(0, 2**64))
 def test_numbers_do_not_tell_texts_apart(text: str, number: int, other: int) -> None:
     """Wherever a number stands, another one would give the same text."""
-    assert steady(f"{text} at {number} of {hex(other)}") == steady(f"{text} at {other} of {hex(number)}")
+    assert normalized(f"{text} at {number} of {hex(other)}") == normalized(f"{text} at {other} of {hex(number)}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from whichtorch.matrix.diagnosis.sameness import is_same_failure
-from whichtorch.matrix.diagnosis.verdict import judge, read_exception
+from tests.diagnosis.test_failure import failed, is_one
+from whichtorch.matrix.diagnosis.signature import Signature
+from whichtorch.matrix.diagnosis.tracebacks import read_exception
+from whichtorch.matrix.diagnosis.verdict import judge
 from whichtorch.matrix.process.supervision import Ending
 
 TORCH = "/e/lib/python3.11/site-packages/torch"
@@ -100,6 +102,10 @@ def signature(stderr: str) -> str | None:
         (BACKEND_2_15, "FakeTensorDeviceMismatchError in merge_devices (fake_tensor.py) < <module> (add_meta.py:52)"),
         (CAUGHT_2_12, "RuntimeError in _get_fake_value_impl (utils.py) < <module> (op_error_caught.py:52)"),
         (INDUCTOR, "AssertionError in call_function (graph.py) < <module> (mine.py:5)"),
+        (
+            OWN.replace("AssertionError\n", "check.<locals>.MyError: no\n"),
+            'MyError "no" in check (mine.py:4) < <module> (mine.py:9)',
+        ),
         (OWN, 'AssertionError "assert a == b" in check (mine.py:4) < <module> (mine.py:9)'),
     ],
 )
@@ -144,8 +150,8 @@ def test_text_without_a_traceback_holds_no_exception() -> None:
 )
 def test_same_failure_is_told_from_another(first: str | None, second: str | None, same: bool) -> None:
     """Another release's own type at the same place is the same failure; another place or built-in type is not."""
-    assert is_same_failure(first, second) is same
-    assert is_same_failure(second, first) is same
+    assert failed(first).compare(failed(second)).is_same is same
+    assert failed(second).compare(failed(first)).is_same is same
 
 
 @pytest.mark.parametrize(
@@ -159,8 +165,8 @@ def test_same_failure_is_told_from_another(first: str | None, second: str | None
 def test_the_same_words_on_behalf_of_the_same_line_are_one_failure(says: str, other_says: str, same: bool) -> None:
     """A release that raises from elsewhere in torch still fails in the same way; other words are another failure."""
     first, second = "RuntimeError in _check (a.py) < f (m.py)", "TorchRuntimeError in fake (b.py) < f (m.py)"
-    assert is_same_failure(first, second, says, other_says) is same
-    assert not is_same_failure(first, second.replace("f (m.py)", "g (m.py)"), says, other_says)
+    assert is_one(first, second, says, other_says) is same
+    assert not is_one(first, second.replace("f (m.py)", "g (m.py)"), says, other_says)
 
 
 @pytest.mark.parametrize("last", [13, 14])
@@ -172,10 +178,10 @@ def test_a_recursion_without_end_is_told_by_what_recurs(last: int) -> None:
     ends = f'  File "/s/tree.py", line {last}, in depth\n    if node is None:\nRecursionError: {words}\n'
     raised = read_exception(begins + 3 * recurs + "  [Previous line repeated 983 more times]\n" + ends)
     assert raised is not None
-    assert str(raised.signature) == "RecursionError in depth (tree.py:14)"
+    assert str(Signature.of(raised)) == "RecursionError in depth (tree.py:14)"
     shallow = read_exception(begins + 3 * recurs + ends)
     assert shallow is not None
-    assert str(shallow.signature) == f"RecursionError in depth (tree.py:{last}) < depth (tree.py:14)"
+    assert str(Signature.of(shallow)) == f"RecursionError in depth (tree.py:{last}) < depth (tree.py:14)"
 
 
 def test_the_cause_follows_arguments_of_several_lines() -> None:
@@ -189,4 +195,4 @@ def test_the_cause_follows_arguments_of_several_lines() -> None:
     )
     raised = read_exception(stderr)
     assert raised is not None
-    assert raised.words == "Batching rule not implemented for aten::view"
+    assert raised.first_line == "Batching rule not implemented for aten::view"

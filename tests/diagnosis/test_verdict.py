@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.diagnosis.test_failure import is_one
 from whichtorch.matrix.diagnosis.deadline import StoppedLook
-from whichtorch.matrix.diagnosis.sameness import is_same_failure
-from whichtorch.matrix.diagnosis.verdict import TracebackFrame, judge, place_of, read_exception
+from whichtorch.matrix.diagnosis.signature import Signature, place_of
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_exception
+from whichtorch.matrix.diagnosis.verdict import judge
 from whichtorch.matrix.model import Attempt, Outcome, StoppedBy, combine
 from whichtorch.matrix.process.supervision import Ending
 
@@ -182,7 +184,7 @@ def test_a_crash_in_generated_code_is_the_same_in_each_run() -> None:
     compiling = crashed(f'"{TORCH}/_inductor/codecache.py", line 51 in compile_file')
     other = judge(ending(signal="SIGFPE"), compiling, MEMORY).signature
     assert other == "SIGFPE in compile_file (codecache.py) < <module> (repro.py:9)"
-    assert not is_same_failure(other, signatures.pop())
+    assert not is_one(str(other), str(signatures.pop()))
 
 
 WORKER = """\
@@ -249,7 +251,7 @@ def test_what_is_passed_on_speaks_for_itself(stderr: str, signature: str, words:
     """A DataLoader's worker and TorchScript's interpreter quote what was raised; that counts, not who passes it on."""
     raised = read_exception(stderr)
     assert raised is not None
-    assert (str(raised.signature), raised.words) == (signature, words)
+    assert (str(Signature.of(raised)), raised.first_line) == (signature, words)
     assert judge(ending(exit_code=1), stderr, MEMORY).message == words
 
 
@@ -279,7 +281,7 @@ def test_a_worker_fails_in_one_way_whichever_row_it_read() -> None:
 def test_place_is_the_innermost_frame_and_the_users_line(frames: list[tuple[str, str]], place: tuple[str, ...]) -> None:
     """Helpers, generated names and what a script was forked from tell nothing; a library's lines move."""
     stack = [
-        TracebackFrame(file.replace("{TORCH}", TORCH), function, line)
+        CodeFrame(file=file.replace("{TORCH}", TORCH), function=function, line=line)
         for line, (file, function) in enumerate(frames, 1)
     ]
     assert place_of(stack) == place
@@ -290,7 +292,7 @@ def test_place_is_the_first_line_of_a_statement(tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
     script.write_text("def f(x):\n    return max(\n        x,\n        1,\n    )\n")
     for line in (2, 3, 4):
-        assert place_of([TracebackFrame(str(script), "f", line)]) == ("f (repro.py:2)",)
+        assert place_of([CodeFrame(file=str(script), function="f", line=line)]) == ("f (repro.py:2)",)
 
 
 def test_a_bare_assertion_says_what_it_asserts() -> None:
@@ -299,7 +301,7 @@ def test_a_bare_assertion_says_what_it_asserts() -> None:
     other = TRACEBACK_OF_ASSERT.replace("SOURCE", "assert a == c").replace("line 9", "line 10")
     signatures = [judge(ending(exit_code=1), text, MEMORY).signature for text in (stderr, other)]
     assert signatures[0] == 'AssertionError "assert a == b" in <module> (mine.py:9)'
-    assert not is_same_failure(signatures[0], signatures[1])
+    assert not is_one(str(signatures[0]), str(signatures[1]))
 
 
 TRACEBACK_OF_ASSERT = """\

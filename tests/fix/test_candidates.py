@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.fix.packages import tree_change
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
 from whichtorch.matrix.fix.candidates import at_import, by_runs, named, on_stack
 from whichtorch.matrix.fix.functions_run import FunctionsRun
-from whichtorch.matrix.fix.trial import FailingFrame
 
 BAD = {
     "torch/m.py": "FLAG = 1\nIDLE = 1\ndef f():\n    return 1\ndef g():\n    return 1\ndef never():\n    return 1\n",
@@ -21,8 +21,8 @@ GOOD = BAD | {
 
 def test_on_stack() -> None:
     """Changed functions of the failing frames come first, the innermost first of all."""
-    frames = [FailingFrame(path=path, line=line, function="") for path, line in (("torch/m.py", 6), ("torch/m.py", 4))]
-    frames.append(FailingFrame(path="script.py", line=1, function=""))
+    frames = [CodeFrame(file=path, line=line, function="") for path, line in (("torch/m.py", 6), ("torch/m.py", 4))]
+    frames.append(CodeFrame(file="script.py", line=1, function=""))
     assert [unit.name for unit in on_stack(tree_change(BAD, GOOD), frames)] == ["g", "f"]
 
 

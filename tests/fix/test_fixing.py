@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fix.workplace import CORE, Workplace
-from whichtorch.matrix.bisect.sightings import Failure
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix.cure_runs import CureTest
 from whichtorch.matrix.model import Attempt, Outcome, Role, StoppedBy

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.fix.packages import tree_change, unit
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
 from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.hints import asked_for, refused
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
+from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.fix.trials import content_key
 from whichtorch.matrix.search.journal import Journal
 
@@ -36,7 +37,7 @@ ValueError
 
 def test_failing_frames() -> None:
     """All tracebacks count, a cause before its effect, each from the innermost frame on."""
-    assert [(frame.path, frame.line) for frame in failing_frames(STDERR)] == [
+    assert [(frame.path, frame.line) for frame in read_frames(STDERR)] == [
         *[("torch/a.py", 3), ("torch/b.py", 5)],
         ("/w/script.py", 9),
     ]
@@ -82,7 +83,7 @@ def test_asked_for(exception: str, named: set[str]) -> None:
 def test_asked_for_at_frames() -> None:
     """A message that names nothing asks for the changed functions where it was raised."""
     change = tree_change({"torch/m.py": "def f(): 1\ndef g(): 1\n"}, {"torch/m.py": "def f(): 2\ndef g(): 2\n"})
-    frames = (FailingFrame(path="torch/m.py", line=99, function="g"),)
+    frames = (CodeFrame(file="torch/m.py", line=99, function="g"),)
     trial = Trial(effect=Effect.UNRESOLVED, exception="ValueError", frames=frames)
     assert [unit.name for unit in asked_for(trial, change, ())] == ["g"]
 
@@ -91,9 +92,7 @@ def test_journal(tmp_path: Path) -> None:
     """A trial is found again by what differed, also after a line that a kill tore."""
     path = tmp_path / "fix" / "trials.jsonl"
     key = content_key("script", {"torch/m.py": "x"})
-    trial = Trial(
-        effect=Effect.SAME, exception="E: e", frames=(FailingFrame(path="a", line=1, function="f"),), seconds=2
-    )
+    trial = Trial(effect=Effect.SAME, exception="E: e", frames=(CodeFrame(file="a", line=1, function="f"),), seconds=2)
     Journal(path, Trial).add("other", trial)
     with path.open("a") as file:
         file.write('{"key": "to')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.reports.pages import bisection, called, real
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import Case, CaseEnvironment, Classification, Ladder, Minimal, Newest, Reproduction
-from whichtorch.matrix.triage.signs import Rung
+from whichtorch.matrix.triage.failure_facts import Rung
 from whichtorch.reports.case_text import ERROR_LINES, case_card, case_markdown
 from whichtorch.reports.formats import RunFacts
 from whichtorch.reports.page.html import page

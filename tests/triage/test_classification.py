@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from whichtorch.matrix.diagnosis.traceback_chain import CodeFrame, LinkedException
+from whichtorch.matrix.diagnosis.failure import Failure
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, RaisedException
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import Case
 from whichtorch.matrix.triage.categories import CATEGORIES, logs_of
-from whichtorch.matrix.triage.classification import UNCLASSIFIED, checks_backend, classify, signs_of
-from whichtorch.matrix.triage.signs import CompileCall, Rung, Signs
+from whichtorch.matrix.triage.classification import UNCLASSIFIED, checks_backend, classify, facts_of
+from whichtorch.matrix.triage.failure_facts import CompileCall, FailureFacts, Rung
 
 RECORDED = Path(__file__).parent / "recorded"
 KINDS = {
@@ -47,8 +48,8 @@ OTHERWISE = {"recompiles-2.6.0": ("missing-api", "eager", "")}  # the setting ca
 def test_a_real_failure_has_its_kind(file: Path) -> None:
     """Kind, mode and stage are those that somebody who knows torch would name."""
     case = Case.model_validate(json.loads(file.read_text()))
-    signs = replace(signs_of(case, RECORDED / "absent.py"), uses_meta=case.name.startswith("meta"))
-    found = classify(signs)
+    facts = replace(facts_of(case, RECORDED / "absent.py"), uses_meta=case.name.startswith("meta"))
+    found = classify(facts)
     expected = OTHERWISE.get(file.stem, KINDS[case.name])
     assert (found.category, found.mode, found.stage) == expected
 
@@ -62,12 +63,13 @@ def test_the_outcome_comes_before_what_was_raised() -> None:
     """A hang is a hang and a crash a crash, whatever else was written."""
     calls = (CompileCall(call="compile", backend="inductor"),)
     passes = (Rung(name="off", outcome=Outcome.PASS, is_same=False),)
-    assert classify(Signs(outcome=Outcome.HANG, calls=calls, rungs=passes)).category == "hang"
-    assert classify(Signs(outcome=Outcome.CRASH, calls=calls, rungs=passes)).category == "compiled-crash"
-    assert classify(Signs(outcome=Outcome.CRASH)).category == "crash"
-    assert classify(Signs(outcome=Outcome.OOM)).category == "out-of-memory"
-    assert classify(Signs(outcome=Outcome.PASS)).category == "healthy"
-    assert classify(Signs(outcome=Outcome.SKIP)).category == "skipped"
+    compiled = FailureFacts(failure=Failure(outcome=Outcome.HANG), calls=calls, rungs=passes)
+    assert classify(compiled).category == "hang"
+    assert classify(replace(compiled, failure=Failure(outcome=Outcome.CRASH))).category == "compiled-crash"
+    assert classify(FailureFacts(failure=Failure(outcome=Outcome.CRASH))).category == "crash"
+    assert classify(FailureFacts(failure=Failure(outcome=Outcome.OOM))).category == "out-of-memory"
+    assert classify(FailureFacts(failure=Failure(outcome=Outcome.PASS))).category == "healthy"
+    assert classify(FailureFacts(failure=Failure(outcome=Outcome.SKIP))).category == "skipped"
 
 
 COUNTED = """
@@ -99,21 +101,21 @@ def test_a_check_of_what_a_backend_keeps_is_told_from_one_of_values(line: int, d
 def test_a_count_that_is_wrong_eagerly_too_is_still_one_of_compilations() -> None:
     """With compilation off a backend is never called, so its count of 0 says nothing of the script's values."""
     source = "assert len(graphs) == 1"
-    cause = LinkedException(
+    cause = RaisedException(
         type="AssertionError",
         message="2 graphs",
         frames=(CodeFrame(file="/home/me/a.py", line=7, function="<module>", source=source),),
     )
     off = (Rung(name="off", outcome=Outcome.FAIL, is_same=True),)
     calls = (CompileCall(call="compile", backend="counting", own=True),)
-    signs = Signs(outcome=Outcome.FAIL, chain=(cause,), calls=calls, rungs=off, graph_breaks=1)
-    assert classify(signs).category == "script-check"
-    assert classify(replace(signs, checks_backend=True)).category == "silent-graph-break"
+    facts = FailureFacts(failure=Failure(outcome=Outcome.FAIL), chain=(cause,), calls=calls, rungs=off, graph_breaks=1)
+    assert classify(facts).category == "script-check"
+    assert classify(replace(facts, checks_backend=True)).category == "silent-graph-break"
 
 
 def test_what_fits_no_rule_is_unclassified() -> None:
     """A script that ends with an exit code and no exception gives nothing to go by."""
-    found = classify(Signs(outcome=Outcome.FAIL))
+    found = classify(FailureFacts(failure=Failure(outcome=Outcome.FAIL)))
     assert (found.category, found.nearest) == (UNCLASSIFIED, "")
 
 

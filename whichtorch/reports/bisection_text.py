@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.request import AxisName
 from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
-from whichtorch.matrix.diagnosis.sameness import described
+from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports.shown_text import code_span, escaped, fenced, first_and_last_lines, markdown_table, short_list
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
-from whichtorch.matrix.diagnosis.sameness import Signature, described
+from whichtorch.matrix.diagnosis.signature import Signature, described
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH
 from whichtorch.matrix.triage.classification import UNCLASSIFIED
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.matrix.triage.case import Case, Classification, Ladder, Minimal, Newest, Reproduction, ShownTest
-    from whichtorch.matrix.triage.signs import Rung
+    from whichtorch.matrix.triage.failure_facts import Rung
 
 ERROR_LINES = 40  # of the traceback that CASE.md shows
 ERROR_HEAD = 8  # of them, from its beginning

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.triage.minimise.told import tensor
+from whichtorch.matrix.triage.failure_facts import CompileCall
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
-from whichtorch.matrix.triage.signs import CompileCall
 
 INDUCTOR = CompileCall(call="compile", backend="inductor")
 CODE = """

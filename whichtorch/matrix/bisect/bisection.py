@@ -9,7 +9,8 @@ from pydantic import Field
 from whichtorch.matrix.bisect.request import AxisName  # noqa: TC001  pydantic reads these
 from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
 from whichtorch.matrix.compare.factors import Versions  # noqa: TC001
-from whichtorch.matrix.diagnosis.sameness import described, is_same_failure
+from whichtorch.matrix.diagnosis.failure import Failure
+from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome
 
 if TYPE_CHECKING:
@@ -91,8 +92,10 @@ def _shows_the_same(probe: Probe, other: Probe) -> bool:
         return False
     if probe.verdict in {SearchVerdict.GOOD, SearchVerdict.BAD}:
         return True
-    is_same = is_same_failure(probe.signature, other.signature, probe.message, other.message)
-    return probe.outcome is other.outcome and is_same
+    first, second = (
+        Failure(outcome=each.outcome, signature=each.signature, message=each.message) for each in (probe, other)
+    )
+    return probe.outcome is other.outcome and bool(first.compare(second))
 
 
 class Boundary(Model):

@@ -190,8 +190,8 @@ class Bisector:
         # a slow run may be taken for a hang, but for no other failure: that would have come by then
         may_be_slow = not probe.firm and (reference is None or reference.outcome is Outcome.HANG)
         planned = self.ledger.planned(probe.position, until=probe.until, provisional=may_be_slow)
-        sighting = self.ledger.sightings.get(probe.position)
-        done = planned.decided(sighting.records) if sighting else 0
+        seen = self.ledger.evidence.get(probe.position)
+        done = planned.decided(seen.records) if seen else 0
         planned = replace(planned, options=replace(planned.options, repeat=done + probe.runs))
         labelled = View.of(search).labelled
         before = max((position for position in labelled if position < probe.position), default=None)
@@ -208,7 +208,7 @@ class Bisector:
     def _with_outcome(self, position: int | None) -> str | None:
         if position is None:
             return None
-        return f"{self.ledger.axis.values[position]} ({self.ledger.sightings[position].cell.outcome})"
+        return f"{self.ledger.axis.values[position]} ({self.ledger.evidence[position].cell.outcome})"
 
     def _refuted(self) -> list[str]:
         """Return a note for each bound that is not what the user calls it, with what it showed."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch, timeline_of
-from whichtorch.matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
+from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
 from whichtorch.matrix.bisect.strategy.evidence import (
     AnswerKind,
     Bracket,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.bisect.request import Axis, SearchRequest
     from whichtorch.matrix.bisect.workbench import Probed, Workbench
+    from whichtorch.matrix.diagnosis.failure import Failure
 
 UNMEASURED_GOOD = 5.0  # seconds of a run that passes: eager scripts take 2 to 7 (cold, two cores)
 SAYS_NOTHING = frozenset({Outcome.SKIP, Outcome.ERROR})  # and another run would say nothing, either
@@ -45,7 +46,7 @@ class Ledger:
     axis: Axis
     goal: SearchOptions  # the request's, with the bounds as positions
     named_bad: int | None = None  # the position that the user calls bad
-    sightings: dict[int, Sighting] = field(default_factory=dict)
+    evidence: dict[int, PositionEvidence] = field(default_factory=dict)
     exhausted: set[int] = field(default_factory=set)  # positions of which another run said nothing
     purposes: dict[int, Purpose] = field(default_factory=dict)  # why each position was first probed, in order
     _reused: dict[int, int] = field(default_factory=dict)  # records that were there before, by position
@@ -103,7 +104,7 @@ class Ledger:
         """Announce and begin a probe; `runs` are the new ones, by default all that are planned."""
         self.purposes.setdefault(position, purpose)
         value, subject = self.axis.values[position], self.axis.subject(position)
-        number = len(self.sightings.keys() | self.purposes.keys())
+        number = len(self.evidence.keys() | self.purposes.keys())
         title = f"{value[:10]} {subject}" if subject else value
         new = runs or planned.options.repeat
         self.bench.emit(ProbeChosen(number=number, value=title, purpose=purpose, runs=new, between=between, left=left))
@@ -153,7 +154,7 @@ class Ledger:
     def _see(self, position: int, planned: PlannedCell, environment: Environment, cell: Cell | None = None) -> None:
         """Take in all records of a position; without records, `cell` says why there are none."""
         records = self.bench.records.of(planned.key(environment)) if environment.is_usable else []
-        self.sightings[position] = Sighting(
+        self.evidence[position] = PositionEvidence(
             position=position,
             environment=environment,
             cell=planned.judged(environment, records) if records or cell is None else cell,
@@ -162,9 +163,9 @@ class Ledger:
         )
 
     @property
-    def seen(self) -> list[Sighting]:
-        """The sightings, in the order of the positions."""
-        return [self.sightings[position] for position in sorted(self.sightings)]
+    def seen(self) -> list[PositionEvidence]:
+        """The evidence, in the order of the positions."""
+        return [self.evidence[position] for position in sorted(self.evidence)]
 
     @property
     def reference(self) -> Failure | None:
@@ -196,9 +197,9 @@ class Ledger:
     def _twins(self) -> tuple[frozenset[int], ...]:
         """Return the positions that turned out to be the same environment: days without a release between them."""
         positions: dict[str, set[int]] = {}
-        for sighting in self.seen:
-            if sighting.records:
-                positions.setdefault(sighting.environment.id, set()).add(sighting.position)
+        for seen in self.seen:
+            if seen.records:
+                positions.setdefault(seen.environment.id, set()).add(seen.position)
         return tuple(frozenset(twins) for twins in positions.values() if len(twins) > 1)
 
     def priced_search(self) -> Search:
@@ -207,7 +208,7 @@ class Ledger:
 
     def _costs(self) -> Costs:
         """Return what probes cost, by the runs and installs so far."""
-        attempts = [record.attempt for sighting in self.seen for record in sighting.telling]
+        attempts = [record.attempt for seen in self.seen for record in seen.telling]
         good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
         bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
         install = self.bench.cache.typical_install()
@@ -228,26 +229,26 @@ class Ledger:
     def probes(self) -> list[Probe]:
         """What came of each position that was seen, in their order."""
         view = self.view
-        return [self._probe(sighting, view.label(sighting.position)) for sighting in self.seen]
+        return [self._probe(seen, view.label(seen.position)) for seen in self.seen]
 
-    def _probe(self, sighting: Sighting, label: SearchVerdict | None) -> Probe:
-        decisive = combine([record.attempt for record in sighting.records])
-        position, telling = sighting.position, sighting.telling
+    def _probe(self, seen: PositionEvidence, label: SearchVerdict | None) -> Probe:
+        decisive = combine([record.attempt for record in seen.records])
+        position, telling = seen.position, seen.telling
         return Probe(
             value=self.axis.values[position],
             title=self.axis.subject(position),
-            outcome=sighting.cell.outcome,
-            signature=sighting.cell.signature,
+            outcome=seen.cell.outcome,
+            signature=seen.cell.signature,
             k=sum(record.attempt.outcome is (decisive.outcome if decisive else None) for record in telling),
             n=len(telling),
-            reused=min(sighting.reused, len(telling)),  # a longer look stands for the run before it
+            reused=min(seen.reused, len(telling)),  # a longer look stands for the run before it
             verdict=label if label is not None else SearchVerdict.UNTESTABLE,
             # if every value is probed, no probe has a purpose of its own
             purpose=self.purposes.get(position) if self.axis.name.row.is_ordered else None,
-            message=decisive.message if decisive and decisive.message else sighting.cell.reason or "",
-            seconds=sighting.cell.seconds,
-            environment=sighting.environment,
-            cell=sighting.cell,
+            message=decisive.message if decisive and decisive.message else seen.cell.reason or "",
+            seconds=seen.cell.seconds,
+            environment=seen.environment,
+            cell=seen.cell,
         )
 
     def shown(self, *positions: int) -> list[str]:
@@ -269,9 +270,9 @@ class Ledger:
                 "untried_between": tuple(values[position] for position in bracket.untried_between),
             }
         )
-        if not {bracket.before, bracket.after} <= self.sightings.keys():
+        if not {bracket.before, bracket.after} <= self.evidence.keys():
             return boundary
-        before, after = (self.sightings[side].environment for side in (bracket.before, bracket.after))
+        before, after = (self.evidence[side].environment for side in (bracket.before, bracket.after))
         first, last = commit_of(before), commit_of(after)
         changed = {name: pair for name, pair in changed_packages(before, after).items() if name != "torch"}
         is_same = first is not None and first == last
@@ -282,8 +283,8 @@ class Ledger:
     def bisection(self, answer: AnswerKind, reasons: Iterable[str], boundaries: Iterable[Boundary] = ()) -> Bisection:
         """Return all that is known at the end of the search."""
         values, reference = self.axis.values, self.reference
-        known = [position for position in self.sightings if position not in self.purposes]
-        probed = [position for position in self.purposes if position in self.sightings]
+        known = [position for position in self.evidence if position not in self.purposes]
+        probed = [position for position in self.purposes if position in self.evidence]
         probes = self.probes
         timeline = timeline_of(probes) if self.axis.name.row.is_ordered else ()
         return Bisection(

@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from whichtorch.matrix.compare.factors import Versions, changed_facts, changed_packages, commit_of, compare_link
-from whichtorch.matrix.diagnosis.sameness import is_alike
+from whichtorch.matrix.diagnosis.failure import is_alike
 from whichtorch.matrix.diagnosis.verdict import passes_needed
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.patience import LONGER, SOON, is_given
-from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
+from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.model import Outcome
 
 if TYPE_CHECKING:

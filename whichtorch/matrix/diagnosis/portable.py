@@ -13,7 +13,7 @@ from whichtorch.matrix.diagnosis.stacks import HOST_STEP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from whichtorch.matrix.diagnosis.stacks import Descriptor, Frame, Process, Thread, Value
+    from whichtorch.matrix.diagnosis.stacks import Frame, Process, Thread, Value
 
 # Variables of libraries whose text says something of a hang; of all others, also of the user's, numbers are kept.
 _TELLING = {name for row in ROWS for name in row.values}
@@ -54,7 +54,7 @@ def _portable_value(value: Value, *, is_library: bool) -> Value:
     return value if is_telling else value.model_copy(update={"text": ""})
 
 
-def together(pictures: Sequence[tuple[str, Sequence[Process]]]) -> tuple[Process, ...]:
+def merged(pictures: Sequence[tuple[str, Sequence[Process]]]) -> tuple[Process, ...]:
     """Return one picture of several machines, each with its name: numbers of processes and threads do not collide."""
     return tuple(
         _moved(process, host, position * HOST_STEP)
@@ -64,22 +64,19 @@ def together(pictures: Sequence[tuple[str, Sequence[Process]]]) -> tuple[Process
 
 
 def _moved(process: Process, host: str, step: int) -> Process:
+    rows = process.descriptors
     facts = {
         "pid": process.pid + step,
         "host": host,
         "parent": None if process.parent is None else process.parent + step,
-        "descriptors": tuple(_moved_descriptor(row, step) for row in process.descriptors),
+        "descriptors": tuple(row.model_copy(update={"holders": _all_moved(row.holders, step)}) for row in rows),
         "threads": tuple(_moved_thread(thread, step) for thread in process.threads),
     }
     return process.model_copy(update=facts)
 
 
-def _moved_descriptor(row: Descriptor, step: int) -> Descriptor:
-    return row.model_copy(update={"holders": tuple(_all_moved(row.holders, step))})
-
-
-def _all_moved(numbers: Iterable[int], step: int) -> Iterable[int]:
-    return (number + step for number in numbers)
+def _all_moved(numbers: Iterable[int], step: int) -> tuple[int, ...]:
+    return tuple(number + step for number in numbers)
 
 
 def _moved_thread(thread: Thread, step: int) -> Thread:

@@ -19,7 +19,7 @@ from whichtorch.matrix.model import Model
 from whichtorch.matrix.process.evidence.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 _IN_CALL, _IN_NO_CALL = 9, 3  # values of /proc/PID/syscall: number, six arguments, and two registers; or -1 and these
 _STACK_SIZE = 8 << 20  # bytes of a thread's stack, unless a program asks for another size
@@ -51,7 +51,10 @@ class Value(Model):
 
 
 class Frame(Model):
-    """One function that has not returned."""
+    """One function that has not returned, as a collector found it in a running process.
+
+    It may be native, without a file, and have values; a line of code that a traceback shows is a `CodeFrame`.
+    """
 
     language: Language
     function: str  # for display: no templates, no parameters
@@ -298,20 +301,16 @@ def _merge_frames(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     """Return the richest stack; a native one gets the Python frames of another woven in, each the values of others."""
     best = max(stacks, key=_richness)
     others = [stack for stack in stacks if any(frame.is_python for frame in stack)]
-    values = {
-        (frame.file_name, frame.line, frame.method): frame.values for stack in others for frame in stack if frame.values
-    }
-    others = [tuple(_with_values(frame, values) for frame in stack) for stack in others]
-    if any(frame.is_python for frame in best) or not others or not best:
-        return tuple(_with_values(frame, values) for frame in best)
-    inner = next((position for position, frame in enumerate(best) if frame.function == _EVAL), len(best))
-    taken = [frame for frame in max(others, key=_richness) if frame.is_python]
-    return (*best[:inner], *taken, *best[inner:])
+    values = {_line(frame): frame.values for stack in others for frame in stack if frame.values}
+    if best and others and not any(frame.is_python for frame in best):
+        inner = next((position for position, frame in enumerate(best) if frame.function == _EVAL), len(best))
+        taken = [frame for frame in max(others, key=_richness) if frame.is_python]
+        best = (*best[:inner], *taken, *best[inner:])
+    return tuple(frame.model_copy(update={"values": frame.values or values.get(_line(frame), ())}) for frame in best)
 
 
-def _with_values(frame: Frame, known: Mapping[tuple[str, int | None, str], tuple[Value, ...]]) -> Frame:
-    values = () if frame.values else known.get((frame.file_name, frame.line, frame.method), ())
-    return frame.model_copy(update={"values": values}) if values else frame
+def _line(frame: Frame) -> tuple[str, int | None, str]:
+    return frame.file_name, frame.line, frame.method
 
 
 def _richness(stack: Sequence[Frame]) -> tuple[bool, int]:

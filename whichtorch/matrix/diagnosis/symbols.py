@@ -15,7 +15,12 @@ _SUFFIX = re.compile(
     r"(@@?[A-Za-z0-9_.]+|@plt| \[clone [^\]]*\]|\[abi:\w+\]|\.(constprop|isra|part|cold|lto_priv)(\.\d+)?)+$"
 )
 _QUALIFIERS = {"const", "volatile", "&", "&&", "noexcept"}
-_CLOSING = {"(": ")", "<": ">", "{": "}"}
+_INNERMOST = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
+_UNCLOSED = re.compile(r"[<(]")
+_BRACES = re.compile(r"\{.*?\}")
+_ARROW = "\1"  # stands for the arrow of a return type while brackets are cut
+_HIDDEN = str.maketrans("<>", "\2\3")  # of the name of an operator
+_SHOWN = str.maketrans("\2\3", "<>")
 _OPERATOR = re.compile(r"\boperator(?:<=>|<<=|>>=|<<|>>|<=|>=|->\*|->|<|>)?")
 _SPACED_OPERATOR = re.compile(r"operator (?:new|delete|co_await)(?:\[\])?$|operator [\w:]+\*?$")
 _CALL = "operator\0"  # stands for operator() while parentheses are cut
@@ -35,39 +40,13 @@ def display(symbol: str) -> str:
 
 
 def _cut(text: str) -> str:
-    """Drop balanced (...) and <...>; keep {...} with its own inside cut."""
-    parts: list[str] = []
-    position = 0
-    while position < len(text):
-        character = text[position]
-        if match := _OPERATOR.match(text, position):
-            parts.append(match[0])
-            position = match.end()
-        elif character in _CLOSING:
-            end = _match(text, position)
-            if character == "{":
-                parts.append("{" + _cut(text[position + 1 : end]).strip().replace(" ", "_") + "}")
-            position = end + 1
-        else:
-            parts.append(character)
-            position += 1
-    return "".join(parts)
-
-
-def _match(text: str, start: int) -> int:
-    """Return where the bracket at `start` closes, the end of the text where it does not."""
-    expected = [_CLOSING[text[start]]]
-    for position in range(start + 1, len(text)):
-        character = text[position]
-        if character == ">" and text[position - 1] == "-":
-            continue  # the arrow of a return type
-        if character == expected[-1]:
-            expected.pop()
-            if not expected:
-                return position
-        elif character in _CLOSING:
-            expected.append(_CLOSING[character])
-    return len(text)
+    """Drop balanced (...) and <...>, also inside of {...}, and what follows a bracket that does not close."""
+    text = _OPERATOR.sub(lambda match: match[0].translate(_HIDDEN), text).replace("->", _ARROW)
+    before = ""
+    while before != text:
+        before, text = text, _INNERMOST.sub("", text)
+    text = _BRACES.sub(lambda match: re.sub(r"\s+", "_", match[0]), _UNCLOSED.split(text)[0])
+    return text.replace(_ARROW, "->").translate(_SHOWN)
 
 
 def _last_word(text: str) -> str:

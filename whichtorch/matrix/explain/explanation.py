@@ -14,7 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.factors import AXES, Factors, History, factors_of, histories
-from whichtorch.matrix.diagnosis.sameness import different, references
+from whichtorch.matrix.diagnosis.failure import different, references
 from whichtorch.matrix.diagnosis.verdict import passes_needed
 from whichtorch.matrix.explain.rules import Rule, smallest_rule
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Record, Role, combine

@@ -16,9 +16,9 @@ from whichtorch.matrix.fix.units import Kind, Unit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
     from whichtorch.matrix.fix.functions_run import FunctionsRun
     from whichtorch.matrix.fix.tree_change import TreeChange
-    from whichtorch.matrix.fix.trial import FailingFrame
 
 NAMESAKES = 3  # functions of one name that a script may mean
 _HEADING = re.compile(r"^\s*(?:@|(?:async )?def ).*$", re.MULTILINE)
@@ -33,13 +33,13 @@ def each_once(tiers: Iterable[Callable[[], Iterable[Unit]]], seen: dict[Unit, No
             yield unit
 
 
-def on_stack(change: TreeChange, frames: Sequence[FailingFrame]) -> list[Unit]:
+def on_stack(change: TreeChange, frames: Sequence[CodeFrame]) -> list[Unit]:
     """Return the changed functions that the failing frames are in, innermost first."""
     found = (unit for frame in frames for unit in _at(change, frame))
     return list(dict.fromkeys(unit for unit in found if not unit.cosmetic))
 
 
-def _at(change: TreeChange, frame: FailingFrame) -> Iterator[Unit]:
+def _at(change: TreeChange, frame: CodeFrame) -> Iterator[Unit]:
     file = change.file(frame.path)
     for unit in file.units if file else ():
         if unit.bad is not None and unit.bad.first <= frame.line <= unit.bad.last:

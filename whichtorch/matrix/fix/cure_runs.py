@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.atomic_files import write_atomic
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
 from whichtorch.matrix.diagnosis.patience import IN_ALL
-from whichtorch.matrix.diagnosis.stacks import Language
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
-from whichtorch.matrix.fix.trial import Effect, FailingFrame, Trial, failing_frames
+from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.model import Environment, Outcome, digest
 from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from whichtorch.matrix.bisect.sightings import Failure
     from whichtorch.matrix.model import Attempt, Record
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.search.worker_pool import WorkerPool
@@ -99,11 +99,11 @@ class CureRuns:
             write_atomic(kept, seen.notes[answer])
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
 
-    def frames(self, seen: Observation) -> tuple[FailingFrame, ...]:
+    def frames(self, seen: Observation) -> tuple[CodeFrame, ...]:
         """Return where a run failed: the frames of its tracebacks, and of the stacks where it was stopped."""
         stacks = seen.record.attempt.stacks
         stuck = _stuck_frames(self.runner.home / stacks) if stacks else ()
-        return (*failing_frames(seen.stderr), *stuck)
+        return (*read_frames(seen.stderr), *stuck)
 
     def trial(self, environment: Environment, files: Files, test: CureTest) -> Trial:
         """Run the script with files changed, and tell what that does to a failure."""
@@ -139,17 +139,16 @@ class CureRuns:
         return FunctionsRun.of_notes(told["notes"], passed=told["passed"])
 
 
-def _stuck_frames(folder: Path) -> Iterator[FailingFrame]:
+def _stuck_frames(folder: Path) -> Iterator[CodeFrame]:
     """Yield the Python frames of a stopped run's processes, those of threads that were on a core first."""
     threads = [thread for process in read_folder(folder) for thread in process.threads]
     for thread in sorted(threads, key=lambda thread: not thread.active):
         for frame in thread.frames:
-            if frame.language is Language.PYTHON and frame.file and frame.line is not None:
-                path = frame.file.rpartition("/site-packages/")[2]
-                yield FailingFrame(path=path, line=frame.line, function=frame.function)
+            if frame.is_python and frame.file and frame.line is not None:
+                yield CodeFrame(file=frame.file, line=frame.line, function=frame.function)
 
 
-def judged(record: Record, frames: tuple[FailingFrame, ...], failure: Failure) -> Trial:
+def judged(record: Record, frames: tuple[CodeFrame, ...], failure: Failure) -> Trial:
     """Return what a run with a change says of a failure; raises PreventedError where it says nothing."""
     attempt = record.attempt
     if attempt.outcome.is_prevented:
@@ -157,7 +156,7 @@ def judged(record: Record, frames: tuple[FailingFrame, ...], failure: Failure) -
     if attempt.outcome is Outcome.PASS:
         return Trial(effect=Effect.CURED, seconds=attempt.seconds)
     return Trial(
-        effect=Effect.SAME if failure.is_shown_by(record) else Effect.UNRESOLVED,
+        effect=Effect.SAME if failure.compare(Failure.of(record)) else Effect.UNRESOLVED,
         exception=f"{(record.signature or '').partition(' in ')[0]}: {attempt.message}",
         frames=frames,
         seconds=attempt.seconds,

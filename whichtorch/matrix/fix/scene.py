@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.sightings import Failure, is_named
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.patience import CURE, CURE_OF_HANG
 from whichtorch.matrix.environments.overlay import site_packages
 from whichtorch.matrix.errors import UsageError
@@ -22,10 +22,10 @@ from whichtorch.matrix.search.driving import Deferred
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
     from whichtorch.matrix.fix.cure_runs import CureRuns
     from whichtorch.matrix.fix.functions_run import FunctionsRun
     from whichtorch.matrix.fix.package_trees import FilePair, PackageTree
-    from whichtorch.matrix.fix.trial import FailingFrame
     from whichtorch.matrix.fix.units import Unit
 
 NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are noted; a hang stays one
@@ -54,7 +54,7 @@ class Scene:
     paths: frozenset[str]
     change: TreeChange
     closure: Closure
-    frames: tuple[FailingFrame, ...]
+    frames: tuple[CodeFrame, ...]
     good_run: Callable[[], FunctionsRun]  # made once, when it is asked for
     seeds: dict[Unit, None] = field(default_factory=dict)  # as the search asks for them
     loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
@@ -72,10 +72,10 @@ def scene_of(request: FixRequest, runs: CureRuns) -> Scene:
     seen = runs.run(request.bad, limit)
     bad_record = seen.record
     _expect(bad_record, request.bad, passes=False)
-    if not is_named(bad_record, request.failure):
+    failure = Failure.of(bad_record).provisional  # what is slow ends in the good release by then
+    if not failure.has_words(request.failure):
         shown = f"{bad_record.attempt.outcome}: {bad_record.signature or ''} {bad_record.attempt.message}".rstrip()
         raise UsageError(f"it fails in another way in {request.bad.label}: {shown}", hint="leave out --failure")
-    failure = _failure(bad_record)
     if failure.outcome is Outcome.HANG:
         limit = CURE_OF_HANG.limit(good_record.attempt.seconds, limit)
     bad_tree, good_tree = _tree(request.bad), _tree(request.good)
@@ -130,11 +130,6 @@ def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
         raise UsageError(f"it does not pass in {environment.label}: {outcome}", hint="name another good release")
     if not passes and not outcome.is_red and outcome is not Outcome.SLOW:
         raise UsageError(f"it does not fail in {environment.label}: {outcome}", hint="name another bad release")
-
-
-def _failure(record: Record) -> Failure:
-    failure = Failure.of(record)  # what is slow ends in the good release by then
-    return replace(failure, outcome=Outcome.HANG) if failure.outcome is Outcome.SLOW else failure
 
 
 def _tree(environment: Environment) -> PackageTree:

@@ -108,7 +108,7 @@ def merged(paths: Sequence[Path]) -> ProcessReport:
             notes += [f"{host}: {note}" for note in own_notes]
     if problems:
         raise UsageError("\n".join(problems), hint=AGAIN)
-    together = portable.together(list(pictures.items()))
+    together = portable.merged(list(pictures.items()))
     return ProcessReport(diagnosis=diagnose(together), processes=together, notes=tuple(notes))
 
 

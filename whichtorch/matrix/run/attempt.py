@@ -14,7 +14,7 @@ from whichtorch.matrix.diagnosis.conditions import stuck_calls
 from whichtorch.matrix.diagnosis.deadline import StoppedLook, agreeing
 from whichtorch.matrix.diagnosis.hang import stack_folder
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import RUNNING
-from whichtorch.matrix.diagnosis.traceback_chain import shortened
+from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.diagnosis.verdict import Verdict, judge
 from whichtorch.matrix.model import (
     Attempt,

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from whichtorch.matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
-from whichtorch.matrix.bisect.sightings import Failure
 from whichtorch.matrix.bisect.strategy.evidence import Change
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.errors import INTERRUPTED
 from whichtorch.matrix.fix.commission import FixAnswer  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.model import Model, Outcome
-from whichtorch.matrix.triage.failure_shape import FailureShape  # noqa: TC001  pydantic reads it
-from whichtorch.matrix.triage.signs import CompileCall, Rung  # noqa: TC001  pydantic reads them
+from whichtorch.matrix.triage.failure_facts import CompileCall, Rung  # noqa: TC001  pydantic reads them
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +96,7 @@ class Reproduction(Model):
     limit: float  # seconds that still tell this failure from a pass
     stderr: str = ""  # its end, redacted
     others: tuple[str, ...] = ()  # what other runs showed
-    shape: FailureShape | None = None  # None in a case of before
+    shape: Failure | None = None  # None in a case of before
 
     def brief_limit(self, *, forks: bool) -> float:
         """Return the seconds for a run that is to show no more than whether it may be this failure."""
@@ -108,7 +107,13 @@ class Reproduction(Model):
     @property
     def failure(self) -> Failure:
         """The failure that the case is about."""
-        return Failure(outcome=self.outcome, signature=self.signature or None, message=self.message)
+        return Failure(
+            outcome=self.outcome,
+            signature=self.signature or None,
+            message=self.message,
+            signal=self.signal,
+            hang=self.hang_kind,
+        )
 
 
 class Ladder(Model):
@@ -144,7 +149,7 @@ class Minimal(Model):
     seconds: float
     is_verified: bool  # in a fresh process, with fresh caches
     healthy_in: str = ""  # where the same script passes
-    shape: FailureShape | None = None  # of its failure: a comparison of its own may say it in other words
+    shape: Failure | None = None  # of its failure: a comparison of its own may say it in other words
 
 
 class ShownTest(Model):
@@ -216,7 +221,7 @@ class Case(Model):
         return self.script if self.minimal is None else MINIMAL
 
     @property
-    def smallest_shape(self) -> FailureShape | None:
+    def smallest_failure(self) -> Failure | None:
         """How the smallest script fails."""
         known = self.minimal or self.reproduction
         return known.shape if known is not None else None

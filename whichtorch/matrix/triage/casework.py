@@ -24,9 +24,8 @@ from whichtorch.matrix.triage.case import (
     Stopped,
 )
 from whichtorch.matrix.triage.categories import is_wrong, logs_of
-from whichtorch.matrix.triage.classification import classify, signs_of
+from whichtorch.matrix.triage.classification import classify, facts_of
 from whichtorch.matrix.triage.compile_variations import OFF, at_rung, compile_calls
-from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.triage.guilty_pass import guilty_pass
 from whichtorch.matrix.triage.ladder import climb, mending
 from whichtorch.matrix.triage.minimise.minimising import Minimising
@@ -167,7 +166,7 @@ class Casework:
         self.runs.forks = True
         run = self.runs.run(seen.brief_limit(forks=True), at_rung({}, FORKED))
         because = run.record.attempt.evidence.cold_because
-        if not because and not seen.failure.is_shown_by(run.record) and seen.outcome.is_red:
+        if not because and not seen.failure.compare(run.failure) and seen.outcome.is_red:
             because = f"a forked run showed {run.record.attempt.outcome.word} {run.record.signature or ''}".strip()
         self.runs.forks = not because
         self._keep(self.case.model_copy(update={"cold_because": because}))
@@ -194,7 +193,7 @@ class Casework:
         """Classify anew each time: it costs nothing, and the rules may have become better."""
         if self.case.reproduction is None:
             return False
-        found = classify(signs_of(self.case, self.order.test.scenario.path))
+        found = classify(facts_of(self.case, self.order.test.scenario.path))
         self._keep(self.case.model_copy(update={"classification": found}))
         return True
 
@@ -212,7 +211,7 @@ class Casework:
         if self.case.minimal is not None or seen is None or ladder is None or not seen.outcome.is_red:
             return False
         with ExitStack() as held:
-            has_own_check = signs_of(self.case, self.order.test.scenario.path).is_raised_by_script
+            has_own_check = facts_of(self.case, self.order.test.scenario.path).is_raised_by_script
             reference = self._reference(ladder, held, has_own_check=has_own_check)
             if reference is None and has_own_check:
                 self.order.tell(UNTOLD)
@@ -224,22 +223,22 @@ class Casework:
         """Find the smallest script that fails like this one, and passes where the reference is."""
         source = self.order.test.scenario.path.read_text(encoding="utf-8")
         whole = self.runs.run(seen.brief_limit(forks=False), Variation(source=source))
-        if not seen.failure.is_shown_by(whole.record):
+        if not seen.failure.compare(whole.failure):
             self.order.tell("it does not fail in a folder and a home of its own, so that it cannot be cut down safely")
             return
         self._try_fork()
-        shape = shape_of(whole)
-        if shape.outcome is Outcome.SLOW and seen.shape is not None:
-            shape = seen.shape  # a hang, which a longer look has shown
+        failure = whole.failure
+        if failure.outcome is Outcome.SLOW and seen.shape is not None:
+            failure = seen.shape  # a hang, which a longer look has shown
         same = SameFailure(
             runs=self.runs,
-            shape=shape,
+            failure=failure,
             limit=seen.limit,
             brief_limit=seen.brief_limit(forks=self.runs.forks),
             reference=reference,
         )
         is_beside_eager = reference is not None and not reference.is_release
-        is_wrong_result = is_beside_eager and is_wrong(signs_of(self.case, self.order.test.scenario.path))
+        is_wrong_result = is_beside_eager and is_wrong(facts_of(self.case, self.order.test.scenario.path))
         answers = self.folder.answers(reference.words if reference else "")
         minimal = Minimising(
             same=same,

@@ -12,12 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.model import Outcome
-from whichtorch.matrix.triage.signs import Owner, Signs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from whichtorch.matrix.triage.failure_facts import FailureFacts
 
 _LIMITS = frozenset(["RecompileLimitExceeded", "FailOnRecompileLimitHit", "CacheLimitExceeded", "FailOnCacheLimitHit"])
 # raised only while something is compiled
@@ -50,104 +52,104 @@ class Category:
     words: str  # what it is, for a heading
     layer: str  # where to look: a part of torch, or "the script"
     logs: tuple[str, ...] = ()  # artifacts of TORCH_LOGS that tell of it
-    applies: Callable[[Signs], bool]
+    applies: Callable[[FailureFacts], bool]
 
 
-def _has(*names: str) -> Callable[[Signs], bool]:
-    return lambda signs: bool(signs.names.intersection(names))
+def _has(*names: str) -> Callable[[FailureFacts], bool]:
+    return lambda facts: bool(facts.names.intersection(names))
 
 
-def _is_device_fault(signs: Signs) -> bool:
-    return bool(_ILLEGAL_ACCESS.search(signs.text))
+def _is_device_fault(facts: FailureFacts) -> bool:
+    return bool(_ILLEGAL_ACCESS.search(facts.text))
 
 
-def _is_worker_error(signs: Signs) -> bool:
-    return Owner.DATA in signs.owners
+def _is_worker_error(facts: FailureFacts) -> bool:
+    return Component.DATA in facts.components
 
 
-def _is_removed(signs: Signs) -> bool:
+def _is_removed(facts: FailureFacts) -> bool:
     """Return whether torch says that what the script asks for is gone, or is no setting of this release."""
-    return signs.innermost is not Owner.SCRIPT and bool(_REMOVED.search(signs.text))
+    return facts.innermost is not Component.SCRIPT and bool(_REMOVED.search(facts.text))
 
 
-def _is_limit(signs: Signs) -> bool:
-    return bool(signs.names & _LIMITS)
+def _is_limit(facts: FailureFacts) -> bool:
+    return bool(facts.names & _LIMITS)
 
 
-def _is_data_dependent(signs: Signs) -> bool:
-    if signs.names & _SYMBOLIC:
+def _is_data_dependent(facts: FailureFacts) -> bool:
+    if facts.names & _SYMBOLIC:
         return True
-    return bool(signs.names & {"Unsupported", "UserError"}) and bool(_DATA_DEPENDENT.search(signs.text))
+    return bool(facts.names & {"Unsupported", "UserError"}) and bool(_DATA_DEPENDENT.search(facts.text))
 
 
-def _is_constraint(signs: Signs) -> bool:
-    if signs.names & _CONSTRAINTS:
+def _is_constraint(facts: FailureFacts) -> bool:
+    if facts.names & _CONSTRAINTS:
         return True
-    return "UserError" in signs.names and bool(_CONSTRAINT.search(signs.text))
+    return "UserError" in facts.names and bool(_CONSTRAINT.search(facts.text))
 
 
-def _is_generated(signs: Signs) -> bool:
+def _is_generated(facts: FailureFacts) -> bool:
     """Return whether code that Inductor wrote raised, when it was run."""
-    return Owner.GENERATED in signs.owners and not is_tracing(signs)
+    return Component.GENERATED in facts.components and not is_tracing(facts)
 
 
-def is_tracing(signs: Signs) -> bool:
+def is_tracing(facts: FailureFacts) -> bool:
     """Return whether Dynamo was reading code when it failed."""
-    functions = {frame.function for frame in signs.frames}
-    return any("convert_frame" in frame.file for frame in signs.frames) or "transform_code_object" in functions
+    functions = {frame.function for frame in facts.frames}
+    return any("convert_frame" in frame.file for frame in facts.frames) or "transform_code_object" in functions
 
 
-def _is_backend(owner: Owner) -> Callable[[Signs], bool]:
+def _is_backend(part: Component) -> Callable[[FailureFacts], bool]:
     """Return a rule: a compiler below Dynamo failed, and of its parts this was the last at work."""
-    parts = (Owner.INDUCTOR, Owner.AOT)
+    parts = (Component.INDUCTOR, Component.AOT)
 
-    def applies(signs: Signs) -> bool:
-        last = next((each for each in signs.owners if each in parts), None)
-        wraps = bool(signs.names & {"BackendCompilerFailed", "InductorError", "LoweringException"})
-        return last is owner and (wraps or signs.backend_owner in parts) and not signs.is_same_eagerly
+    def applies(facts: FailureFacts) -> bool:
+        last = next((each for each in facts.components if each in parts), None)
+        wraps = bool(facts.names & {"BackendCompilerFailed", "InductorError", "LoweringException"})
+        return last is part and (wraps or facts.backend_component in parts) and not facts.is_same_eagerly
 
     return applies
 
 
-def _is_own_backend(signs: Signs) -> bool:
-    if "BackendCompilerFailed" not in signs.names and signs.backend_owner is None:
+def _is_own_backend(facts: FailureFacts) -> bool:
+    if "BackendCompilerFailed" not in facts.names and facts.backend_component is None:
         return False
-    if any(owner in (Owner.INDUCTOR, Owner.AOT) for owner in signs.owners):
+    if any(part in (Component.INDUCTOR, Component.AOT) for part in facts.components):
         return False
-    return signs.backend_owner in {Owner.SCRIPT, Owner.LIBRARY} or any(call.own for call in signs.calls)
+    return facts.backend_component in {Component.SCRIPT, Component.LIBRARY} or any(call.own for call in facts.calls)
 
 
-def _is_trace_operator(signs: Signs) -> bool:
+def _is_trace_operator(facts: FailureFacts) -> bool:
     """Return whether an operator refused its arguments while Dynamo or export ran it on fake tensors."""
-    if signs.is_same_eagerly:
+    if facts.is_same_eagerly:
         return False
-    if "TorchRuntimeError" in signs.names:
+    if "TorchRuntimeError" in facts.names:
         return True
-    return is_tracing(signs) and Owner.FAKE in signs.owners and "InternalTorchDynamoError" not in signs.names
+    return is_tracing(facts) and Component.FAKE in facts.components and "InternalTorchDynamoError" not in facts.names
 
 
-def is_wrong(signs: Signs) -> bool:
+def is_wrong(facts: FailureFacts) -> bool:
     """Return whether the script's own check fails with what was compiled, and holds without."""
-    return signs.is_raised_by_script and signs.calls != () and signs.is_right_eagerly is True
+    return facts.is_raised_by_script and facts.calls != () and facts.is_right_eagerly is True
 
 
-def _counts_compilations(signs: Signs) -> bool:
+def _counts_compilations(facts: FailureFacts) -> bool:
     """Return whether a check that fails is one of how often something was compiled, rather than of values.
 
     With a backend of the script's own nothing else is compiled than what that backend is given.
     """
-    is_count = signs.is_raised_by_script and signs.checks_backend
-    return (is_wrong(signs) or is_count) and any(call.own for call in signs.calls)
+    is_count = facts.is_raised_by_script and facts.checks_backend
+    return (is_wrong(facts) or is_count) and any(call.own for call in facts.calls)
 
 
-def _is_fake(signs: Signs) -> bool:
-    return Owner.FAKE in signs.owners
+def _is_fake(facts: FailureFacts) -> bool:
+    return Component.FAKE in facts.components
 
 
-def _is_meta(signs: Signs) -> bool:
-    if signs.is_raised_by_script:
+def _is_meta(facts: FailureFacts) -> bool:
+    if facts.is_raised_by_script:
         return False
-    return Owner.META in signs.owners or (signs.uses_meta and bool(_META_WORDS.search(signs.text)))
+    return Component.META in facts.components or (facts.uses_meta and bool(_META_WORDS.search(facts.text)))
 
 
 CATEGORIES = (
@@ -155,33 +157,37 @@ CATEGORIES = (
         name="out-of-memory",
         words="it runs out of memory",
         layer="",
-        applies=lambda signs: signs.outcome is Outcome.OOM or bool(signs.names & {"OutOfMemoryError", "MemoryError"}),
+        applies=lambda facts: (
+            facts.failure.outcome is Outcome.OOM or bool(facts.names & {"OutOfMemoryError", "MemoryError"})
+        ),
     ),
     Category(
         name="compile-hang",
         words="compiling does not end",
         layer="Dynamo",
         logs=("dynamo", "graph_breaks", "recompiles"),
-        applies=lambda signs: signs.outcome is Outcome.HANG and signs.hang_kind in _STUCK_COMPILING,
+        applies=lambda facts: facts.failure.outcome is Outcome.HANG and facts.failure.hang in _STUCK_COMPILING,
     ),
     Category(
         name="hang",
         words="it hangs",
         layer="",
-        applies=lambda signs: signs.outcome is Outcome.HANG,
+        applies=lambda facts: facts.failure.outcome is Outcome.HANG,
     ),
     Category(
         name="compiled-crash",
         words="what was compiled crashes, and the same code does not when it is not compiled",
         layer="generated code",
         logs=("output_code", "post_grad_graphs"),
-        applies=lambda signs: signs.outcome is Outcome.CRASH and signs.calls != () and signs.is_right_eagerly is True,
+        applies=lambda facts: (
+            facts.failure.outcome is Outcome.CRASH and facts.calls != () and facts.is_right_eagerly is True
+        ),
     ),
     Category(
         name="crash",
         words="a signal ends it",
         layer="a kernel",
-        applies=lambda signs: signs.outcome is Outcome.CRASH,
+        applies=lambda facts: facts.failure.outcome is Outcome.CRASH,
     ),
     Category(
         name="device-fault",
@@ -195,7 +201,7 @@ CATEGORIES = (
         words="Triton does not compile a kernel",
         layer="Triton",
         logs=("output_code", "schedule"),
-        applies=lambda signs: bool(signs.names & _TRITON) and any("/triton/" in frame.file for frame in signs.frames),
+        applies=lambda facts: bool(facts.names & _TRITON) and any("/triton/" in frame.file for frame in facts.frames),
     ),
     Category(
         name="worker-error",
@@ -207,7 +213,7 @@ CATEGORIES = (
         name="missing-api",
         words="the script uses what this release does not have",
         layer="the script",
-        applies=lambda signs: not is_tracing(signs) and (signs.lacks_api or _is_removed(signs)),
+        applies=lambda facts: not is_tracing(facts) and (facts.failure.is_missing_api or _is_removed(facts)),
     ),
     Category(
         name="recompile-limit",
@@ -242,7 +248,7 @@ CATEGORIES = (
         words="the C++ that Inductor writes does not compile",
         layer="Inductor",
         logs=("output_code", "schedule"),
-        applies=lambda signs: bool(signs.names & _COMPILERS),
+        applies=lambda facts: bool(facts.names & _COMPILERS),
     ),
     Category(
         name="own-backend",
@@ -263,14 +269,14 @@ CATEGORIES = (
         words="Inductor fails to compile a graph",
         layer="Inductor",
         logs=("post_grad_graphs", "output_code", "schedule"),
-        applies=_is_backend(Owner.INDUCTOR),
+        applies=_is_backend(Component.INDUCTOR),
     ),
     Category(
         name="aot-autograd",
         words="AOTAutograd fails to trace a graph",
         layer="AOTAutograd",
         logs=("aot_graphs", "graph_code"),
-        applies=_is_backend(Owner.AOT),
+        applies=_is_backend(Component.AOT),
     ),
     Category(
         name="generated-code",
@@ -305,21 +311,21 @@ CATEGORIES = (
         words="torch.export refuses the module",
         layer="torch.export",
         logs=("export", "graph_breaks", "dynamic"),
-        applies=lambda signs: signs.exports and Owner.EXPORT in signs.owners,
+        applies=lambda facts: facts.exports and Component.EXPORT in facts.components,
     ),
     Category(
         name="silent-recompilation",
         words="a function is compiled more often than the script allows",
         layer="Dynamo",
         logs=("recompiles", "recompiles_verbose", "guards"),
-        applies=lambda signs: _counts_compilations(signs) and signs.recompilations > 0,
+        applies=lambda facts: _counts_compilations(facts) and facts.recompilations > 0,
     ),
     Category(
         name="silent-graph-break",
         words="a function is compiled in more parts than the script allows",
         layer="Dynamo",
         logs=("graph_breaks",),
-        applies=lambda signs: _counts_compilations(signs) and signs.graph_breaks > 0,
+        applies=lambda facts: _counts_compilations(facts) and facts.graph_breaks > 0,
     ),
     Category(
         name="accuracy",
@@ -339,13 +345,13 @@ CATEGORIES = (
         name="fake-tensor",
         words="an operator fails on fake tensors",
         layer="fake tensors",
-        applies=lambda signs: _is_fake(signs) and signs.is_same_eagerly,
+        applies=lambda facts: _is_fake(facts) and facts.is_same_eagerly,
     ),
     Category(
         name="meta-missing",
         words="an operator has no kernel for meta tensors",
         layer="meta kernels",
-        applies=lambda signs: "NotImplementedError" in signs.names and bool(_OPERATOR_LACKS.search(signs.text)),
+        applies=lambda facts: "NotImplementedError" in facts.names and bool(_OPERATOR_LACKS.search(facts.text)),
     ),
     Category(
         name="meta-error",
@@ -357,23 +363,23 @@ CATEGORIES = (
         name="meta-accepts",
         words="a kernel for meta tensors accepts what it should refuse, or gives what the script does not expect",
         layer="meta kernels",
-        applies=lambda signs: signs.uses_meta and signs.is_raised_by_script and signs.is_same_eagerly,
+        applies=lambda facts: facts.uses_meta and facts.is_raised_by_script and facts.is_same_eagerly,
     ),
     Category(
         name="script-check",
         words="a check of the script's own fails, compiled or not",
         layer="an operator, or the script",
-        applies=lambda signs: signs.is_raised_by_script and signs.is_same_eagerly,
+        applies=lambda facts: facts.is_raised_by_script and facts.is_same_eagerly,
     ),
     Category(
         name="operator",
         words="an operator raises",
         layer="a kernel",
-        applies=lambda signs: (
-            signs.is_same_eagerly
-            and signs.cause is not None
-            and (signs.calls != () or signs.innermost in {Owner.TORCH, Owner.SCRIPT})
-            and bool(signs.names & _REFUSALS)
+        applies=lambda facts: (
+            facts.is_same_eagerly
+            and facts.cause is not None
+            and (facts.calls != () or facts.innermost in {Component.TORCH, Component.SCRIPT})
+            and bool(facts.names & _REFUSALS)
         ),
     ),
     Category(
@@ -381,26 +387,26 @@ CATEGORIES = (
         words="it passes, and Dynamo breaks the graph",
         layer="Dynamo",
         logs=("graph_breaks",),
-        applies=lambda signs: signs.outcome is Outcome.PASS and signs.graph_breaks > 0,
+        applies=lambda facts: facts.failure.outcome is Outcome.PASS and facts.graph_breaks > 0,
     ),
     Category(
         name="silent-recompilation",
         words="it passes, and functions are compiled again",
         layer="Dynamo",
         logs=("recompiles", "recompiles_verbose", "guards"),
-        applies=lambda signs: signs.outcome is Outcome.PASS and signs.recompilations > 0,
+        applies=lambda facts: facts.failure.outcome is Outcome.PASS and facts.recompilations > 0,
     ),
     Category(
         name="skipped",
         words="the script says that it does not apply here",
         layer="",
-        applies=lambda signs: signs.outcome is Outcome.SKIP,
+        applies=lambda facts: facts.failure.outcome is Outcome.SKIP,
     ),
     Category(
         name="healthy",
         words="it passes",
         layer="",
-        applies=lambda signs: signs.outcome is Outcome.PASS,
+        applies=lambda facts: facts.failure.outcome is Outcome.PASS,
     ),
 )
 

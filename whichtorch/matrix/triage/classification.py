@@ -6,12 +6,13 @@ import ast
 import builtins
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.traceback_chain import read_chain
+from whichtorch.matrix.diagnosis.code_owner import Component
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import Classification
 from whichtorch.matrix.triage.categories import CATEGORIES, COMPILING, is_tracing
+from whichtorch.matrix.triage.failure_facts import FailureFacts
 from whichtorch.matrix.triage.ladder import first_failing
-from whichtorch.matrix.triage.signs import Owner, Signs, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,17 +24,14 @@ if TYPE_CHECKING:
 UNCLASSIFIED = "unclassified"
 
 
-def signs_of(case: Case, script: Path) -> Signs:
+def facts_of(case: Case, script: Path) -> FailureFacts:
     """Return what a case says of its failure."""
     seen = case.reproduction
     assert seen is not None
     chain, tree = read_chain(seen.stderr) if seen.outcome is Outcome.FAIL else (), _parsed(script)
-    return Signs(
-        outcome=seen.outcome,
-        signal=seen.signal,
+    return FailureFacts(
+        failure=seen.failure,
         chain=chain,
-        message=seen.message,
-        signature=seen.signature,
         calls=case.calls,
         rungs=case.ladder.rungs if case.ladder else (),
         graph_breaks=case.ladder.graph_breaks if case.ladder else 0,
@@ -41,78 +39,77 @@ def signs_of(case: Case, script: Path) -> Signs:
         guilty=case.ladder.guilty if case.ladder else "",
         uses_meta=any(isinstance(node, ast.Constant) and node.value == "meta" for node in ast.walk(tree)),
         checks_backend=bool(chain and chain[-1].frames) and checks_backend(tree, chain[-1].frames[0].line),
-        hang_kind=seen.hang_kind,
     )
 
 
-def classify(signs: Signs) -> Classification:
+def classify(facts: FailureFacts) -> Classification:
     """Return the first category whose rule applies; where none does, say which is the nearest."""
-    found = next((category for category in CATEGORIES if category.applies(signs)), None)
-    layer = first_failing(signs.rungs)
-    nearest = None if found else _nearest(signs)
+    found = next((category for category in CATEGORIES if category.applies(facts)), None)
+    layer = first_failing(facts.rungs)
+    nearest = None if found else _nearest(facts)
     return Classification(
         category=found.name if found else UNCLASSIFIED,
         words=found.words if found else "no rule applies",
-        layer=_layer(found, layer, signs) if found else layer,
-        mode=_mode(signs),
-        stage=_stage(signs),
-        evidence=tuple(_evidence(signs, layer)),
+        layer=_layer(found, layer, facts) if found else layer,
+        mode=_mode(facts),
+        stage=_stage(facts),
+        evidence=tuple(_evidence(facts, layer)),
         nearest=nearest.name if nearest else "",
     )
 
 
-def _layer(category: Category, climbed: str, signs: Signs) -> str:
+def _layer(category: Category, climbed: str, facts: FailureFacts) -> str:
     """Return where to look: what the ladder shows counts more than what the category stands for."""
     if climbed and climbed != "eager" and category.name in {"accuracy", "hang", "compile-hang", "compiled-crash"}:
         return climbed
-    return category.layer or climbed or (str(signs.innermost) if signs.innermost else "")
+    return category.layer or climbed or (str(facts.innermost) if facts.innermost else "")
 
 
-def _mode(signs: Signs) -> str:
+def _mode(facts: FailureFacts) -> str:
     """Return how the code that failed was run."""
-    if signs.is_same_eagerly:
+    if facts.is_same_eagerly:
         return "eager"
-    if signs.exports and (Owner.EXPORT in signs.owners or not signs.compiles):
-        return f"torch.export ({'strict' if _is_strict(signs) else 'non-strict'})"
+    if facts.exports and (Component.EXPORT in facts.components or not facts.compiles):
+        return f"torch.export ({'strict' if _is_strict(facts) else 'non-strict'})"
     return "torch.compile"
 
 
-def _is_strict(signs: Signs) -> bool:
+def _is_strict(facts: FailureFacts) -> bool:
     """Return whether export read the module's code with Dynamo."""
-    asked = [call.strict for call in signs.calls if call.call == "export" and call.strict is not None]
-    return asked[-1] if asked else is_tracing(signs)
+    asked = [call.strict for call in facts.calls if call.call == "export" and call.strict is not None]
+    return asked[-1] if asked else is_tracing(facts)
 
 
-def _stage(signs: Signs) -> str:
-    if signs.is_same_eagerly or signs.outcome is not Outcome.FAIL:
+def _stage(facts: FailureFacts) -> str:
+    if facts.is_same_eagerly or facts.failure.outcome is not Outcome.FAIL:
         return ""
-    if is_tracing(signs) or signs.names & COMPILING:
+    if is_tracing(facts) or facts.names & COMPILING:
         return "while compiling"
     # what is generated is loaded by the compiler, too
-    compilers = {Owner.DYNAMO, Owner.INDUCTOR, Owner.AOT, Owner.EXPORT}
-    is_compiling = Owner.GENERATED not in signs.owners and signs.innermost in compilers
+    compilers = {Component.DYNAMO, Component.INDUCTOR, Component.AOT, Component.EXPORT}
+    is_compiling = Component.GENERATED not in facts.components and facts.innermost in compilers
     return "while compiling" if is_compiling else "while running"
 
 
-def _evidence(signs: Signs, layer: str) -> Iterator[str]:
+def _evidence(facts: FailureFacts, layer: str) -> Iterator[str]:
     """Yield in words what speaks for the answer."""
-    if signs.signal:
-        yield f"ended by {signs.signal}"
-    for link in signs.chain:
-        place = next((f"{frame.function} of {owner_of(frame)}" for frame in link.frames), "")
+    if facts.failure.signal:
+        yield f"ended by {facts.failure.signal}"
+    for link in facts.chain:
+        place = next((f"{frame.function} of {frame.component}" for frame in link.frames), "")
         yield f"{link.name}" + (f", raised in {place}" if place else "")
     if layer:
         yield f"it shows first at the layer {layer}"
-    if signs.guilty:
-        yield f"of that layer, it needs {signs.guilty}"
-    own = [call.backend for call in signs.calls if call.own]
+    if facts.guilty:
+        yield f"of that layer, it needs {facts.guilty}"
+    own = [call.backend for call in facts.calls if call.own]
     if own:
         yield f"the backend {own[0]} is the script's own and was never replaced"
 
 
-def _nearest(signs: Signs) -> Category | None:
+def _nearest(facts: FailureFacts) -> Category | None:
     """Return the category whose layer is that of the code that raised."""
-    return next((category for category in CATEGORIES if category.layer and category.layer == signs.innermost), None)
+    return next((category for category in CATEGORIES if category.layer and category.layer == facts.innermost), None)
 
 
 def _parsed(script: Path) -> ast.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.triage.signs import CompileCall
+from whichtorch.matrix.triage.failure_facts import CompileCall
 from whichtorch.matrix.trial.variation import NOTES, Variation
 
 if TYPE_CHECKING:

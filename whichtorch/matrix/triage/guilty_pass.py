@@ -18,8 +18,8 @@ from whichtorch.matrix.trial.variation import FORKED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.matrix.bisect.sightings import Failure
-    from whichtorch.matrix.triage.signs import Rung
+    from whichtorch.matrix.diagnosis.failure import Failure
+    from whichtorch.matrix.triage.failure_facts import Rung
     from whichtorch.matrix.trial.observation import Observation
     from whichtorch.matrix.trial.runner import Runner
 
@@ -40,10 +40,10 @@ def guilty_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: fl
         return runs.run(limit, at_rung({**rung, "most": most}, FORKED))
 
     def fails(most: int) -> bool:
-        return failure.is_shown_by(applying(most).record)
+        return failure.compare(applying(most).failure).is_same
 
     whole = applying(_ALL)
-    if not failure.is_shown_by(whole.record):
+    if not failure.compare(whole.failure):
         return ""
     applied = applied_in(whole)
     if not applied:

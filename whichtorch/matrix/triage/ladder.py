@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.compile_variations import at_rung
-from whichtorch.matrix.triage.signs import Rung
+from whichtorch.matrix.triage.failure_facts import Rung
 from whichtorch.matrix.trial.variation import FORKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from whichtorch.matrix.bisect.sightings import Failure
-    from whichtorch.matrix.triage.signs import CompileCall
+    from whichtorch.matrix.diagnosis.failure import Failure
+    from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.trial.runner import Runner
 
 # the layers, each with what it adds to the one before
@@ -98,7 +98,7 @@ def _climbed(runs: Runner, name: str, setting: Mapping[str, Any], failure: Failu
         outcome=attempt.outcome,
         signature=run.record.signature or "",
         message=attempt.message,
-        is_same=failure.is_shown_by(run.record),
+        is_same=failure.compare(run.failure).is_same,
         seconds=attempt.seconds,
     )
 

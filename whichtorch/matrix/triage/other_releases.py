@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
+from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH, Newest
-from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.triage.places import NEWEST
 from whichtorch.matrix.trial.variation import Variation
 
@@ -46,13 +46,13 @@ def with_newest(case: Case, folder: Path, elsewhere: Elsewhere, test: CaseTest) 
             elsewhere.tell(f"{environment.label} cannot be used: {environment.reason or environment.outcome}")
             return case
         run = runs.run(case.reproduction.limit, Variation(source=source))
-    record, shape = run.record, case.smallest_shape
+    record, failure = run.record, case.smallest_failure
     newest = Newest(
         torch=environment.torch,
         outcome=record.attempt.outcome,
         signature=record.signature or "",
         message=record.attempt.message,
-        is_same=shape is not None and shape.is_seen_elsewhere_in(shape_of(run)),
+        is_same=failure is not None and failure.compare(run.failure, Changed.SCRIPT_AND_RELEASE).is_same,
     )
     return case.model_copy(update={"newest": newest})
 

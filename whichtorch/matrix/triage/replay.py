@@ -7,21 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.suite import selection
 from whichtorch.matrix.triage.archive import unpack
-from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.triage.places import CasePlace, CaseTest, opened_case
 from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.bisect.sightings import Failure
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
-    from whichtorch.matrix.triage.failure_shape import FailureShape
-    from whichtorch.matrix.trial.observation import Observation
 
 RUNS = 2
 
@@ -60,23 +57,20 @@ def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
         script = folder / (case.script if order.whole else case.smallest)
         test = CaseTest(scenario=selection.script(str(script)), variant=case.variant, options=RunOptions())
         limit = case.reproduction.limit
-        failure = case.reproduction.failure
-        shape = case.reproduction.shape if order.whole else case.smallest_shape
+        expected = case.reproduction.failure
+        known = case.reproduction.shape if order.whole else case.smallest_failure
         with opened_case(replace(order.place, beside=folder), test, cache, show) as runs:
             made = [runs.run(limit, Variation(in_scratch=True)) for _ in range(RUNS)]
             label = runs.environment.label
     records = [run.record for run in made]
     told = [run for run in made if not run.record.attempt.outcome.is_prevented]
+    # a case of before holds no more of its failure than the signature
+    failure, changed = (known, Changed.SCRIPT_AND_RELEASE) if known else (expected, Changed.RELEASE)
     return Replayed(
         name=case.name,
         environment=label,
         script=script.name,
-        expected=f"{failure.outcome.word} {failure.signature or ''}".strip(),
+        expected=f"{expected.outcome.word} {expected.signature or ''}".strip(),
         seen=tuple(f"{record.attempt.outcome.word} {record.signature or ''}".strip() for record in records),
-        reproduces=any(_shows(run, shape, failure) for run in told) if told else None,
+        reproduces=any(failure.compare(run.failure, changed) for run in told) if told else None,
     )
-
-
-def _shows(run: Observation, shape: FailureShape | None, failure: Failure) -> bool:
-    """Return whether a run shows the failure of a case; one of before has no shape, but the script's signature."""
-    return failure.is_shown_by(run.record) if shape is None else shape.is_seen_elsewhere_in(shape_of(run))

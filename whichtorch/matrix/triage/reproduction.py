@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.sightings import Failure
 from whichtorch.matrix.diagnosis.patience import SAME_FAILURE, Patience
-from whichtorch.matrix.diagnosis.sameness import described
-from whichtorch.matrix.diagnosis.traceback_chain import shortened
+from whichtorch.matrix.diagnosis.signature import described
+from whichtorch.matrix.diagnosis.tracebacks import shortened
 from whichtorch.matrix.model import Outcome, StoppedBy
 from whichtorch.matrix.triage.case import Reproduction
 from whichtorch.matrix.triage.compile_variations import at_rung
-from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.trial.variation import PLAIN
 
 if TYPE_CHECKING:
@@ -68,7 +66,7 @@ def seen_in(made: Sequence[Observation], limit: float) -> tuple[Reproduction, li
         limit=limit if _took_the_clock(shown[0]) else SAME_FAILURE.limit(longest, limit),
         stderr=shortened(shown[0].stderr, STDERR_KEPT),
         others=tuple(_words(run) for run in made if run not in shown),
-        shape=shape_of(shown[0]),
+        shape=shown[0].failure,
     ), shown
 
 
@@ -77,7 +75,7 @@ def _of_one_failure(made: Sequence[Observation]) -> list[Observation]:
     red = [run for run in made if run.record.attempt.outcome.is_red or run.record.attempt.outcome is Outcome.SLOW]
     if not red:
         return list(made)
-    alike = [[other for other in red if Failure.of(run.record).is_shown_by(other.record)] or [run] for run in red]
+    alike = [[other for other in red if run.failure.compare(other.failure)] or [run] for run in red]
     return max(alike, key=len)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.traceback_chain import read_chain
+from whichtorch.matrix.diagnosis.failure import Failure
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
 from whichtorch.matrix.model import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from whichtorch.matrix.diagnosis.traceback_chain import LinkedException
+    from whichtorch.matrix.diagnosis.tracebacks import RaisedException
     from whichtorch.matrix.model import Record
 
 
@@ -24,6 +25,11 @@ class Observation:
     notes: Mapping[str, str] = field(default_factory=dict)  # texts of the files in its notes folder, by path
 
     @property
-    def chain(self) -> tuple[LinkedException, ...]:
+    def failure(self) -> Failure:
+        """What it shows."""
+        return Failure.of(self.record, self.chain)
+
+    @property
+    def chain(self) -> tuple[RaisedException, ...]:
         """The exception that ended it, and its causes."""
         return read_chain(self.stderr) if self.record.attempt.outcome is Outcome.FAIL else ()

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.factors import age
-from whichtorch.matrix.diagnosis.sameness import different
+from whichtorch.matrix.diagnosis.failure import different
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
 from whichtorch.reports.shown_text import is_link, one_line, plain
 from whichtorch.reports.table import distinguishing_axes

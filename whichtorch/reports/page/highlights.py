@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
-from whichtorch.matrix.diagnosis.sameness import described
+from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow

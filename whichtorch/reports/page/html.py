@@ -18,7 +18,7 @@ import jinja2
 from markupsafe import Markup
 
 from whichtorch.matrix.compare.comparison import ChangeKind
-from whichtorch.matrix.diagnosis.sameness import described
+from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.model import Outcome, Result
 from whichtorch.reports.case_text import case_card
 from whichtorch.reports.page import highlights, pictures

@@ -186,8 +186,8 @@ class CommitSearch:
         asked: set[tuple[str, int]] = set()  # commits, and how many runs they had
         while (confidence := known.confidence(suspects)) < goal.confidence:
             batch = known.next_batch(suspects)
-            sighting = ledger.sightings.get(known.position[batch[0]]) if batch else None
-            done = len(sighting.records) if sighting else 0
+            seen = ledger.evidence.get(known.position[batch[0]]) if batch else None
+            done = len(seen.records) if seen else 0
             if batch is None or not done or (batch[0], done) in asked:
                 raise _EndError(f"no commit is blamed: the runs gave a confidence of {confidence:.2g}")
             commit, runs = batch
@@ -218,12 +218,12 @@ class CommitSearch:
         records = ledger.recorded(planned)
         if any(record.attempt.outcome in planned.options.until for record in judging_records(records)):
             planned = ledger.planned(position)  # one run is enough, and it is recorded
-        sighting = ledger.sightings.get(position)
+        seen = ledger.evidence.get(position)
         if planned.is_settled(records):
-            if sighting is None:
+            if seen is None:
                 ledger.recall(position)
             return
-        if sighting is not None and not sighting.environment.is_usable:
+        if seen is not None and not seen.environment.is_usable:
             return
         if over := ledger.over(wants_install=ledger.needs_install(position)):
             raise _EndError(over)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from whichtorch.matrix.bisect.bisection import Bisection
+    from whichtorch.matrix.bisect.position_evidence import PositionEvidence
     from whichtorch.matrix.bisect.request import SearchRequest
-    from whichtorch.matrix.bisect.sightings import Sighting
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.plan.matrix_file import MatrixFile
@@ -106,11 +106,11 @@ class ValueComparison:
         ledger, runs = self.ledger, self.ledger.goal.bound_runs
         try:
             self._run(range(len(ledger.axis.values)), runs if ledger.goal.flaky else 1)
-            failing = [sighting for sighting in ledger.seen if sighting.failures and not _is_mixed(sighting)]
-            self._run((sighting.position for sighting in failing), runs, SearchVerdict.GOOD)
+            failing = [seen for seen in ledger.seen if seen.failures and not _is_mixed(seen)]
+            self._run((seen.position for seen in failing), runs, SearchVerdict.GOOD)
             if any(map(_is_mixed, ledger.seen)):  # a value that passed once may be flaky, too
-                passing = [sighting for sighting in ledger.seen if sighting.records and not sighting.failures]
-                self._run((sighting.position for sighting in passing), runs, SearchVerdict.BAD)
+                passing = [seen for seen in ledger.seen if seen.records and not seen.failures]
+                self._run((seen.position for seen in passing), runs, SearchVerdict.BAD)
         except KeyboardInterrupt as interrupt:
             self._over = ledger.stop(interrupt)
         finally:
@@ -138,7 +138,7 @@ class ValueComparison:
 
     def _start(self, position: int, runs: int, until: SearchVerdict | None) -> None:
         ledger = self.ledger
-        purpose = Purpose.CONFIRM if position in ledger.sightings else Purpose.SAMPLE
+        purpose = Purpose.CONFIRM if position in ledger.evidence else Purpose.SAMPLE
         left = len(ledger.axis.values) - len(ledger.purposes.keys() | {position})
         ledger.start(position, ledger.planned(position, repeat=runs, until=until), purpose, left=left)
 
@@ -169,5 +169,5 @@ class ValueComparison:
         return {name: value for name, value in shared.items() if name != self.ledger.axis.name}
 
 
-def _is_mixed(sighting: Sighting) -> bool:
-    return bool(sighting.failures) and any(record.attempt.outcome is Outcome.PASS for record in sighting.records)
+def _is_mixed(seen: PositionEvidence) -> bool:
+    return bool(seen.failures) and any(record.attempt.outcome is Outcome.PASS for record in seen.records)

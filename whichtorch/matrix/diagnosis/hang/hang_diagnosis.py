@@ -24,7 +24,7 @@ from whichtorch.matrix.diagnosis.hang.narration import Narration, cycle_sentence
 from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
 from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 from whichtorch.matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
-from whichtorch.matrix.diagnosis.sameness import STUCK, Signature
+from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.diagnosis.stacks import number_on_host
 from whichtorch.matrix.model import Model, WaitEdge
 from whichtorch.matrix.process.evidence.waiting import Waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis import likeness, stacks
+from whichtorch.matrix.diagnosis import native_frames, stacks
 from whichtorch.matrix.diagnosis.collectors.stack_tools import from_stall
 from whichtorch.matrix.diagnosis.dispatch import call_path
 from whichtorch.matrix.diagnosis.hang.disagreement import spans
@@ -42,7 +42,7 @@ def read_folder(folder: Path, stall: Sequence[ThreadWait] = ()) -> tuple[Process
                 pictures.append(parser(collector)(_text(path), int(pid) if pid.isdigit() else 0))
         if collector is KERNEL:  # the supervisor's picture is the next best
             pictures.append(from_stall(stall))
-    return likeness.with_native_frames(stacks.merge(*pictures))
+    return native_frames.with_native_frames(stacks.merge(*pictures))
 
 
 def parser(collector: Collector) -> Callable[[str, int], tuple[Process, ...]]:

@@ -22,7 +22,7 @@ from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expre
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from whichtorch.matrix.triage.signs import CompileCall
+    from whichtorch.matrix.triage.failure_facts import CompileCall
 
 _MODULES = ("math", "operator")  # that a graph's code may read without an import
 _NAMES = ("device", "inf", "nan")  # of torch, likewise

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.triage.case import Minimal
 from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise import operator_call
@@ -19,14 +20,13 @@ from whichtorch.matrix.triage.minimise.executed_lines import instrumented
 from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
 from whichtorch.matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
 from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
-from whichtorch.matrix.triage.signs import Owner, owner_of
 from whichtorch.matrix.trial.variation import NOTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 
+    from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.triage.minimise.same_failure import SameFailure
-    from whichtorch.matrix.triage.signs import CompileCall
     from whichtorch.matrix.trial.observation import Observation
 
 PLACE_TRIALS = 16  # scripts of a place alone that are tried
@@ -76,7 +76,7 @@ class Minimising:
             seconds=round(time.monotonic() - started, 1),
             is_verified=found is not None or same.is_verified(source),
             healthy_in=same.reference.words if same.reference else "",
-            shape=same.shape,
+            shape=same.failure,
         )
 
     def _smaller(self, source: str) -> Iterator[SmallerScript]:
@@ -166,7 +166,7 @@ class Minimising:
     def _raised_lines(self) -> list[int]:
         """Return the script's lines on the stack of the first cause, the innermost last."""
         frames = self.whole.chain[-1].frames if self.whole.chain else ()
-        return [frame.line for frame in reversed(frames) if owner_of(frame) is Owner.SCRIPT]
+        return [frame.line for frame in reversed(frames) if frame.component is Component.SCRIPT]
 
     def _compiled_lines(self) -> list[int]:
         """Return the script's lines that a compiler was reading when it failed, the innermost last.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.diagnosis.failure import Changed
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.compile_variations import OFF, at_rung
-from whichtorch.matrix.triage.failure_shape import shape_of
 from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from whichtorch.matrix.triage.failure_shape import FailureShape
+    from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.trial.runner import Runner
 
 COMPARED = "are not close!"  # torch.testing.assert_close
@@ -43,10 +43,10 @@ class SameFailure:
     """The question, and how often it was put."""
 
     runs: Runner
-    shape: FailureShape
+    failure: Failure
     limit: float  # seconds
     brief_limit: float  # for candidates; less where the failure is a hang
-    reference: Reference | None  # None: nothing but the shape tells the failure from others
+    reference: Reference | None  # None: nothing else tells the failure from others
     asked: int = 0
 
     def __call__(self, source: str) -> bool:
@@ -70,9 +70,9 @@ class SameFailure:
 
         None where that script's comparison does not fail.
         """
-        shape = shape_of(self.runs.run(self.brief_limit, self._forked(source, {})))
-        is_wrong = shape.exceptions[-1:] == ("AssertionError",) and COMPARED in shape.words
-        return replace(self, shape=shape) if is_wrong else None
+        failure = self.runs.run(self.brief_limit, self._forked(source, {})).failure
+        is_wrong = failure.exceptions[-1:] == ("AssertionError",) and COMPARED in failure.words
+        return replace(self, failure=failure) if is_wrong else None
 
     def passes_with(self, source: str, rung: Mapping[str, Any]) -> bool:
         """Return whether a script passes at a rung."""
@@ -92,8 +92,8 @@ class SameFailure:
 
     def _forked(self, source: str, rung: Mapping[str, Any]) -> Variation:
         """Return how a source is run: all alike, so that one fork server serves them."""
-        is_brief = self.shape.outcome is Outcome.FAIL  # what is raised is raised before the end
+        is_brief = self.failure.outcome is Outcome.FAIL  # what is raised is raised before the end
         return at_rung(rung, Variation(source=source, may_fork=True, is_brief=is_brief))
 
     def _is_shown(self, variation: Variation, limit: float) -> bool:
-        return self.shape.is_seen_in(shape_of(self.runs.run(limit, variation)))
+        return self.failure.compare(self.runs.run(limit, variation).failure, Changed.SCRIPT).is_same

@@ -21,8 +21,8 @@ from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expre
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.triage.minimise.script_places import ScriptPlace, ScriptPlaces
-    from whichtorch.matrix.triage.signs import CompileCall
 
 LEAST_GAIN = 0.75  # of the script's text: what is longer is no smaller script
 

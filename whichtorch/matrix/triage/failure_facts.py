@@ -4,66 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.sameness import is_missing_api
+from whichtorch.matrix.diagnosis.code_owner import Component
 from whichtorch.matrix.model import Model, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    from whichtorch.matrix.diagnosis.traceback_chain import CodeFrame, LinkedException
+    from whichtorch.matrix.diagnosis.failure import Failure
+    from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, RaisedException
 
-_GENERATED = re.compile(r"/[a-z0-9]{2}/c[a-z0-9]{30,}\.py$")  # of Inductor: two letters of a hash, then the hash
 _QUOTED = re.compile(r"(?m)^\s*(?:[\w.]+\.)?(\w+):")  # a type at the beginning of a message's line
+_TESTING = {"testing", "_testing", "unittest"}  # folders
 _LOWER = "call_user_compiler"  # of torch/_dynamo/output_graph.py: below it the backend works
-
-
-class Owner(StrEnum):
-    """Whose code a frame is."""
-
-    GENERATED = "generated code"
-    INDUCTOR = "Inductor"
-    AOT = "AOTAutograd"
-    DYNAMO = "Dynamo"
-    FAKE = "fake tensors"
-    META = "meta kernels"
-    EXPORT = "torch.export"
-    DATA = "DataLoader"
-    TORCH = "torch"
-    LIBRARY = "another library"
-    PYTHON = "Python"
-    SCRIPT = "the script"
-
-
-_FOLDERS = (  # of torch; the first that a path begins with
-    ("torch/_inductor/", Owner.INDUCTOR),
-    ("torch/_functorch/", Owner.AOT),
-    ("torch/_dynamo/", Owner.DYNAMO),
-    ("torch/_subclasses/", Owner.FAKE),
-    ("torch/_meta_registrations.py", Owner.META),
-    ("torch/_prims", Owner.META),
-    ("torch/_refs/", Owner.META),
-    ("torch/_decomp/", Owner.META),
-    ("torch/export/", Owner.EXPORT),
-    ("torch/_export/", Owner.EXPORT),
-    ("torch/utils/data/", Owner.DATA),
-    ("torch/", Owner.TORCH),
-)
-
-
-def owner_of(frame: CodeFrame) -> Owner:
-    """Return whose code a frame is, by where its file lies."""
-    if _GENERATED.search(frame.file):
-        return Owner.GENERATED
-    if frame.file.startswith("<"):
-        return Owner.GENERATED if "eval_with_key" in frame.file else Owner.PYTHON
-    _, installed, path = frame.file.rpartition("/site-packages/")
-    if not installed:
-        return Owner.PYTHON if re.search(r"/lib/python3\.\d+/", frame.file) else Owner.SCRIPT
-    return next((owner for folder, owner in _FOLDERS if path.startswith(folder)), Owner.LIBRARY)
 
 
 class CompileCall(Model):
@@ -94,14 +49,11 @@ class Rung(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class FailureFacts:
     """All that is known of a failure when it is classified."""
 
-    outcome: Outcome
-    signal: str = ""
-    chain: tuple[LinkedException, ...] = ()  # the effect first
-    message: str = ""
-    signature: str = ""
+    failure: Failure
+    chain: tuple[RaisedException, ...] = ()  # the effect first
     calls: tuple[CompileCall, ...] = ()
     rungs: tuple[Rung, ...] = ()
     graph_breaks: int = 0  # that the logs name
@@ -109,10 +61,9 @@ class Signs:
     guilty: str = ""  # what of a layer it fails with
     uses_meta: bool = False  # the script names the meta device
     checks_backend: bool = False  # the check that fails reads what a backend of the script's own keeps
-    hang_kind: str = ""  # a HangKind
 
     @property
-    def cause(self) -> LinkedException | None:
+    def cause(self) -> RaisedException | None:
         """What was raised first."""
         return self.chain[-1] if self.chain else None
 
@@ -133,14 +84,14 @@ class Signs:
         return tuple(frame for link in reversed(self.chain) for frame in link.frames)
 
     @property
-    def owners(self) -> tuple[Owner, ...]:
+    def components(self) -> tuple[Component, ...]:
         """Whose code was being run, as `frames`."""
-        return tuple(map(owner_of, self.frames))
+        return tuple(frame.component for frame in self.frames)
 
     @property
-    def innermost(self) -> Owner | None:
+    def innermost(self) -> Component | None:
         """Whose code raised what was raised first, Python's own library aside."""
-        return next((owner for owner in self.owners if owner is not Owner.PYTHON), None)
+        return next((part for part in self.components if part is not Component.PYTHON), None)
 
     @property
     def compiles(self) -> bool:
@@ -171,49 +122,29 @@ class Signs:
     @property
     def is_raised_by_script(self) -> bool:
         """True where the first cause is an assertion or a `raise` of the script itself."""
-        cause = self.cause
-        if cause is None or not cause.frames:
-            return False
-        innermost = cause.frames[0]
-        raises = innermost.source.startswith(("assert ", "assert(", "raise ", "raise("))
-        return (owner_of(innermost) is Owner.SCRIPT and raises) or _is_comparison(cause.frames)
+        frames = self.cause.frames if self.cause else ()
+        is_scripts_own = bool(frames) and frames[0].component is Component.SCRIPT and frames[0].raises
+        return is_scripts_own or _is_comparison(frames)
 
     @property
-    def lacks_api(self) -> bool:
-        """True where the script asks for something that this torch does not have."""
-        return is_missing_api(self.signature, self.message)
-
-    @property
-    def backend_owner(self) -> Owner | None:
+    def backend_component(self) -> Component | None:
         """Whose backend was at work below Dynamo when it failed; None where none was."""
-        for link in self.chain:
-            below = _below(link.frames, _LOWER)
-            outside = [owner_of(frame) for frame in below if not _is_glue(frame)]
-            if outside:
-                return outside[0]
-        return None
+        below = (frame for link in self.chain for frame in _below(link.frames, _LOWER))
+        return next((frame.component for frame in below if not _is_glue(frame)), None)
 
 
-def _below(frames: Iterable[CodeFrame], function: str) -> list[CodeFrame]:
+def _below(frames: Sequence[CodeFrame], function: str) -> Sequence[CodeFrame]:
     """Return the frames that a function called, outermost first; none where it is not among them."""
-    found: list[CodeFrame] = []
-    for frame in frames:
-        if function in frame.function:
-            return found[::-1]
-        found.append(frame)
-    return []
+    position = next((position for position, frame in enumerate(frames) if function in frame.function), 0)
+    return frames[:position][::-1]
 
 
 def _is_glue(frame: CodeFrame) -> bool:
     """Return whether a frame only passes a graph on to a backend."""
-    return owner_of(frame) in {Owner.DYNAMO, Owner.PYTHON} or frame.file.endswith("site-packages/torch/__init__.py")
+    return frame.component in {Component.DYNAMO, Component.PYTHON} or frame.path == "torch/__init__.py"
 
 
 def _is_comparison(frames: tuple[CodeFrame, ...]) -> bool:
     """Return whether the script compares values with a function that is made for tests."""
-    inner = [frame for frame in frames if owner_of(frame) is not Owner.SCRIPT]
-    return bool(inner) and all(_is_testing(PurePath(frame.file)) for frame in inner)
-
-
-def _is_testing(path: PurePath) -> bool:
-    return bool({"testing", "_testing", "unittest"}.intersection(path.parts)) or path.name == "contextlib.py"
+    inner = [PurePath(frame.file) for frame in frames if frame.component is not Component.SCRIPT]
+    return bool(inner) and all(path.name == "contextlib.py" or _TESTING.intersection(path.parts) for path in inner)

@@ -1,4 +1,4 @@
-"""What is not read of each process of a large tree, because another one is at the same place.
+"""Native frames of threads of which only Python frames were read.
 
 Of a large tree the native frames are read of one process of each kind. A thread at the same Python lines, in the same
 system call, has the same native frames: 63 ranks that wait in one collective are told as one.
@@ -21,12 +21,8 @@ def with_native_frames(processes: Sequence[Process]) -> tuple[Process, ...]:
         for thread in process.threads:
             if any(frame.is_python for frame in thread.frames) and not _is_without_native(thread):
                 read.setdefault(_place(thread), thread)
-    if not read:
-        return tuple(processes)
     return tuple(
         process.model_copy(update={"threads": tuple(_completed(thread, read) for thread in process.threads)})
-        if any(map(_is_without_native, process.threads))
-        else process
         for process in processes
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from whichtorch.matrix.bisect.sightings import Failure, Sighting, observations_of, reference_of
+from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
 from whichtorch.matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
+from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
 
 ABSENT = ("AttributeError in <module> (repro.py)", "module 'torch' has no attribute 'compile'")
@@ -29,24 +30,24 @@ def record(outcome: Outcome, what: tuple[str | None, str] = (None, ""), limit: f
     )
 
 
-def sighting(position: int, *records: Record, outcome: Outcome = Outcome.PASS) -> Sighting:
+def position_evidence(position: int, *records: Record, outcome: Outcome = Outcome.PASS) -> PositionEvidence:
     environment = Environment(
         id="id", label=f"torch-2.{position}.0", torch=f"2.{position}.0", python="3.11.7", build="pypi", config="default"
     )
     cell = Cell(environment="id", scenario="repro.py", outcome=outcome, expected=True, seconds=1)
-    return Sighting(position=position, environment=environment, cell=cell, records=records)
+    return PositionEvidence(position=position, environment=environment, cell=cell, records=records)
 
 
-def passing(position: int) -> Sighting:
-    return sighting(position, record(Outcome.PASS))
+def passing(position: int) -> PositionEvidence:
+    return position_evidence(position, record(Outcome.PASS))
 
 
-def failing(position: int, what: tuple[str, str] = RAISED) -> Sighting:
-    return sighting(position, record(Outcome.FAIL, what), outcome=Outcome.FAIL)
+def failing(position: int, what: tuple[str, str] = RAISED) -> PositionEvidence:
+    return position_evidence(position, record(Outcome.FAIL, what), outcome=Outcome.FAIL)
 
 
 @pytest.mark.parametrize(
-    ("sightings", "find", "expected"),
+    ("evidence", "find", "expected"),
     [
         ([], Find.ANY, None),
         ([passing(0), passing(9)], Find.ANY, None),
@@ -68,13 +69,13 @@ def failing(position: int, what: tuple[str, str] = RAISED) -> Sighting:
     ],
 )
 def test_the_failure_that_a_search_is_about(
-    sightings: list[Sighting], find: Find, expected: tuple[str, str] | None
+    evidence: list[PositionEvidence], find: Find, expected: tuple[str, str] | None
 ) -> None:
     """It is the one at the newest change; a version's lack of what the test uses only where there is no other."""
-    reference = reference_of(sightings, find)
+    reference = reference_of(evidence, find)
     wanted = expected and Failure(outcome=Outcome.FAIL, signature=expected[0], message=expected[1])
     assert reference == wanted
-    assert reference_of(sightings[::-1], find) == wanted
+    assert reference_of(evidence[::-1], find) == wanted
 
 
 def test_the_failure_at_the_named_bound_is_meant() -> None:
@@ -114,19 +115,26 @@ HANG = Failure(outcome=Outcome.HANG, signature="stuck in f (repro.py)")
         (failing(3, ABSENT), REFERENCE, False, SearchVerdict.UNTESTABLE),
         (failing(3, ABSENT), REFERENCE, True, SearchVerdict.BAD),
         (failing(3), None, False, SearchVerdict.DIFFERENT),
-        (sighting(3, record(Outcome.SKIP), outcome=Outcome.SKIP), REFERENCE, True, SearchVerdict.UNTESTABLE),
-        (sighting(3, record(Outcome.ERROR), outcome=Outcome.ERROR), REFERENCE, True, SearchVerdict.UNTESTABLE),
-        (sighting(3, outcome=Outcome.UNBUILDABLE), REFERENCE, True, SearchVerdict.UNTESTABLE),
-        (sighting(3, record(Outcome.PASS), outcome=Outcome.VACUOUS), REFERENCE, True, SearchVerdict.UNTESTABLE),
+        (position_evidence(3, record(Outcome.SKIP), outcome=Outcome.SKIP), REFERENCE, True, SearchVerdict.UNTESTABLE),
+        (position_evidence(3, record(Outcome.ERROR), outcome=Outcome.ERROR), REFERENCE, True, SearchVerdict.UNTESTABLE),
+        (position_evidence(3, outcome=Outcome.UNBUILDABLE), REFERENCE, True, SearchVerdict.UNTESTABLE),
         (
-            sighting(3, record(Outcome.CRASH, ("SIGSEGV", "")), outcome=Outcome.CRASH),
+            position_evidence(3, record(Outcome.PASS), outcome=Outcome.VACUOUS),
+            REFERENCE,
+            True,
+            SearchVerdict.UNTESTABLE,
+        ),
+        (
+            position_evidence(3, record(Outcome.CRASH, ("SIGSEGV", "")), outcome=Outcome.CRASH),
             HANG,
             False,
             SearchVerdict.DIFFERENT,
         ),
     ],
 )
-def test_what_a_run_says(seen: Sighting, reference: Failure | None, any_failure: bool, expected: SearchVerdict) -> None:
+def test_what_a_run_says(
+    seen: PositionEvidence, reference: Failure | None, any_failure: bool, expected: SearchVerdict
+) -> None:
     """Only the failure that is searched is bad, only a pass is good, and what was prevented is no evidence."""
     observations = observations_of([seen], reference, any_failure=any_failure)
     assert observations == (ProbeRun(position=3, verdict=expected),)
@@ -153,5 +161,5 @@ def test_what_was_still_moving_counts_until_a_longer_look(
     records: list[Record], reference: Failure, any_failure: bool, expected: list[tuple[SearchVerdict, bool]]
 ) -> None:
     """A run that the clock ended while it moved is provisional; a longer look stands for it and for later ones."""
-    observations = observations_of([sighting(3, *records)], reference, any_failure=any_failure)
+    observations = observations_of([position_evidence(3, *records)], reference, any_failure=any_failure)
     assert [(run.verdict, run.provisional) for run in observations] == expected

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whichtorch.matrix.diagnosis.failure import Changed, Failure
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
-from whichtorch.matrix.diagnosis.sameness import Signature, described, is_missing_api, is_same_failure, says
+from whichtorch.matrix.diagnosis.signature import Signature, described, kept
+from whichtorch.matrix.diagnosis.tracebacks import read_chain
+from whichtorch.matrix.model import Attempt, Limits, Outcome, Record, StoppedBy
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,7 @@ from whichtorch.matrix.diagnosis.sameness import Signature, described, is_missin
 )
 def test_a_lack_is_told(signature: str, message: str) -> None:
     """A name, module, argument or platform that a release does not have is no failure of its own."""
-    assert is_missing_api(signature, message)
+    assert Failure(outcome=Outcome.FAIL, signature=signature, message=message).is_missing_api
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def test_a_lack_is_told(signature: str, message: str) -> None:
 )
 def test_a_failure_is_one(signature: str | None, message: str) -> None:
     """What goes wrong inside a library, or says something else, stays a failure."""
-    assert not is_missing_api(signature, message)
+    assert not Failure(outcome=Outcome.FAIL, signature=signature, message=message).is_missing_api
 
 
 MIXED = "Expected all tensors to be on the same device, but found two devices, cpu and meta!"
@@ -50,28 +53,34 @@ WRAPPED = "compile_wrapper (eval_frame.py)"
 USERS = "<module> (repro.py:12)"
 
 
+def failed(signature: str | None, words: str = "") -> Failure:
+    return Failure(outcome=Outcome.FAIL, signature=signature, message=words)
+
+
 def is_one(first: str, second: str, words: str = "", other_words: str = "") -> bool:
     """Return whether two failures are one, which does not depend on their order."""
-    result = is_same_failure(first, second, words, other_words)
-    assert is_same_failure(second, first, other_words, words) is result
-    return result
+    failure, other = failed(first, words), failed(second, other_words)
+    result = failure.compare(other)
+    assert result.why
+    assert other.compare(failure).is_same is result.is_same
+    return result.is_same
 
 
 @pytest.mark.parametrize(
     ("first", "second", "words", "other_words"),
     [
         # up to 2.8 C++ raises; from 2.9 on Python of torch does, with the same words
-        (f'RuntimeError "{says(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # of two records that hold no messages
-        (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
+        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f'RuntimeError "{kept(MIXED)}" in {WRAPPED} < {USERS}', "", ""),
         # one release hides a frame of the user's: the outer one, then the inner one
         (
-            f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
+            f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}',
             f"RuntimeError in {WRAPPED} < f (m.py:4)",
             MIXED,
             MIXED,
         ),
-        (f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
+        (f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}', f"RuntimeError in {WRAPPED} < {USERS}", MIXED, MIXED),
         # the same operator, named as that release does
         (
             f"RuntimeError in {USERS}",
@@ -132,13 +141,13 @@ def test_what_releases_move_and_reword_is_one_failure(first: str, second: str, w
         ),
         (f"RuntimeError in check (x.py) < {USERS}", f'RuntimeError "no such operator" in {USERS}', MIXED, ""),
         # the same message at another line
-        (f'RuntimeError "{says(MIXED)}" in {USERS}', f'RuntimeError "{says(MIXED)}" in <module> (repro.py:13)', "", ""),
+        (f'RuntimeError "{kept(MIXED)}" in {USERS}', f'RuntimeError "{kept(MIXED)}" in <module> (repro.py:13)', "", ""),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (repro.py:13)", MIXED, MIXED),
         (f"RuntimeError in a (x.py) < {USERS}", "RuntimeError in a (x.py) < <module> (other.py:12)", MIXED, MIXED),
         # with the same caller, at another line of the function; a crash at the same line, with another caller
         (
-            f'RuntimeError "{says(MIXED)}" in f (m.py:4) < {USERS}',
-            f'RuntimeError "{says(MIXED)}" in f (m.py:5) < {USERS}',
+            f'RuntimeError "{kept(MIXED)}" in f (m.py:4) < {USERS}',
+            f'RuntimeError "{kept(MIXED)}" in f (m.py:5) < {USERS}',
             MIXED,
             MIXED,
         ),
@@ -237,7 +246,7 @@ FRAME = st.from_regex(r"[\w<>:~]{1,12}( \([\w.<>]{1,10}(:\d{1,4})?\))?", fullmat
 @given(
     st.from_regex(r"[A-Za-z_]\w{0,20}(: [\w, ]{0,20}\w)?", fullmatch=True),
     st.lists(FRAME, max_size=5).map(tuple),
-    st.text().map(says),
+    st.text().map(kept),
 )
 def test_a_signature_is_read_as_it_was_written(head: str, frames: tuple[str, ...], message: str) -> None:
     """What a record holds as text is the signature that was stored, whatever the message says."""
@@ -249,7 +258,7 @@ def test_a_signature_is_read_as_it_was_written(head: str, frames: tuple[str, ...
 def test_any_text_is_a_signature(text: str) -> None:
     """A record that somebody else wrote is read, and compares with itself."""
     assert str(Signature.parse(text)) == text or '"' in text or " in " in text
-    assert is_same_failure(text, text)
+    assert failed(text).compare(failed(text))
 
 
 def test_people_read_a_message_once() -> None:
@@ -257,3 +266,104 @@ def test_people_read_a_message_once() -> None:
     assert described('ValueError "no" in f (a.py:3)', "no") == "ValueError in f (a.py:3): no"
     assert described('ValueError "no" in f (a.py:3)', "") == 'ValueError "no" in f (a.py:3)'
     assert described(None, "") == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        (f"RuntimeError in a (x.py) < {USERS}", f"RuntimeError in a (x.py) < {USERS}", "the signatures are equal"),
+        (f"TypeError in {USERS}", f"KeyError in {USERS}", "another exception or signal: KeyError, not TypeError"),
+        (
+            f"TypeError in {USERS}",
+            "TypeError in f (a.py:3)",
+            f"another line of the script: TypeError in f (a.py:3), not TypeError in {USERS}",
+        ),
+        (
+            f'TypeError "mul() fails" in {USERS}',
+            f'TypeError "add() fails" in {USERS}',
+            "another operator: add, not mul",
+        ),
+        (
+            f'ValueError "no such file" in {USERS}',
+            f'ValueError "no such row" in {USERS}',
+            "67% of the messages agree, of 70% that must",
+        ),
+        ("stuck: a in m.py:3", "stuck: a in m.py:4", "another wait: stuck: a in m.py:4, not stuck: a in m.py:3"),
+    ],
+)
+def test_a_comparison_says_why(first: str, second: str, why: str) -> None:
+    """Whoever asks reads which evidence decided."""
+    assert failed(first).compare(failed(second)).why == why
+
+
+LIBRARY = "/e/lib/python3.11/site-packages/torch"
+WHOLE = f"""\
+Traceback (most recent call last):
+  File "/me/train.py", line 40, in <module>
+    step(model)
+  File "/me/train.py", line 20, in step
+    model(x)
+  File "{LIBRARY}/nn/modules/module.py", line 1, in _call_impl
+    return forward_call(*args)
+  File "{LIBRARY}/_shapes.py", line 7, in check
+    raise ShapeError(
+torch.ShapeError: size 3 of 'x' does not fit 4
+"""
+CUT_DOWN = f"""\
+Traceback (most recent call last):
+  File "/tmp/w/train.py", line 2, in <module>
+    torch.check(torch.ones(30))
+  File "{LIBRARY}/_shapes.py", line 7, in check
+    raise ShapeError(
+torch.ShapeError: size 30 of 'y' does not fit 1
+"""
+
+
+def shown(stderr: str, outcome: Outcome = Outcome.FAIL) -> Failure:
+    """Return the failure of a run that wrote this to stderr."""
+    attempt = Attempt(outcome=outcome, seconds=1, stopped_by=StoppedBy.EXIT)
+    record = Record(
+        key="key",
+        environment="id",
+        scenario="train.py",
+        source_hash="hash",
+        variant={},
+        limits=Limits(timeout=60, memory_mb=4096),
+        attempt=attempt,
+    )
+    return Failure.of(record, read_chain(stderr))
+
+
+@pytest.mark.parametrize(
+    ("stderr", "is_same", "is_same_elsewhere"),
+    [
+        (CUT_DOWN, True, True),
+        (CUT_DOWN.replace("in check", "in fits"), False, True),  # another function of the library raises
+        (CUT_DOWN.replace("ShapeError", "DtypeError"), False, False),
+        (CUT_DOWN.replace("does not fit", "has no gradient beside"), False, False),
+        (f"{CUT_DOWN}\nDuring handling of the above exception, another exception occurred:\n\n{CUT_DOWN}", False, True),
+        ("", False, False),
+    ],
+)
+def test_a_script_that_was_cut_down_fails_in_the_same_way(stderr: str, is_same: bool, is_same_elsewhere: bool) -> None:
+    """Its own frames, sizes and names go away; exceptions, a library's frames and words stay, these also elsewhere."""
+    assert shown(WHOLE).compare(shown(stderr), Changed.SCRIPT).is_same is is_same
+    assert shown(WHOLE).compare(shown(stderr), Changed.SCRIPT_AND_RELEASE).is_same is is_same_elsewhere
+
+
+@pytest.mark.parametrize("changed", Changed)
+def test_what_is_not_done_in_time_may_still_hang(changed: Changed) -> None:
+    """A run whose limit tells a hang from a pass shows the hang, whatever changed; a failure is none."""
+    hang = Failure(outcome=Outcome.HANG, signature="stuck: lock cycle in a.py:1", hang="lock cycle")
+    assert hang.compare(shown("", Outcome.SLOW), changed)
+    assert hang.compare(hang, changed)
+    assert not hang.compare(shown(WHOLE), changed)
+    other = Failure(outcome=Outcome.HANG, signature="stuck: wait for a queue in a.py:9", hang="wait for a queue")
+    assert not hang.compare(other, changed)
+
+
+def test_lines_of_an_edited_script_tell_nothing() -> None:
+    """Two failures of one function are the same where lines have moved."""
+    first, second = failed("KeyError in f (a.py:3)", "'x'"), failed("KeyError in f (a.py:8)", "'x'")
+    assert first.compare(second, Changed.LINES)
+    assert not first.compare(second)

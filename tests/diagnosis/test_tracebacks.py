@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichtorch.matrix.diagnosis.traceback_chain import read_chain, shortened
+from whichtorch.matrix.diagnosis.tracebacks import read_chain, shortened
 
 
 def chain_of(tmp_path: Path, source: str) -> list[tuple[str, str]]:

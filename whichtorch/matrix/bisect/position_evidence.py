@@ -1,0 +1,140 @@
+"""What is known of each position of a search: its records, compared with one failure. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
+from whichtorch.matrix.diagnosis.failure import Failure
+from whichtorch.matrix.model import Cell, Environment, Outcome, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionEvidence:
+    """All that is known of one position."""
+
+    position: int
+    environment: Environment
+    cell: Cell
+    records: tuple[Record, ...] = ()  # of attempts that judge; none where the environment cannot be had
+    reused: int = 0  # how many of them an earlier run made
+
+    @property
+    def telling(self) -> tuple[Record, ...]:
+        """The records that count.
+
+        A slow run, which the clock ended while it moved, counts until another decides. A longer look stands for that
+        run and for further slow ones, which get no longer look of their own.
+        """
+        slow = [record for record in self.records if _is_slow(record)]
+        decided = tuple(record for record in self.records if not _is_slow(record))
+        if not slow or not decided:
+            return self.records
+        shortest = min(record.attempt.limit for record in slow)
+        longer = tuple(record for record in decided if record.attempt.limit > shortest)
+        return decided + longer[-1:] * max(0, len(slow) - len(longer))
+
+    @property
+    def unanswered(self) -> list[Record]:
+        """The slow records beside those that count, if none of these had more time."""
+        most = max((record.attempt.limit for record in self.telling), default=0.0)
+        return [each for each in self.records if each not in self.telling and each.attempt.limit >= most]
+
+    @property
+    def failures(self) -> list[Failure]:
+        """What its records show that is a failure, or may become one."""
+        shown = [record for record in self.telling if record.attempt.outcome.is_red or _is_slow(record)]
+        return [Failure.of(record).provisional for record in shown]
+
+    def failure_with(self, words: str) -> Failure | None:
+        """Return the first of its failures that has some words."""
+        return next((failure for failure in self.failures if failure.has_words(words)), None)
+
+    @property
+    def passes(self) -> bool:
+        """True where some run passed, with all that the test declares."""
+        return any(record.attempt.outcome is Outcome.PASS for record in self.records) and not self.cell.is_doubted
+
+    @property
+    def is_untestable(self) -> bool:
+        """True where nothing ran, or all ended well, but perhaps without what the test declares."""
+        return not self.records or self.cell.is_doubted
+
+    @property
+    def lacks_feature(self) -> bool:
+        """True where all its failures say that this version does not have what the test uses."""
+        return all(failure.is_missing_api for failure in self.failures)
+
+
+def reference_of(
+    evidence: Sequence[PositionEvidence],
+    find: Find,
+    *,
+    any_failure: bool = False,
+    named: str = "",
+    named_bad: int | None = None,
+) -> Failure | None:
+    """Return the failure that a search is about, None where none was seen yet.
+
+    It is the newest one that says `named`, and the one at the position that the user calls bad. If neither is given,
+    it is the failure at the newest change: the last before what passes now, or the first after what passed before. A
+    failure that says only that a version lacks what the test uses counts where there is no other and something
+    older passes: the feature was taken away.
+    """
+    failing = {seen.position: seen for seen in evidence if seen.failure_with(named)}
+    telling = [position for position, seen in failing.items() if any_failure or named or not seen.lacks_feature]
+    if not telling:
+        oldest_pass = min((seen.position for seen in evidence if seen.passes), default=max(failing, default=0))
+        telling = [position for position in failing if find is Find.FIX or position > oldest_pass]
+    if not telling:
+        return None
+    passing = [seen.position for seen in evidence if seen.passes and not seen.failures]
+    position = named_bad if named_bad in telling else _at_newest_change(sorted(telling), passing, find)
+    return failing[position].failure_with(named)
+
+
+def _at_newest_change(failing: Sequence[int], passing: Sequence[int], find: Find) -> int:
+    """Return which failing position is next to the newest change; the newest one where there is no such change."""
+    newest = failing[-1]
+    fixed = [position for position in failing if position < max(passing, default=0)]
+    if find is Find.FIX:
+        return max(fixed, default=newest)
+    if find is not Find.REGRESSION and newest in fixed:
+        return newest
+    pass_before = max((position for position in passing if position < newest), default=newest - 1)
+    return next(position for position in failing if position > pass_before)
+
+
+def observations_of(
+    evidence: Iterable[PositionEvidence], reference: Failure | None, *, any_failure: bool = False
+) -> tuple[ProbeRun, ...]:
+    """Return what every run says: good, bad, different or nothing."""
+    return tuple(
+        ProbeRun(
+            position=seen.position,
+            verdict=_verdict(seen, record, reference, any_failure=any_failure),
+            provisional=record is not None and _is_slow(record),
+        )
+        for seen in evidence
+        for record in ([None] if seen.is_untestable else (*seen.telling, *seen.unanswered))
+    )
+
+
+def _verdict(
+    seen: PositionEvidence, record: Record | None, reference: Failure | None, *, any_failure: bool
+) -> SearchVerdict:
+    if record is not None and record.attempt.outcome is Outcome.PASS:
+        return SearchVerdict.GOOD
+    if record is None or not (record.attempt.outcome.is_red or _is_slow(record)):
+        return SearchVerdict.UNTESTABLE
+    if reference is not None and (any_failure or reference.compare(Failure.of(record))):
+        return SearchVerdict.BAD
+    return SearchVerdict.UNTESTABLE if seen.lacks_feature else SearchVerdict.DIFFERENT
+
+
+def _is_slow(record: Record) -> bool:
+    return record.attempt.outcome is Outcome.SLOW

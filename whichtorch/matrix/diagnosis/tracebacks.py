@@ -1,0 +1,236 @@
+"""What Python wrote of exceptions and crashes -> exceptions, their causes and their frames.
+
+    Traceback (most recent call last):
+      File ".../torch/_inductor/codegen/cpp.py", line 4, in lower
+    ZeroDivisionError: integer division or modulo by zero
+
+    The above exception was the direct cause of the following exception:
+
+    Traceback (most recent call last):
+      File "repro.py", line 9, in <module>
+    torch._inductor.exc.InductorError: ZeroDivisionError: integer division or modulo by zero
+
+is a chain of two exceptions. What a worker process reports of its own ("Original Traceback") is quoted in the message
+of the exception that passes it on, and is a cause of that one, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.diagnosis.code_owner import component_of, frame_name, generator_of, is_users
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from whichtorch.matrix.diagnosis.code_owner import Component
+
+_HEADER = "Traceback (most recent call last)"
+_FRAME = re.compile(r'^[ |+]*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
+_REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*(?:<locals>\.[\w.]+)*)(?:: ?(?P<message>.*))?$")
+_LINKS = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_INDENT = "    "  # of a source line
+_RAISES = re.compile(r"raise (?:[\w.]+\.)?(?P<type>[A-Z]\w*)\(")
+_PREFIX = re.compile(r"\s*(?:[\w.]+\.)?(?P<type>[A-Z]\w*(?:Error|Exception|Failed))(?::|$)")
+_GOT = re.compile(r"\bgot (?P<type>[A-Z]\w*(?:Error|Exception))\((?P<quote>['\"])(?P<words>.*)(?P=quote)")
+# raised by torch's compiler around what went wrong below it
+_WRAPPERS = frozenset(
+    ["BackendCompilerFailed", "InductorError", "InternalTorchDynamoError", "LoweringException", "TorchRuntimeError"]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class CodeFrame:
+    """A line of Python code that was being run."""
+
+    file: str
+    function: str
+    line: int = 0
+    source: str = ""  # as the traceback shows it, "" where it does not
+
+    @property
+    def path(self) -> str:
+        """The file, from site-packages on where a package is installed there."""
+        return self.file.rpartition("/site-packages/")[2]
+
+    @property
+    def name(self) -> str:
+        """What a signature calls it, without its line."""
+        return frame_name(self.file, self.function)
+
+    @property
+    def generator(self) -> str:
+        """What generated its code, "" for code that somebody wrote."""
+        return generator_of(self.file, self.function)
+
+    @property
+    def is_users(self) -> bool:
+        """True for code that the user wrote."""
+        return is_users(self.file) and not self.generator
+
+    @property
+    def component(self) -> Component:
+        """Whose code it is."""
+        return component_of(self.file)
+
+    @property
+    def raises(self) -> bool:
+        """True where its source line raises, rather than calls what does."""
+        return self.source.startswith(("raise ", "raise(", "assert ", "assert("))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaisedException:
+    """An exception that a traceback shows."""
+
+    type: str  # dotted, as it was written: "torch._dynamo.exc.Unsupported"
+    message: str  # all its lines
+    frames: tuple[CodeFrame, ...]  # innermost first
+
+    @property
+    def name(self) -> str:
+        """The type without its module."""
+        return self.type.rpartition(".")[2]
+
+    @property
+    def first_line(self) -> str:
+        """The first line of the message."""
+        return self.message.partition("\n")[0].strip()
+
+
+def read_chain(stderr: str) -> tuple[RaisedException, ...]:
+    """Return the last exception that was written and what caused it, the effect first; empty where there is none."""
+    lines = stderr.splitlines()
+    headers = _last_headers(lines)
+    blocks = [lines[start + 1 : end] for start, end in itertools.pairwise([*headers, len(lines)])]
+    read = filter(None, map(_read_block, reversed(blocks)))
+    return tuple(each for exception in read for each in (exception, _quoted(exception)) if each)
+
+
+def read_exception(stderr: str) -> RaisedException | None:
+    """Return the exception that ended a script, or None; a chained cause does not count.
+
+    Its type and message are those of what was raised first where the message tells, since a compiler of torch, a
+    worker and TorchScript's interpreter raise their own exception around that one. Releases wrap it in other words
+    more often than they reword it.
+    """
+    chain = read_chain(stderr)
+    return _unwrapped(chain[0]) if chain else None
+
+
+def read_frames(stderr: str) -> tuple[CodeFrame, ...]:
+    """Return the frames of all tracebacks, each once, innermost first; a cause comes before its effect."""
+    found: dict[CodeFrame, None] = {}
+    for block in stderr.split(_HEADER):
+        frames = [frame for line in block.splitlines() if (frame := _read_frame(line))]
+        found |= dict.fromkeys(reversed(frames))
+    return tuple(found)
+
+
+def read_crash(stderr: str) -> tuple[CodeFrame, ...]:
+    """Return the frames that faulthandler wrote: of the current thread, or of the main one where that has none."""
+    _, header, report = stderr.rpartition("Current thread ")
+    threads = re.split(r"^(?=Thread 0x)", report, flags=re.MULTILINE) if header else []
+    stacks = [tuple(filter(None, takewhile(bool, map(_read_frame, text.splitlines()[1:])))) for text in threads]
+    return next(filter(None, (*stacks[:1], *stacks[::-1])), ())
+
+
+def shortened(stderr: str, most: int) -> str:
+    """Return the end of what was written to stderr, about `most` characters, its last exception among them.
+
+    Where the message of that is longer, as a C++ compiler's is, its middle is left out.
+    """
+    if len(stderr) <= most:
+        return stderr
+    lines = stderr.splitlines(keepends=True)
+    headers = _last_headers(lines)
+    starts = [sum(map(len, lines[:header])) for header in headers]
+    if not starts or starts[-1] >= len(stderr) - most:
+        return stderr[-most:]
+    half = most // 2
+    first = next(start for start in starts if starts[-1] - start <= half // 2)
+    head, tail = stderr[first : first + half], stderr[-half:]
+    return f"{head}\n[... {len(stderr) - first - 2 * half} characters cut here ...]\n{tail}"
+
+
+def _last_headers(lines: Sequence[str]) -> list[int]:
+    """Return where the tracebacks of the last chain begin, the first cause first; none where there is no traceback."""
+    headers = [number for number, line in enumerate(lines) if line.startswith(_HEADER)]
+    first = len(headers) - 1
+    while first > 0 and any(line.strip() in _LINKS for line in lines[max(0, headers[first] - 3) : headers[first]]):
+        first -= 1
+    return headers[max(0, first) :]
+
+
+def _read_block(lines: Sequence[str]) -> RaisedException | None:
+    """Return the exception of one traceback: frames, then type and message up to the next traceback."""
+    frames: list[CodeFrame] = []
+    for number, line in enumerate(lines):
+        if frame := _read_frame(line, *lines[number + 1 : number + 2]):
+            frames.append(frame)
+        elif frames and (repeated := _REPEATED.match(line)):
+            frames += frames[-1:] * int(repeated[1])
+        elif not line.startswith(" ") and (exception := _EXCEPTION.match(line)):
+            rest = [text for text in lines[number + 1 :] if text not in _LINKS]
+            message = "\n".join([exception["message"] or "", *rest]).rstrip()
+            return RaisedException(type=exception["type"], message=message, frames=tuple(reversed(frames)))
+    return None
+
+
+def _read_frame(line: str, following: str = "") -> CodeFrame | None:
+    match = _FRAME.match(line)
+    source = following.strip() if following.startswith(_INDENT) and not _FRAME.match(following) else ""
+    if match is None:
+        return None
+    return CodeFrame(file=match["file"], function=match["function"], line=int(match["line"]), source=source)
+
+
+def _quoted(exception: RaisedException) -> RaisedException | None:
+    """Return the exception of another process that a message quotes."""
+    _, quoted, rest = exception.message.partition(f"Original {_HEADER}:\n")
+    return _read_block(rest.splitlines()) if quoted else None
+
+
+def _unwrapped(exception: RaisedException) -> RaisedException:
+    """Return an exception as what was raised first, with the first line of that one's message and all frames."""
+    if inner := _quoted(exception):
+        inner = _unwrapped(inner)
+        return replace(inner, frames=(*inner.frames, *exception.frames))
+    type_, words = _cause(exception)
+    return replace(exception, type=type_, message=words)
+
+
+def _cause(exception: RaisedException) -> tuple[str, str]:
+    """Return type and words of what TorchScript's interpreter or a compiler raised an exception for, else its own."""
+    lines = [exception.first_line, *exception.message.splitlines()[1:]]
+    if "TorchScript interpreter" in lines[0]:
+        last = next((match for line in reversed(lines) if (match := _PREFIX.match(line))), None)
+        return (last["type"], last.string[last.end() :].strip()) if last else (exception.name, lines[0])
+    if exception.name not in _WRAPPERS:
+        return exception.name, lines[0]
+    if lines[0].endswith(":"):  # what follows is all of the cause
+        lines = list(filter(None, map(str.strip, lines)))
+    block = list(takewhile(str.strip, lines))
+    # The cause is on the line after "backend='inductor' raised:", or after "Failed running call_method …:", whose
+    # arguments may take several lines.
+    is_call = bool(block) and block[0].startswith("Failed running ")
+    end = next((number for number, line in enumerate(block) if line.endswith(":") and (is_call or not number)), None)
+    text = block[end + 1].strip() if end is not None and end + 1 < len(block) else lines[0]
+    shown = None
+    while prefix := _PREFIX.match(text):
+        shown, text = prefix["type"], text[prefix.end() :].strip()
+        if shown not in _WRAPPERS:
+            return shown, text
+    if got := next(filter(None, map(_GOT.search, block)), None):
+        return got["type"], got["words"]
+    raises = _RAISES.match(exception.frames[0].source) if exception.frames else None
+    raised = raises["type"] if raises and raises["type"] != "Unsupported" else None
+    return raised or shown or exception.name, text
