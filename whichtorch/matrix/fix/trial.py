@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from whichtorch.matrix.diagnosis.tracebacks import CodeFrame
+from whichtorch.matrix.diagnosis.tracebacks import CodeFrame  # noqa: TC001  pydantic reads it
 
 
 class Effect(StrEnum):
