@@ -7,8 +7,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
-from whichtorch.matrix.diagnosis.hang.user_call import is_own, user_call
+from whichtorch.matrix.diagnosis.hang.user_call import is_own, is_own_native, source_line, user_call
 from whichtorch.matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
 from whichtorch.matrix.diagnosis.stacks import base_name, number_on_host
 from whichtorch.matrix.model import WaitEdge

@@ -69,12 +69,10 @@ def _never_released(waiters: Sequence[ThreadState], narration: Narration) -> str
     return "; ".join([*narration.held_meanwhile(waiters), words, *narration.departed])
 
 
-def _cause(
-    kind: HangKind, narrated: Sequence[ThreadState], chain: Chain, narration: Narration, reason: str
-) -> HangCause:
-    edges = _edges(narrated, chain, narration)
+def _cause(kind: HangKind, states: Sequence[ThreadState], chain: Chain, narration: Narration, reason: str) -> HangCause:
+    edges = _edges(states, chain, narration)
     clauses = [edge.text for edge in edges][-MOST:]
-    stuck = next((state for state in reversed(narrated) if state.thread.frames), narrated[-1])
+    stuck = next((state for state in reversed(states) if state.thread.frames), states[-1])
     if chain.cycle:
         clauses.append(_CYCLES.get(len(chain.cycle), "they wait for each other in a circle"))
         stuck = _with_place(chain.cycle)
@@ -88,11 +86,10 @@ def _with_place(cycle: Sequence[ThreadState]) -> ThreadState:
     return next((state for state in cycle if state.user.place), cycle[0])
 
 
-def _edges(narrated: Sequence[ThreadState], chain: Chain, narration: Narration) -> list[WaitEdge]:
-    edges = []
-    for state in narrated:
-        position = chain.states.index(state) if state in chain.states else len(chain.states)
-        link = chain.links[position] if position < len(chain.links) else None
+def _edges(states: Sequence[ThreadState], chain: Chain, narration: Narration) -> list[WaitEdge]:
+    edges, links = [], dict(zip(chain.states, chain.links, strict=False))
+    for state in states:
+        link = links.get(state)
         partner = None if link is None else link.state.pid if state.waiting is Waiting.CHILD else link.state.tid
         edges.append(edge_of(state, narration.clause(state, link), partner, link))
     return edges
@@ -108,18 +105,18 @@ def edge_of(state: ThreadState, text: str, partner: int | None = None, link: Par
 
 def _relevant(chain: Chain) -> list[ThreadState]:
     """Return the states of a chain that matter, without parents that only wait for the processes that do."""
-    narrated = list(chain.states)
+    states = list(chain.states)
     while (
-        len(narrated) > 1
-        and narrated[0] not in chain.cycle
-        and narrated[0].awaits in _PARENTS
-        and not narrated[0].user.is_exit
-        and not _has_started_program(narrated[0])
-        and any(state.user.is_known and state.pid != narrated[0].pid for state in narrated[1:])
+        len(states) > 1
+        and states[0] not in chain.cycle
+        and states[0].awaits in _PARENTS
+        and not states[0].user.is_exit
+        and not _has_started_program(states[0])
+        and any(state.user.is_known and state.pid != states[0].pid for state in states[1:])
     ):
-        narrated.pop(0)
-    kept = (*chain.cycle, narrated[0], narrated[-1])
-    return [state for state in narrated if state in kept or state.user.is_known]
+        states.pop(0)
+    kept = (*chain.cycle, states[0], states[-1])
+    return [state for state in states if state in kept or state.user.is_known]
 
 
 def _has_started_program(state: ThreadState) -> bool:
@@ -127,7 +124,7 @@ def _has_started_program(state: ThreadState) -> bool:
     return state.user.call is not None and state.user.call.file == "subprocess.py"
 
 
-def _kind(narrated: Sequence[ThreadState], chain: Chain) -> HangKind:
+def _kind(states: Sequence[ThreadState], chain: Chain) -> HangKind:
     if chain.cycle:
         kinds = {state.awaits for state in chain.cycle}
         if kinds <= {*_LOCKS, Waiting.THREAD} and kinds & _LOCKS:
@@ -135,8 +132,8 @@ def _kind(narrated: Sequence[ThreadState], chain: Chain) -> HangKind:
         if Waiting.GIL in kinds:
             return HangKind.GIL_CYCLE
         return HangKind.of(_with_place(chain.cycle).awaits)
-    informative = (state.awaits for state in reversed(narrated) if state.awaits not in _TELL_LITTLE | {Waiting.SLEEP})
-    return HangKind.of(next(informative, narrated[0].awaits))
+    informative = (state.awaits for state in reversed(states) if state.awaits not in _TELL_LITTLE | {Waiting.SLEEP})
+    return HangKind.of(next(informative, states[0].awaits))
 
 
 def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:
