@@ -100,11 +100,8 @@ def timeout_outcome(ending: Ending, look: StoppedLook) -> tuple[Outcome, str, De
     """
     evidence = ending.evidence
     if evidence.loop is not None and evidence.loop.moves:
-        return (
-            Outcome.SLOW,
-            "still moving when the clock ended: the variables of its loop were changing",
-            Decider.PROGRESS,
-        )
+        words = "still moving when the clock ended: the variables of its loop were changing"
+        return Outcome.SLOW, words, Decider.PROGRESS
     if look.kind is HangKind.SLOW_COMPILE:
         return Outcome.SLOW, "still compiling when the clock ended", Decider.COMPILE
     headway = evidence.headway

@@ -7,8 +7,7 @@ from itertools import takewhile
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
-from whichtorch.matrix.diagnosis.hang.user_call import is_own, user_call
+from whichtorch.matrix.diagnosis.hang.user_call import is_own, is_own_native, source_line, user_call
 from whichtorch.matrix.diagnosis.hang.waits import Wait, asking_frame, classify, is_idle_worker
 from whichtorch.matrix.diagnosis.stacks import base_name, number_on_host
 from whichtorch.matrix.model import WaitEdge
@@ -49,8 +48,6 @@ _RUNNERS = {"compile_fx.py", "codecache.py", "graph.py", "async_compile.py"}
 _COMPILERS = re.compile(
     r"^(?:cc1plus|cc1|g\+\+|gcc|c\+\+|clang|clang\+\+|nvcc|cicc|ptxas|ninja|lld?|collect2|as)(?:-[\d.]+)?$"
 )
-
-
 # Functions of libraries in which a worker of a pool runs a task: end of the path, name.
 _WORKERS = (
     ("concurrent/futures/thread.py", "_worker"),
@@ -105,10 +102,8 @@ class ThreadState:
     @property
     def place(self) -> str:
         """The user's own line, "train.py:88", "pool.cpp:7" below no Python; "" where none of the user's code runs."""
-        native = self.user.native_place
-        if self.user.place is None and native:
-            return source_line(native) if native.line else ""
-        return self.user.place.where if self.user.place else ""
+        place, native = self.user.place, self.user.native_place
+        return place.where if place else source_line(native) if native and native.line else ""
 
     def edge(self, partner: int | None = None, *, holds: Waiting | None = None, evidence: str = "") -> WaitEdge:
         """Return its wait for `partner`; it must be known to wait."""
@@ -180,10 +175,9 @@ def compiling_frame(thread: Thread) -> Frame | None:
     modules = [number for number, frame in enumerate(frames[:-1]) if frame.function == "<module>"]
     imports = [number for number in modules if _is_of(_TORCH_OR_TRITON, frames[number])]
     for frame in frames[imports[-1] + 1 if imports else 0 :]:  # what is within an import is left out
-        if _is_of(_COMPILES, frame):
-            runs_compiled = frame.file_name in _RUNNERS and frame.method in _RUNS_COMPILED
-            if not runs_compiled:
-                return frame
+        runs_compiled = frame.file_name in _RUNNERS and frame.method in _RUNS_COMPILED
+        if _is_of(_COMPILES, frame) and not runs_compiled:
+            return frame
     return None
 
 
@@ -206,11 +200,8 @@ def is_compiler(process: Process) -> bool:
 
 def is_answering(state: ThreadState) -> bool:
     """Return whether a thread of a manager's process runs a method for a caller, and is not waiting for a request."""
-    frames = state.user.frames
-    at = next((at for at, frame in enumerate(frames) if runs([frame], "managers.py", "serve_client")), None)
-    if at is None:
-        return False
-    return not any(frame.file_name == "connection.py" for frame in frames[:at])
+    inner = _frames_inside(state, "managers.py", "serve_client")
+    return inner is not None and not any(frame.file_name == "connection.py" for frame in inner)
 
 
 def is_in_event_loop(state: ThreadState) -> bool:
@@ -221,10 +212,14 @@ def is_in_event_loop(state: ThreadState) -> bool:
 
 def is_at_task(state: ThreadState) -> bool:
     """Return whether a worker process of a pool runs a task of which no line is the user's: a function of a library."""
-    file, name = _WORKERS[1]
-    frames = [frame for frame in state.user.frames if frame.is_python]
-    at = next((at for at, frame in enumerate(frames) if runs([frame], file, name)), None)
-    return at is not None and not any(frame.file_name in _QUEUES for frame in frames[:at])
+    inner = _frames_inside(state, *_WORKERS[1])
+    return inner is not None and not any(frame.is_python and frame.file_name in _QUEUES for frame in inner)
+
+
+def _frames_inside(state: ThreadState, file: str, name: str) -> Sequence[Frame] | None:
+    """Return a thread's frames inside the innermost call of a function of a library; None where it is in none."""
+    frames = state.user.frames
+    return next((frames[:at] for at, frame in enumerate(frames) if runs([frame], file, name)), None)
 
 
 def is_pool_worker(state: ThreadState) -> bool:
@@ -237,22 +232,22 @@ def runs(frames: Sequence[Frame], file: str, name: str) -> bool:
     return any(frame.is_python and frame.method == name and (frame.file or "").endswith(file) for frame in frames)
 
 
-def shortened(frame: Frame) -> str:
+def bare_name(frame: Frame) -> str:
     """Return a native function without its namespaces and its call operator."""
     return "::".join(short(frame.function).split("::")[-2:])
 
 
-def where_words(state: ThreadState) -> str:
+def place_words(state: ThreadState) -> str:
     """Return a thread's place, that in the user's native code, too: " (a.py:12), in Pool::take (pool.cpp:7),"."""
     place, user = state.user.native_place, state.user
     if place is None or user.place is None or user.call:
         return f" ({state.place})" if state.place else ""
     if user.site.call.rpartition(".")[2] == place.function.rpartition(":")[2]:
         return f" ({state.place}, {source_line(place)})"
-    return f" ({state.place}), in {shortened(place)} ({source_line(place)}),"
+    return f" ({state.place}), in {bare_name(place)} ({source_line(place)}),"
 
 
-def came_from(state: ThreadState) -> str:
+def native_origin(state: ThreadState) -> str:
     """Return through which of the user's native functions a thread has come back into native code, outermost last."""
     user = state.user
     if user.place is None or user.native_place is None:
@@ -261,4 +256,4 @@ def came_from(state: ThreadState) -> str:
     outer = next(filter(is_own_native, beyond), None)
     caller = next(filter(is_own, beyond[beyond.index(outer) :]), None) if outer else None
     called = f", called at {caller.where}" if caller else ""
-    return f"; it came here from {shortened(outer)} ({source_line(outer)}){called}" if outer else ""
+    return f"; it came here from {bare_name(outer)} ({source_line(outer)}){called}" if outer else ""

@@ -34,23 +34,23 @@ def blocked(processes: Sequence[Process], graph: WaitGraph, narration: Narration
     if start is None:
         return None
     chain = graph.chain(start)
-    told = _told(chain)
-    last = told[-1]
-    if not any(state.thread.frames for state in told) and all(state.awaits in _NEED_FRAMES for state in told):
+    narrated = _relevant(chain)
+    last = narrated[-1]
+    if not any(state.thread.frames for state in narrated) and all(state.awaits in _NEED_FRAMES for state in narrated):
         return None
-    if last.awaits in _TELL_LITTLE and not last.activity and len(told) == 1:
+    if last.awaits in _TELL_LITTLE and not last.activity and len(narrated) == 1:
         return None
-    kind = _kind(told, chain)
+    kind = _kind(narrated, chain)
     if last.awaits is Waiting.LOCK and not chain.cycle:
         if graph.is_forked_alone(last):
             kind = HangKind.FORKED_LOCK
         elif held := held_by_coroutine(narration, last):
-            return _cause(HangKind.LOCK_CYCLE, told, chain, narration, held)
+            return _cause(HangKind.LOCK_CYCLE, narrated, chain, narration, held)
         elif waiters := _waiters_for_locks(last, graph):
-            told = [*(state for state in told if state not in waiters), *waiters]
-            cause = _cause(HangKind.LOCK_CYCLE, told, chain, narration, _never_released(waiters, narration))
+            narrated = [*(state for state in narrated if state not in waiters), *waiters]
+            cause = _cause(HangKind.LOCK_CYCLE, narrated, chain, narration, _never_released(waiters, narration))
             return replace(cause, stuck=last, is_closed=True)
-    return _cause(kind, told, chain, narration, "" if chain.cycle else reason_of(narration, last, told))
+    return _cause(kind, narrated, chain, narration, "" if chain.cycle else reason_of(narration, last, narrated))
 
 
 def _waiters_for_locks(last: ThreadState, graph: WaitGraph) -> list[ThreadState]:
@@ -69,10 +69,10 @@ def _never_released(waiters: Sequence[ThreadState], narration: Narration) -> str
     return "; ".join([*narration.held_meanwhile(waiters), words, *narration.departed])
 
 
-def _cause(kind: HangKind, told: Sequence[ThreadState], chain: Chain, narration: Narration, reason: str) -> HangCause:
-    edges = _edges(told, chain, narration)
+def _cause(kind: HangKind, states: Sequence[ThreadState], chain: Chain, narration: Narration, reason: str) -> HangCause:
+    edges = _edges(states, chain, narration)
     clauses = [edge.text for edge in edges][-MOST:]
-    stuck = next((state for state in reversed(told) if state.thread.frames), told[-1])
+    stuck = next((state for state in reversed(states) if state.thread.frames), states[-1])
     if chain.cycle:
         clauses.append(_CYCLES.get(len(chain.cycle), "they wait for each other in a circle"))
         stuck = _with_place(chain.cycle)
@@ -86,11 +86,10 @@ def _with_place(cycle: Sequence[ThreadState]) -> ThreadState:
     return next((state for state in cycle if state.user.place), cycle[0])
 
 
-def _edges(told: Sequence[ThreadState], chain: Chain, narration: Narration) -> list[WaitEdge]:
-    edges = []
-    for state in told:
-        position = chain.states.index(state) if state in chain.states else len(chain.states)
-        link = chain.links[position] if position < len(chain.links) else None
+def _edges(states: Sequence[ThreadState], chain: Chain, narration: Narration) -> list[WaitEdge]:
+    edges, links = [], dict(zip(chain.states, chain.links, strict=False))
+    for state in states:
+        link = links.get(state)
         partner = None if link is None else link.state.pid if state.waiting is Waiting.CHILD else link.state.tid
         edges.append(edge_of(state, narration.clause(state, link), partner, link))
     return edges
@@ -104,20 +103,20 @@ def edge_of(state: ThreadState, text: str, partner: int | None = None, link: Par
     return edge.model_copy(update={"waiting": state.awaits or edge.waiting, "text": text})
 
 
-def _told(chain: Chain) -> list[ThreadState]:
+def _relevant(chain: Chain) -> list[ThreadState]:
     """Return the states of a chain that matter, without parents that only wait for the processes that do."""
-    told = list(chain.states)
+    states = list(chain.states)
     while (
-        len(told) > 1
-        and told[0] not in chain.cycle
-        and told[0].awaits in _PARENTS
-        and not told[0].user.is_exit
-        and not _has_started_program(told[0])
-        and any(state.user.is_known and state.pid != told[0].pid for state in told[1:])
+        len(states) > 1
+        and states[0] not in chain.cycle
+        and states[0].awaits in _PARENTS
+        and not states[0].user.is_exit
+        and not _has_started_program(states[0])
+        and any(state.user.is_known and state.pid != states[0].pid for state in states[1:])
     ):
-        told.pop(0)
-    kept = (*chain.cycle, told[0], told[-1])
-    return [state for state in told if state in kept or state.user.is_known]
+        states.pop(0)
+    kept = (*chain.cycle, states[0], states[-1])
+    return [state for state in states if state in kept or state.user.is_known]
 
 
 def _has_started_program(state: ThreadState) -> bool:
@@ -125,7 +124,7 @@ def _has_started_program(state: ThreadState) -> bool:
     return state.user.call is not None and state.user.call.file == "subprocess.py"
 
 
-def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
+def _kind(states: Sequence[ThreadState], chain: Chain) -> HangKind:
     if chain.cycle:
         kinds = {state.awaits for state in chain.cycle}
         if kinds <= {*_LOCKS, Waiting.THREAD} and kinds & _LOCKS:
@@ -133,8 +132,8 @@ def _kind(told: Sequence[ThreadState], chain: Chain) -> HangKind:
         if Waiting.GIL in kinds:
             return HangKind.GIL_CYCLE
         return HangKind.of(_with_place(chain.cycle).awaits)
-    telling = (state.awaits for state in reversed(told) if state.awaits not in _TELL_LITTLE | {Waiting.SLEEP})
-    return HangKind.of(next(telling, told[0].awaits))
+    informative = (state.awaits for state in reversed(states) if state.awaits not in _TELL_LITTLE | {Waiting.SLEEP})
+    return HangKind.of(next(informative, states[0].awaits))
 
 
 def _start(processes: Sequence[Process], states: Sequence[ThreadState]) -> ThreadState | None:

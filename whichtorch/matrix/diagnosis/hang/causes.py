@@ -128,10 +128,8 @@ def fork_after_threads(processes: Sequence[Process], states: Sequence[ThreadStat
             evidence = "it has no other thread" if len(state.process.threads) == 1 else "fork copies one thread only"
             edges = (state.edge(evidence=evidence), parent.edge(state.pid, evidence="waits for this child"))
             at = f" ({state.place})" if state.place else ""
-            words = (
-                f"thread {number_on_host(state.tid)} of the forked child waits in OpenMP{at} for threads that fork did "
-            )
-            words += f"not copy; {edge_sentence(edges[1])}"
+            words = f"thread {number_on_host(state.tid)} of the forked child waits in OpenMP{at} for threads that fork"
+            words += f" did not copy; {edge_sentence(edges[1])}"
             return HangCause(kind=HangKind.FORK_AFTER_THREADS, stuck=state, cycle=edges, words=words)
     return None
 

@@ -84,7 +84,7 @@ def _named_together(group: Sequence[ThreadState], graph: WaitGraph) -> str:
     return f"processes {', '.join(pids[:-1])} and {pids[-1]}" if len(pids) > 1 else f"process {pids[0]}"
 
 
-def spans(numbers: Iterable[int]) -> str:
+def number_ranges(numbers: Iterable[int]) -> str:
     """Return numbers as people write them: "0-2, 4 and 6"."""
     words: list[str] = []
     for _, group in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
@@ -167,4 +167,4 @@ def _has(things: Sequence[object]) -> str:
 
 
 def _ranks(numbers: Sequence[int]) -> str:
-    return f"rank{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
+    return f"rank{'s' if len(numbers) > 1 else ''} {number_ranges(numbers)}"

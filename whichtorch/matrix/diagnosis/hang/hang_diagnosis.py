@@ -21,7 +21,7 @@ from whichtorch.matrix.diagnosis.hang.blocked_chain import blocked
 from whichtorch.matrix.diagnosis.hang.causes import HangCause, HangKind, fork_after_threads, gil_cycle
 from whichtorch.matrix.diagnosis.hang.disagreement import disagreement
 from whichtorch.matrix.diagnosis.hang.narration import Narration, cycle_sentences
-from whichtorch.matrix.diagnosis.hang.native_place import is_own_native, source_line
+from whichtorch.matrix.diagnosis.hang.user_call import is_own_native, source_line
 from whichtorch.matrix.diagnosis.hang.wait_graph import WaitGraph
 from whichtorch.matrix.diagnosis.hang.waits import is_lock, is_means, is_openmp
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature

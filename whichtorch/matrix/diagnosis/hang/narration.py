@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.diagnosis.hang.activity import came_from, descriptor_of, is_answering, shortened, where_words
+from whichtorch.matrix.diagnosis.hang.activity import bare_name, descriptor_of, is_answering, native_origin, place_words
 from whichtorch.matrix.diagnosis.hang.reasons import ended_children, ended_with_exception
 from whichtorch.matrix.diagnosis.hang.source_text import read_site
 from whichtorch.matrix.diagnosis.hang.user_call import is_own
@@ -86,7 +86,7 @@ class Narration:
 
     def predicate(self, state: ThreadState, link: PartnerLink | None = None) -> str:
         """Return what a thread does: "waits in Queue.get (a.py:13) for an item of the queue `batches`"."""
-        where = where_words(state)
+        where = place_words(state)
         if state.waiting is Waiting.STOPPED:
             return f"is stopped by a signal{where}, and goes on after SIGCONT"
         if state.awaits is Waiting.SLEEP and not state.user.call:
@@ -117,7 +117,7 @@ class Narration:
         if user.site.wanted:
             return ""
         if user.native_place:
-            return user.site.call or shortened(user.native_place)
+            return user.site.call or bare_name(user.native_place)
         asking = asking_frame(state.thread, None) if state.awaits is Waiting.LOCK else None
         if asking and not asking.is_python:
             return f"{user.site.call}, in {asking.words}" if user.site.call else asking.words
@@ -135,14 +135,14 @@ class Narration:
             words = _pipe(state)
         else:
             words = _filled((row.what if row else "") or _OBJECTS.get(state.awaits or Waiting.FUTEX, ""), state)
-            words += _made_by(state, words)
+            words += _origin_of(state, words)
         if link is None:
             return words
         if link.since:
             holder = "the same thread" if link.state is state else partner
             return f"{words}, which {holder} has held since line {link.since.rpartition(':')[2]}"
         if link.state is state and state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE}:
-            return f"{words}, which the same thread holds already{came_from(state)}"
+            return f"{words}, which the same thread holds already{native_origin(state)}"
         if state.awaits in {Waiting.LOCK, Waiting.SEMAPHORE, Waiting.FILE_LOCK, Waiting.GIL}:
             return f"{words}, which {partner} holds"
         if state.awaits in {Waiting.PIPE, Waiting.SOCKET, Waiting.IO}:
@@ -175,7 +175,7 @@ def _filled(text: str, state: ThreadState) -> str:
     end = "" if row is None else f"on {row.local}" if row.is_listening else f"at {row.peer}" if row.peer else ""
     if "{end}" not in text and state.awaits in {Waiting.SOCKET, Waiting.IO, Waiting.EVENT_LOOP}:
         text += " {end}"
-    things = {"object": _thing(state), "end": end, "first": _quoted(first) if state.user.is_direct else ""}
+    things = {"object": _name_of_object(state), "end": end, "first": _quoted(first) if state.user.is_direct else ""}
     text = _NEEDY.sub(lambda part: part[1] if all(things[name] for name in _NAME.findall(part[1])) else "", text)
     return " ".join(_NAME.sub(lambda name: things[name[1]], text).split()).replace(" ,", ",")
 
@@ -185,7 +185,7 @@ def _in_loop(state: ThreadState) -> str:
     return f", again and again while `{loop}`" if loop and loop not in {"True", "1"} else ""
 
 
-def _thing(state: ThreadState) -> str:
+def _name_of_object(state: ThreadState) -> str:
     """Return what the user calls the thing that a thread waits for, in backticks; a file by its path."""
     row, user = descriptor_of(state), state.user
     if state.awaits is Waiting.FILE_LOCK and row and row.link.startswith("/"):
@@ -206,7 +206,7 @@ def _quoted(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def _made_by(state: ThreadState, words: str) -> str:
+def _origin_of(state: ThreadState, words: str) -> str:
     """Return from which call of the user's the future or the work comes that a thread waits for."""
     site, place = state.user.site, state.user.place
     if state.awaits not in {Waiting.COLLECTIVE, Waiting.FUTURE} or not site.origin or place is None:

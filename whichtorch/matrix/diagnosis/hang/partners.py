@@ -157,12 +157,9 @@ def other_ends(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
 def _file_lockers(graph: WaitGraph, state: ThreadState, row: Descriptor | None) -> Iterator[PartnerLink]:
     path = row.link if row else state.user.value(*(state.user.call.values if state.user.call else ()))
     holders = set(row.holders) if row else set[int]()
-    holders |= {
-        pid
-        for pid, process in graph.processes.items()
-        for file in process.descriptors
-        if file.link == path and pid in file.holders
-    }
+    for pid, process in graph.processes.items():
+        if any(file.link == path and pid in file.holders for file in process.descriptors):
+            holders.add(pid)
     for pid in sorted(holders):
         yield from _links("holds the lock", graph.mains(pid)[:1] if pid != state.pid else ())
 

@@ -53,10 +53,10 @@ _LAST_LINE = re.compile(
 SCHEDULED = {Waiting.SLEEP, Waiting.STOPPED, None}  # waits that need nobody, or are none
 
 
-def reason_of(narration: Narration, state: ThreadState, told: Sequence[ThreadState] = ()) -> str:
+def reason_of(narration: Narration, state: ThreadState, narrated: Sequence[ThreadState] = ()) -> str:
     """Return why nobody ends a thread's wait; "" where its partner says enough.
 
-    `told` are the threads of which the sentence tells before.
+    `narrated` are the threads of which the sentence tells before.
     """
     if state.awaits in SCHEDULED:
         return ""
@@ -69,7 +69,7 @@ def reason_of(narration: Narration, state: ThreadState, told: Sequence[ThreadSta
         return _of_idle_loop(narration, state)
     if state.awaits is Waiting.LOCK and narration.graph.is_forked_alone(state):
         return _FORKED
-    if _is_at_door(state, told):
+    if _is_at_door(state, narrated):
         return "; ".join(["it waits for another client meanwhile, and sends nothing", *narration.departed])
     known = _of_open_file(state) or _of_pool(narration, state) or held_by_coroutine(narration, state)
     own = narration.graph.beside(state)
@@ -77,15 +77,15 @@ def reason_of(narration: Narration, state: ThreadState, told: Sequence[ThreadSta
     if known and is_alone:
         return "; ".join([known, *narration.departed])
     ender = (row.ender if row else "") or _ENDERS.get(state.awaits or Waiting.FUTEX, "end the wait")
-    nobody = _nobody(narration, state, ender, told)
+    nobody = _nobody(narration, state, ender, narrated)
     alone = _OWN_LOOP if is_in_event_loop(state) else _NO_LOOP if _lacks_loop(narration, state) else ""
     return "; ".join(filter(None, [known or alone, nobody, *(narration.departed or _ended_well(narration))]))
 
 
-def _is_at_door(state: ThreadState, told: Sequence[ThreadState]) -> bool:
-    """Return whether a server's thread, for whose answer one that is told of waits, only accepts new connections."""
+def _is_at_door(state: ThreadState, narrated: Sequence[ThreadState]) -> bool:
+    """Return whether a server's thread, for whose answer one of the `narrated` waits, only accepts new connections."""
     row = descriptor_of(state)
-    others = [other for other in told if other is not state and other.awaits is Waiting.SOCKET]
+    others = [other for other in narrated if other is not state and other.awaits is Waiting.SOCKET]
     return state.awaits is Waiting.SOCKET and row is not None and row.is_listening and bool(others)
 
 
@@ -113,10 +113,7 @@ def _ended_well(narration: Narration) -> list[str]:
 
 
 def _of_idle_loop(narration: Narration, state: ThreadState) -> str:
-    is_alone = not any(
-        other is not state and not other.is_idle and (other.user.place or other.awaits)
-        for other in narration.graph.states
-    )
+    is_alone = not any(other.user.place or other.awaits for other in narration.graph.others(state))
     awaited = awaited_words(state.user.place, state.user.site.first)
     return "; ".join(filter(None, [awaited, _IDLE_LOOP, _NO_TASK if is_alone else "", *narration.departed]))
 
@@ -148,25 +145,20 @@ def _of_pool(narration: Narration, state: ThreadState) -> str:
     return ""
 
 
-def _nobody(narration: Narration, state: ThreadState, ender: str, told: Sequence[ThreadState]) -> str:
-    others = [
-        other
-        for other in narration.graph.states
-        if other is not state and not other.is_idle and (other.user.is_known or other.activity or is_at_task(other))
-    ]
-    waiters = [other for other in others if _waits_on(narration, other, state, told)]
+def _nobody(narration: Narration, state: ThreadState, ender: str, narrated: Sequence[ThreadState]) -> str:
+    others = narration.graph.others(state)
+    others = [other for other in others if other.user.is_known or other.activity or is_at_task(other)]
+    waiters = [other for other in others if _waits_on(narration, other, state, narrated)]
     others = [other for other in others if other not in waiters]
-    if not others and waiters:
-        who = " and ".join(map(narration.label, waiters[:_OTHERS_NAMED]))
-        verb = "waits" if len(waiters) == 1 else "wait"
-        nobody = f"nobody is left that could {ender}: {who} only {verb} for this"
-        return _maybe_held(narration, state, waiters) or nobody
     if not others:
-        return f"nobody is left that could {ender}: no other thread or process runs any of your code"
+        who = " and ".join(map(narration.label, waiters[:_OTHERS_NAMED])) + f" only wait{'s' * (len(waiters) == 1)}"
+        why = f"{who} for this" if waiters else "no other thread or process runs any of your code"
+        return _maybe_held(narration, state, waiters) or f"nobody is left that could {ender}: {why}"
     own = narration.predicate(state)
     alike: dict[str, list[ThreadState]] = {}
     for other in others:
-        alike.setdefault(_predicate(narration, other, state), []).append(other)
+        link = next((link for link in narration.graph.links(other) if link.state is state), None)
+        alike.setdefault(narration.predicate(other, link), []).append(other)
     named = []
     for words, group in list(alike.items())[:_OTHERS_NAMED]:
         who = " and ".join(map(narration.label, group[:_OTHERS_NAMED] if words == own else group[:1]))
@@ -179,15 +171,9 @@ def _nobody(narration: Narration, state: ThreadState, ender: str, told: Sequence
     return f"who could {ender} is not known: {'; '.join(named)}{more}"
 
 
-def _predicate(narration: Narration, other: ThreadState, state: ThreadState) -> str:
-    """Return what another thread does, with its partner where that is the thread that waits."""
-    link = next((link for link in narration.graph.links(other) if link.state is state), None)
-    return narration.predicate(other, link)
-
-
-def _waits_on(narration: Narration, other: ThreadState, state: ThreadState, told: Sequence[ThreadState]) -> bool:
-    """Return whether a thread only waits for another, and nothing more is to be told of it."""
-    is_short = other in told or other.awaits in _FOR_ENDS
+def _waits_on(narration: Narration, other: ThreadState, state: ThreadState, narrated: Sequence[ThreadState]) -> bool:
+    """Return whether a thread only waits for another, and nothing more is to be said of it."""
+    is_short = other in narrated or other.awaits in _FOR_ENDS
     return is_short and state in narration.graph.chain(other).states
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.diagnosis import native_frames, stacks
 from whichtorch.matrix.diagnosis.collectors.stack_tools import from_stall
 from whichtorch.matrix.diagnosis.dispatch import call_path
-from whichtorch.matrix.diagnosis.hang.disagreement import spans
+from whichtorch.matrix.diagnosis.hang.disagreement import number_ranges
 from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis, diagnose
 from whichtorch.matrix.diagnosis.hang.narration import cycle_sentences
 from whichtorch.matrix.diagnosis.hang.waits import is_idle_worker
@@ -190,7 +190,7 @@ def _heading(group: Sequence[Member], ranks: dict[int, int]) -> str:
         of = f" of process {number_on_host(process.pid)}" if process.pid != thread.tid else ""
         return f"{rank}thread {number_on_host(thread.tid) or hex(thread.ident or 0)}{of}{host}{known}"
     if len(owners) == 1:
-        numbers = spans(number_on_host(thread.tid) for _, thread in group)
+        numbers = number_ranges(number_on_host(thread.tid) for _, thread in group)
         return f"{rank}threads {numbers} of process {number_on_host(process.pid)}{host}{known}"
     each = "a thread" if len(owners) == len(group) else f"{len(group)} threads"
     if all(thread.tid == process.pid for process, thread in group):
@@ -205,8 +205,8 @@ def _owners(processes: Sequence[Process], ranks: dict[int, int]) -> str:
     for process in processes:
         if process.pid not in ranks:
             of_hosts.setdefault(process.host, []).append(number_on_host(process.pid))
-    others = [spans(own) + (f" on {host}" if host else "") for host, own in of_hosts.items()]
-    words = [f"ranks {spans(known)}" if len(known) > 1 else f"rank {known[0]}"] if known else []
+    others = [number_ranges(own) + (f" on {host}" if host else "") for host, own in of_hosts.items()]
+    words = [f"ranks {number_ranges(known)}" if len(known) > 1 else f"rank {known[0]}"] if known else []
     words += [f"process{'es' if sum(map(len, of_hosts.values())) > 1 else ''} {', '.join(others)}"] if others else []
     return " and ".join(words)
 

@@ -59,7 +59,7 @@ class WaitGraph:
         unique = dict[int, PartnerLink]()
         for link in finder(self, state) if finder else ():
             unique.setdefault(id(link.state), link)
-        return sorted(unique.values(), key=lambda link: _telling(link.state))
+        return sorted(unique.values(), key=lambda link: _by_relevance(link.state))
 
     def chain(self, start: ThreadState) -> Chain:
         """Follow who waits for whom, always to the most telling partner, to the end or round a cycle."""
@@ -82,7 +82,11 @@ class WaitGraph:
 
     def mains(self, pid: int) -> list[ThreadState]:
         """Return a process's threads, the one that matters first: it runs the user's code, or is the main thread."""
-        return sorted(self._own.get(pid, ()), key=_telling)
+        return sorted(self._own.get(pid, ()), key=_by_relevance)
+
+    def others(self, state: ThreadState) -> list[ThreadState]:
+        """Return all other threads but those of pools that wait for work."""
+        return [other for other in self.states if other is not state and not other.is_idle]
 
     def beside(self, state: ThreadState) -> list[ThreadState]:
         """Return the other threads of a thread's process."""
@@ -104,7 +108,7 @@ class WaitGraph:
         return is_users and self.is_forked(state.process) and not any(other.user.is_known for other in others)
 
 
-def _telling(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
+def _by_relevance(state: ThreadState) -> tuple[bool, bool, bool, bool, int, int]:
     """Order threads by how much they tell of a hang."""
     is_stopped = state.waiting is Waiting.STOPPED
     return (

@@ -75,8 +75,10 @@ _KERNEL_FUNCTIONS: tuple[tuple[Waiting, re.Pattern[str]], ...] = (
     (Waiting.PIPE, re.compile(r"(?:anon_)?pipe_(?:read|write|wait\w*)$|wait_for_partner$")),
     (Waiting.SLEEP, re.compile(r"hrtimer_nanosleep|do_nanosleep")),
     (Waiting.STOPPED, re.compile(r"do_signal_stop")),
-    (Waiting.IO, re.compile(r"io_schedule|folio_wait|inet_csk_accept|sk_wait|unix_\w+|.*_poll\b|do_select")),
-    (Waiting.IO, re.compile(r"skb_wait|wait_woken")),
+    (
+        Waiting.IO,
+        re.compile(r"io_schedule|folio_wait|inet_csk_accept|skb?_wait|wait_woken|unix_\w+|.*_poll\b|do_select"),
+    ),
 )
 # What functions of the standard library wait for; functions without their class, as faulthandler names them.
 _PYTHON_FUNCTIONS: tuple[tuple[Waiting, str, frozenset[str]], ...] = (
