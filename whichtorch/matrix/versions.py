@@ -1,4 +1,4 @@
-"""Versions of torch and Python as texts, some of which are no versions: a wheel's path, a release that was not found."""
+"""Texts that are versions of torch or Python, or something else in their place: a wheel's path, a Git commit."""
 
 from __future__ import annotations
 
