@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.request import AxisName
 from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
 from whichtorch.matrix.diagnosis.signature import described
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports.shown_text import code_span, escaped, fenced, first_and_last_lines, markdown_table, short_list
 
@@ -229,12 +230,13 @@ def _change_lines(search: Bisection) -> Iterator[str]:
 
 def _no_evidence(search: Bisection) -> Iterator[str]:
     """Yield why values say nothing, those with the same reason together."""
-    reasons: dict[str, list[str]] = {}
-    for probe in search.probes:
-        if probe.verdict is SearchVerdict.UNTESTABLE:
-            says = ": ".join(filter(None, (probe.outcome, described(probe.signature, probe.message))))
-            reasons.setdefault(says, []).append(value_name(search, probe.value))
-    for says, values in reasons.items():
+
+    def reason(probe: Probe) -> str:
+        return ": ".join(filter(None, (probe.outcome, described(probe.signature, probe.message))))
+
+    untestable = (probe for probe in search.probes if probe.verdict is SearchVerdict.UNTESTABLE)
+    for says, probes in grouped(untestable, reason).items():
+        values = [value_name(search, probe.value) for probe in probes]
         yield f"  no evidence: {short_list(values, PACKAGES_NAMED)}: {says}"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.compare.factors import AXES, History, age
 from whichtorch.matrix.diagnosis.conditions import words
 from whichtorch.matrix.explain.explanation import Answer, Experiment, Explanation, ExplanationKind, KnownResult
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome
 from whichtorch.reports.shown_text import cut
 
@@ -92,10 +93,8 @@ def _environment_lines(answer: Answer, explanation: Explanation, does: str) -> I
 
 def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]:
     """Yield how each value of a factor fared, where there are more than two."""
-    values: dict[str, list[KnownResult]] = {}
-    for observation in explanation.observations:
-        if observation.is_red or observation.is_pass:
-            values.setdefault(observation.factors.get(factor, "none"), []).append(observation)
+    decided = (each for each in explanation.observations if each.is_red or each.is_pass)
+    values = grouped(decided, lambda observation: observation.factors.get(factor, "none"))
     if len(values) > 2 and factor in AXES:
         parts = (
             f"{does if observed[0].is_red else 'passes'} with {value} in {len(observed)} of {len(observed)}"
@@ -106,12 +105,10 @@ def _by_value(factor: str, explanation: Explanation, does: str) -> Iterator[str]
 
 def _version_lines(answer: Answer, _explanation: Explanation, does: str) -> Iterator[str]:
     yield "version: torch"
-    shown: dict[tuple[str, ...], list[History]] = {}
-    for history in answer.histories:
-        shown.setdefault(tuple(_history_lines(history, does)), []).append(history)
-    for lines, grouped_changes in shown.items():
-        where = "; ".join(history.words for history in grouped_changes)
-        where = "" if len(shown) == 1 and len(grouped_changes) == 1 else f" ({where})"
+    shown = grouped(answer.histories, lambda history: tuple(_history_lines(history, does)))
+    for lines, histories in shown.items():
+        where = "; ".join(history.words for history in histories)
+        where = "" if len(answer.histories) == 1 else f" ({where})"
         yield f"  {lines[0]}{where}"
         yield from (f"  {line}" for line in lines[1:])
     if answer.rule and answer.rule.rivals:
@@ -166,12 +163,9 @@ def _evidence_lines(explanation: Explanation, does: str) -> Iterator[str]:
     """Yield what became of conditions where it fails, what is flaky, and what was seen but is no evidence."""
     observations = explanation.observations
     red = [observation for observation in observations if observation.is_red]
-    conditions: dict[str, list[str]] = {}
-    for observation in red:
-        conditions.setdefault(words(observation.cell.conditions), []).append(observation.environment.label)
-    for what, labels in conditions.items():
+    for what, seen in grouped(red, lambda observation: words(observation.cell.conditions)).items():
         if what:
-            yield f"{what}, where it {does} ({_places(labels)})"
+            yield f"{what}, where it {does} ({_places([each.environment.label for each in seen])})"
     for observation in red:
         if observation.cell.flaky:
             yield f"flaky: {does} in {observation.cell.flaky} attempts in {observation.environment.label}"

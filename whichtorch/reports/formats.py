@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
+from whichtorch.matrix.atomic_files import read_json
 from whichtorch.matrix.compare.comparison import Comparison, compare
 from whichtorch.matrix.compare.nights import Night, nights
 from whichtorch.matrix.model import variant_suffix
@@ -74,11 +73,8 @@ def _bisections(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Bisec
     names = {cell.name for cell in stored.result.cells}
     latest = {}
     for head in heads:
-        try:
-            answer = Bisection.model_validate_json((head.folder / "bisection.json").read_bytes())
-        except (OSError, ValidationError):
-            continue
-        if answer.scenario in names:
+        answer = read_json(head.folder / "bisection.json", Bisection)
+        if answer is not None and answer.scenario in names:
             latest[answer.scenario] = answer
     yield from latest.values()
 
@@ -90,16 +86,10 @@ def _cases(stored: StoredRun, heads: Iterable[RunFolder]) -> Iterator[Case]:
     red = {(cell.source_hash, variant_suffix(cell.variant)) for cell in stored.result.cells if cell.outcome.is_red}
     latest = {}
     for head in heads:
-        if not (head.folder / FILE).exists():
-            continue
-        try:
-            case = Case.model_validate_json((head.folder / FILE).read_bytes())
-        except (OSError, ValidationError):
-            continue
-        key = case.source_hash, variant_suffix(case.variant)
-        if key in red and case.reproduction is not None:
-            latest[key] = case
-    yield from latest.values()
+        case = read_json(head.folder / FILE, Case)
+        if case is not None and case.reproduction is not None:
+            latest[case.source_hash, variant_suffix(case.variant)] = case
+    yield from (case for key, case in latest.items() if key in red)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison, EnvironmentChange
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result
 from whichtorch.reports import cell_text
 from whichtorch.reports.shown_text import (
@@ -203,13 +204,13 @@ def _failure(cell: Cell, environment: Environment, stored: StoredRun, command: s
 
 def _grouped(cells: Iterable[Cell], labels: dict[str, str], priority: Priority) -> Iterator[ReportItem]:
     """Yield a line for each test and what happened to it, with the environments in which that is so."""
-    groups: dict[tuple[str, str, str, str], list[str]] = {}
-    for cell in cells:
+
+    def what_happened(cell: Cell) -> tuple[str, str, str, str]:
         what = (cell.reason if cell.is_doubted else None) or cell_text.summary(cell)
-        groups.setdefault((cell_word(cell), cell.name, what, cell.known), []).append(
-            code_span(labels[cell.environment])
-        )
-    for (word, name, what, known), where in groups.items():
+        return cell_word(cell), cell.name, what, cell.known
+
+    for (word, name, what, known), alike in grouped(cells, what_happened).items():
+        where = [code_span(labels[cell.environment]) for cell in alike]
         why = f" ({_words(known)})" if known else ""
         says = f": {_words(what)}" if what != "-" else ""
         yield _bullet(priority, f"{word} {code_span(name)}{why} in {short_list(where, NAMED)}{says}")
@@ -217,9 +218,7 @@ def _grouped(cells: Iterable[Cell], labels: dict[str, str], priority: Priority) 
 
 def _tables(result: Result) -> Iterator[ReportSection]:
     """Yield a title, then a table for each COLUMNS environments."""
-    rows: dict[str, list[Cell]] = {}
-    for cell in result.cells:
-        rows.setdefault(cell.name, []).append(cell)
+    rows = grouped(result.cells, lambda cell: cell.name)
     priorities = {name: _priority(cells) for name, cells in rows.items()}
     dull = {name for name, priority in priorities.items() if priority is Priority.PASSING_ROWS}
     left_out = dull if len(rows) > ROWS else set()

@@ -18,6 +18,7 @@ from whichtorch.matrix.compare.comparison import (
     classify,
     stream,
 )
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Cell, Environment, Model, Result, Run
 from whichtorch.reports.cell_text import CommandPrefix, bisect_between_command, log_of, rerun_command
 from whichtorch.reports.shown_text import cut, short_list
@@ -169,10 +170,7 @@ def labels_of(change: EnvironmentChange) -> str:
 
 def grouped_changes(changes: Iterable[EnvironmentChange]) -> list[list[EnvironmentChange]]:
     """Return environments that changed in the same way together."""
-    groups: dict[tuple[str, str | None], list[EnvironmentChange]] = {}
-    for change in changes:
-        groups.setdefault((changes_words(change), change.commits), []).append(change)
-    return list(groups.values())
+    return list(grouped(changes, lambda change: (changes_words(change), change.commits)).values())
 
 
 def changes_words(change: EnvironmentChange) -> str:
@@ -253,11 +251,8 @@ def _word(side: RunSide | None) -> str:
 
 def _names(kind: ChangeKind, changes: Sequence[CellChange]) -> Iterator[str]:
     """Yield the cells that came or went, those of one environment together."""
-    by_environment: dict[str, list[str]] = {}
-    for change in changes:
-        side = shown_side(change)
-        by_environment.setdefault(side.environment, []).append(f"{change.name} ({_word(side)})")
-    for environment, names in by_environment.items():
+    for environment, own in grouped(changes, lambda change: shown_side(change).environment).items():
+        names = [f"{change.name} ({_word(shown_side(change))})" for change in own]
         yield f"{kind}  {environment}: {short_list(names, CELLS_NAMED)}"
 
 

@@ -144,13 +144,8 @@ class BuiltCommits:
     def _environment(self, request: Request, **fields: object) -> Environment:
         config = request.config.name
         parts = ["commit", request.torch[:10], *([] if config == "default" else [config])]
-        known: dict[str, object] = {
-            "id": self._identity(request),
-            "label": "-".join(parts),
-            "build": BUILD,
-            "config": config,
-        }
-        known |= {"torch": request.torch, "python": "", "interpreter": self._build.interpreter}
+        known: dict[str, object] = {"id": self._identity(request), "label": "-".join(parts), "build": BUILD}
+        known |= {"config": config, "torch": request.torch, "python": "", "interpreter": self._build.interpreter}
         return Environment.model_validate(known | fields)
 
     def _identity(self, request: Request) -> str:

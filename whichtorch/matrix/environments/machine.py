@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.process.executor import usable_cores
-from whichtorch.matrix.suite.selection import in_specifier
+from whichtorch.matrix.versions import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,28 +57,29 @@ def check_hardware(requests: Iterable[Request]) -> None:
 @lru_cache(maxsize=1)
 def this_machine() -> Machine:
     """Return what the machine that this runs on says of itself."""
-    rows = [row.split(", ") for row in _smi("name,driver_version")]
+    gpus = _gpus_and_drivers()
     return Machine(
         host=platform.node(),
         arch=platform.machine(),
         cores=usable_cores(),
         cpu=_cpu(),
-        gpus=tuple(row[0] for row in rows),
-        driver=rows[0][1] if rows and len(rows[0]) > 1 else "",
+        gpus=tuple(name for name, _ in gpus),
+        driver=gpus[0][1] if gpus else "",
     )
 
 
-def _smi(fields: str) -> list[str]:
-    """Return a row of fields for each NVIDIA GPU; none where there is no driver that answers."""
+def _gpus_and_drivers() -> list[tuple[str, str]]:
+    """Return model and driver of each NVIDIA GPU; none where there is no driver that answers."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
-    command = [tool, f"--query-gpu={fields}", "--format=csv,noheader"]
+    command = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+    rows = (line.strip().partition(", ") for line in answer.stdout.splitlines() if line.strip())
+    return [(name, driver) for name, _, driver in rows]
 
 
 def _cpu() -> str:

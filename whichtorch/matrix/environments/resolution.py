@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from whichtorch.matrix.environments.commander import Commander, InstallError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
+from whichtorch.matrix.versions import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,9 +116,7 @@ def requirements_of(request: Request) -> tuple[list[str], tuple[str, ...]]:
 
 def undeclared_requirements(torch_version: str) -> list[Undeclared]:
     """Return what a torch release needs beyond what its wheel declares, at most one row per package."""
-    try:
-        version = Version(torch_version)
-    except InvalidVersion:
+    if (version := parse_version(torch_version)) is None:
         return []
     release = Version(version.base_version)  # a nightly of 2.3 has 2.3's needs
     rows: dict[str, Undeclared] = {}
@@ -152,10 +151,7 @@ def is_same_version(wanted: str, version: str) -> bool:
     """Return whether `version` is the wanted one, a number or a wheel's path, local part included."""
     if wanted.endswith(".whl"):
         wanted = Path(wanted).name.split("-")[1]
-    try:
-        return Version(wanted) == Version(version)
-    except InvalidVersion:
-        return wanted == version
+    return (parse_version(wanted) or wanted) == (parse_version(version) or version)
 
 
 def compile_lock(

@@ -52,12 +52,7 @@ class ProcessReport(Model):
         processes = [
             portable.portable(process).model_dump(mode="json", exclude_defaults=True) for process in self.processes
         ]
-        fields = {
-            "schema": SCHEMA,
-            "diagnosis": self.diagnosis.model_dump(mode="json"),
-            "processes": processes,
-            "notes": self.notes,
-        }
+        fields = self.model_dump(mode="json", by_alias=True) | {"processes": processes}
         return Redactor.of_this_machine().json_line(json.dumps(fields, indent=1))
 
 

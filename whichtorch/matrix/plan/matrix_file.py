@@ -18,8 +18,8 @@ from whichtorch.matrix.environments import configs, patches
 from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import NAME_OF_TABLE, NO_PATCH, Build, Config, Hardware, Patch, Request, Specifier
-from whichtorch.matrix.suite.selection import in_specifier
 from whichtorch.matrix.suite.toml_lines import line_of
+from whichtorch.matrix.versions import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

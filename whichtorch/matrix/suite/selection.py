@@ -12,12 +12,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Expectation, Outcome, Scenario
 from whichtorch.matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
+from whichtorch.matrix.versions import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -202,21 +200,3 @@ def is_as_expected(outcome: Outcome, line: Expectation | None) -> bool:
     A skip never contradicts a header: the script says that it does not apply here.
     """
     return outcome in {line.outcome if line else Outcome.PASS, Outcome.SKIP}
-
-
-def in_specifier(version: str, specifier: str, *, as_final: bool) -> bool:
-    """Return whether `specifier` is empty or holds `version`; a wheel's path is in no specifier.
-
-    Pre-releases count. With `as_final`, 2.12.0rc1 counts as 2.12.0, unless the specifier itself names a
-    pre-release.
-    """
-    if not specifier:
-        return True
-    try:
-        parsed = Version(version)
-    except InvalidVersion:
-        return False
-    specifiers = SpecifierSet(specifier)
-    if as_final and not specifiers.prereleases:
-        parsed = Version(parsed.base_version)
-    return specifiers.contains(parsed, prereleases=True)

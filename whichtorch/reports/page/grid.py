@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.compare.factors import age
 from whichtorch.matrix.diagnosis.failure import different
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Cell, Environment, Outcome, Result, Scenario
 from whichtorch.reports.shown_text import is_link, one_line, plain
 from whichtorch.reports.table import distinguishing_axes
@@ -163,9 +164,10 @@ def grid_of(result: Result) -> Grid:
     columns = tuple(_columns(result.environments))
     by_hash = {scenario.source_hash: scenario for scenario in result.scenarios}
     by_name = {scenario.name: scenario for scenario in result.scenarios}
-    cells: dict[str, dict[str, Cell]] = {}
-    for cell in result.cells:
-        cells.setdefault(cell.name, {})[cell.environment] = cell
+    cells = {
+        name: {cell.environment: cell for cell in own}
+        for name, own in grouped(result.cells, lambda cell: cell.name).items()
+    }
     others = different(result.cells)
     footnotes: dict[tuple[str, str], Footnote] = {}
     boundaries: defaultdict[tuple[str, str, bool], list[tuple[GridRow, GridEntry]]] = defaultdict(list)
@@ -269,9 +271,7 @@ def _boundary_words(boundaries: Sequence[_RowBoundary], columns: Sequence[Column
         first, last = (boundary.verb, "passes") if boundary.is_fix else ("passes", boundary.verb)
         head = "" if boundary.stream in parts else f"{first} up to {boundary.before}, "
         parts.setdefault(boundary.stream, []).append(f"{head}{last} from {boundary.after} on")
-    streams: dict[str, list[str]] = {}
-    for stream, texts in parts.items():
-        streams.setdefault(", ".join(texts), []).append(stream)
+    streams = grouped(parts, lambda stream: ", ".join(parts[stream]))
     environments = [column.environment for column in columns]
     kinds = {(each.build, each.python, each.config, each.patch) for each in environments}
     return "; ".join(f"{text} ({'; '.join(names)})" if len(kinds) > 1 else text for text, names in streams.items())

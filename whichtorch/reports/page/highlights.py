@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from whichtorch.matrix.compare.comparison import CellChange, ChangeKind, Comparison
 from whichtorch.matrix.diagnosis.signature import described
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import Diagnosis, Environment, Outcome, Result
 from whichtorch.reports import cell_text
 from whichtorch.reports.page.grid import NAME, WHAT, Grid, GridEntry, GridRow
@@ -121,12 +122,9 @@ def environment_changes(comparison: Comparison) -> list[CellGroup]:
 
 def hang_groups(grid: Grid) -> list[CellGroup]:
     """Return what hangs, cells that are stuck at one stage together: the unexpected first, then the most common."""
-    stages: dict[str, list[tuple[GridRow, GridEntry]]] = {}
-    for row, entry in grid.entries:
-        if entry.cell.outcome is Outcome.HANG:
-            stages.setdefault(_NUMBER.sub("N", _stage_and_summary(entry)[0]), []).append((row, entry))
+    hanging = (pair for pair in grid.entries if pair[1].cell.outcome is Outcome.HANG)
     groups = []
-    for pairs in stages.values():
+    for pairs in grouped(hanging, lambda pair: _NUMBER.sub("N", _stage_and_summary(pair[1])[0])).values():
         stage, summary = _stage_and_summary(pairs[0][1])
         unexpected = sum(entry.is_unexpected for _, entry in pairs)
         group = CellGroup(

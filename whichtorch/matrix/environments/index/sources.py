@@ -63,15 +63,12 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    """What one tool's settings name; None and () where they say nothing."""
+class _ToolSettings(Sources):
+    """What the settings of uv or pip name; None, "" and () where they say nothing."""
 
     index_url: str | None = None
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
+    strategy: str = ""
     no_index: bool = False
-    strategy: str | None = None
-    certificates: str | None = None
 
 
 def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
@@ -165,7 +162,7 @@ def local_folder(url: str) -> Path | None:
     return None if "://" in url else Path(url).expanduser()
 
 
-def _uv_settings(environ: Mapping[str, str]) -> _Settings:
+def _uv_settings(environ: Mapping[str, str]) -> _ToolSettings:
     """Read uv's variables, then its user's and its system's uv.toml. For each setting, the first source wins."""
     variables = {
         "index-url": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL"),
@@ -184,12 +181,12 @@ def _uv_settings(environ: Mapping[str, str]) -> _Settings:
                 (defaults if index.get("default") else extra).append(named)
         defaults += filter(None, [table.get("index-url")])
         extra += map(str, table.get("extra-index-url", []))
-    return _Settings(
+    return _ToolSettings(
         index_url=_with_secret(defaults[0], environ) if defaults else None,
         extra_index_urls=tuple(dict.fromkeys(_with_secret(url, environ) for url in extra)),
         find_links=tuple(dict.fromkeys(str(link) for table in tables for link in table.get("find-links", []))),
         no_index=any(table.get("no-index") for table in tables),
-        strategy=next((table["index-strategy"] for table in tables if table.get("index-strategy")), None),
+        strategy=next((table["index-strategy"] for table in tables if table.get("index-strategy")), ""),
     )
 
 
@@ -224,7 +221,7 @@ def _with_secret(index: str, environ: Mapping[str, str]) -> str:
     return urlunsplit(parts._replace(netloc=f"{user or ''}:{password or ''}@{parts.netloc}"))
 
 
-def _pip_settings(environ: Mapping[str, str]) -> _Settings:
+def _pip_settings(environ: Mapping[str, str]) -> _ToolSettings:
     """Read pip's files, later ones overriding earlier ones, then its variables, which override them all."""
     values: dict[str, str] = {}
     for file in _pip_files(environ):
@@ -239,7 +236,7 @@ def _pip_settings(environ: Mapping[str, str]) -> _Settings:
     for key in ("index-url", "extra-index-url", "find-links", "no-index", "cert"):
         if value := environ.get("PIP_" + key.upper().replace("-", "_")):
             values[key] = value
-    return _Settings(
+    return _ToolSettings(
         index_url=values.get("index-url", "").strip() or None,
         extra_index_urls=tuple(values.get("extra-index-url", "").split()),
         find_links=tuple(values.get("find-links", "").split()),

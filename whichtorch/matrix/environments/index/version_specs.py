@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from whichtorch.matrix.environments.index.releases import Listing, Release, list_releases
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.versions import parse_version
 
 if TYPE_CHECKING:
     from whichtorch.matrix.model import Build
@@ -137,10 +138,8 @@ def _unknown(spec: str, listing: Listing) -> UnknownVersionError:
         )
     if spec.startswith("nightly") and not any(release.date for release in listing.releases):
         return UnknownVersionError(f"{where} has no nightlies", hint="--build nightly-cpu has them")
-    try:
-        middle = bisect_left(versions, Version(re.sub(r"^\D*", "", spec.split(",")[0])))
-    except InvalidVersion:
-        middle = len(versions)
+    wanted = parse_version(re.sub(r"^\D*", "", spec.split(",")[0]))
+    middle = bisect_left(versions, wanted) if wanted else len(versions)
     near = [str(version) for version in versions[max(0, middle - 2) : middle + 2]]
     aside = [release.version for release in listing.aside if Version(release.version).public == spec]
     also = f"; your find-links have {' and '.join(aside)}, which is a version of its own" if aside else ""
@@ -156,8 +155,4 @@ def _contains(specifier: SpecifierSet, release: Release) -> bool:
 
 def is_exact_version(spec: str) -> bool:
     """Return whether a spec is one version, such as 2.11.0 or 2.16.0.dev20261120+cpu."""
-    try:
-        Version(spec)
-    except InvalidVersion:
-        return False
-    return True
+    return parse_version(spec) is not None

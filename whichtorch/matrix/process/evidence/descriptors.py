@@ -27,7 +27,7 @@ _WRITES_ONLY, _BOTH = 1, 2  # O_WRONLY, O_RDWR
 _PIDFD = "anon_inode:[pidfd]"
 
 
-class AwaitedDescriptors(NamedTuple):
+class AwaitedFiles(NamedTuple):
     """The descriptors that a system call waits for."""
 
     numbers: tuple[int, ...]

@@ -96,10 +96,7 @@ def _threads(pid: int, end: float) -> list[ThreadSnapshot]:
 
 
 def _thread_rows(
-    pid: int,
-    threads: Iterable[ThreadSnapshot],
-    waits: dict[int, descriptors.AwaitedDescriptors],
-    all_tids: Container[int],
+    pid: int, threads: Iterable[ThreadSnapshot], waits: dict[int, descriptors.AwaitedFiles], all_tids: Container[int]
 ) -> list[dict[str, Any]]:
     """Return the threads of which something is known; a thread with its process's name has none of its own."""
     own_tids = set(kernel.thread_ids(pid))
@@ -211,20 +208,20 @@ def _variables_at(memory: int, address: int) -> list[bytes] | None:
     return entries
 
 
-def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.AwaitedDescriptors:
+def _awaited(pid: int, thread: ThreadSnapshot) -> descriptors.AwaitedFiles:
     """Return the descriptors that a thread's system call waits for, and what for."""
     call, arguments = thread.call, thread.arguments
     kind = "end" if thread.state == "S" else ""
     if not call or not arguments:
-        return descriptors.AwaitedDescriptors(())
+        return descriptors.AwaitedFiles(())
     if call in _TRANSFERS:
-        return descriptors.AwaitedDescriptors((ctypes.c_int(arguments[0]).value,), kind)
+        return descriptors.AwaitedFiles((ctypes.c_int(arguments[0]).value,), kind)
     if call == "flock" or (call == "fcntl" and arguments[1] in _LOCKING):
-        return descriptors.AwaitedDescriptors((ctypes.c_int(arguments[0]).value,), "lock")
+        return descriptors.AwaitedFiles((ctypes.c_int(arguments[0]).value,), "lock")
     if "poll" in call or "select" in call:
         numbers = snapshots.polled(pid, call, arguments) or ()
-        return descriptors.AwaitedDescriptors(tuple(dict.fromkeys(numbers)), kind)
-    return descriptors.AwaitedDescriptors(())
+        return descriptors.AwaitedFiles(tuple(dict.fromkeys(numbers)), kind)
+    return descriptors.AwaitedFiles(())
 
 
 def _owner(pid: int, thread: ThreadSnapshot, own_tids: Container[int], all_tids: Container[int]) -> int | None:

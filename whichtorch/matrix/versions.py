@@ -1,0 +1,30 @@
+"""Texts that are versions of torch or Python, or something else in their place: a wheel's path, a Git commit."""
+
+from __future__ import annotations
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+
+def parse_version(text: str) -> Version | None:
+    """Return the version that a text is, None where it is none."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def in_specifier(version: str, specifier: str, *, as_final: bool) -> bool:
+    """Return whether `specifier` is empty or holds `version`; a wheel's path is in no specifier.
+
+    Pre-releases count. With `as_final`, 2.12.0rc1 counts as 2.12.0, unless the specifier itself names a
+    pre-release.
+    """
+    if not specifier:
+        return True
+    if (parsed := parse_version(version)) is None:
+        return False
+    specifiers = SpecifierSet(specifier)
+    if as_final and not specifiers.prereleases:
+        parsed = Version(parsed.base_version)
+    return specifiers.contains(parsed, prereleases=True)
