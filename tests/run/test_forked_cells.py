@@ -10,6 +10,7 @@ from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
 
@@ -45,7 +46,7 @@ def run(
     with new_run(tmp_path, ()) as store:
         site = LocalSite(FakeCache(tmp_path), starting, read_records(tmp_path), store, lambda _event: None)
         site.forking = forking
-        matrix_run = MatrixRun(planned, site)
+        matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
     return ForkedRun(matrix_run.cells[0], len(forking.tasks), len(starting.tasks))
 

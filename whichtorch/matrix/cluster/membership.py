@@ -1,14 +1,12 @@
-"""Who is there: the workers of a scheduler, which of them get work, and which of their slots are taken."""
+"""Who is there: the workers of a scheduler, and which of them get work."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.cluster.allotment import UNIT_SECONDS
-from whichtorch.matrix.cluster.unit import code_version
+from whichtorch.matrix.cluster.wire import code_version
 from whichtorch.matrix.errors import PreventedError
 
 if TYPE_CHECKING:
@@ -18,17 +16,16 @@ if TYPE_CHECKING:
     from whichtorch.matrix.environments.machine import Machine
     from whichtorch.matrix.model import Request
 
+BATCH_SECONDS = 60.0  # of cells in a batch: what a lost worker costs at most, beside the cell that it ran
 FRESHNESS = 1.0  # seconds for which the list of workers is believed; one that has gone fails what it is sent
 
 
 class Cluster:
-    """The workers of one scheduler, and their slots that this client has taken; the steps of a run share it."""
+    """The workers of one scheduler; the steps of a run share it."""
 
-    def __init__(self, engine: Engine, jobs: int | None = None, unit_seconds: float = UNIT_SECONDS) -> None:
-        self.engine, self.unit_seconds = engine, unit_seconds
-        self._jobs = jobs  # units at once, None for as many as there are slots
-        self.changed = threading.Condition()  # guards what is below, and tells of deliveries
-        self._busy: Counter[str] = Counter()  # units, by worker
+    def __init__(self, engine: Engine, jobs: int | None = None, batch_seconds: float = BATCH_SECONDS) -> None:
+        self.engine, self.batch_seconds = engine, batch_seconds
+        self.jobs = jobs  # batches at once, None for as many as there are slots
         self._listed: tuple[float, Sequence[Member]] = (0.0, ())
 
     def members(self) -> list[Member]:
@@ -41,8 +38,8 @@ class Cluster:
         by_host: Counter[Machine] = Counter()
         for member in self.members():
             by_host[member.facts.machine] += member.facts.slots
-        if self._jobs is not None:
-            return min(by_host.total(), self._jobs)
+        if self.jobs is not None:
+            return min(by_host.total(), self.jobs)
         return sum(min(slots, machine.cores or slots) for machine, slots in by_host.items())
 
     def remarks(self) -> list[str]:
@@ -72,29 +69,6 @@ class Cluster:
             if hardware is not None and all(lack for _, lack in lacks):
                 told = "; ".join(dict.fromkeys(f"{host}: {lack}" for host, lack in lacks))
                 raise PreventedError(f"no worker is of the hardware {hardware.name}", hint=told)
-
-    def free(self, members: Iterable[Member]) -> list[Member]:
-        """Return the workers with a free slot, the least busy first; none where `jobs` units are on their way."""
-        with self.changed:
-            free = [each for each in members if self._is_free(each)]
-            return sorted(free, key=lambda each: self._busy[each.address] / each.facts.slots)
-
-    def occupy(self, member: Member) -> bool:
-        """Take a slot of a worker; return whether there still was one."""
-        with self.changed:
-            is_free = self._is_free(member)
-            self._busy[member.address] += is_free
-            return is_free
-
-    def vacate(self, worker: str) -> None:
-        """Give a slot back."""
-        with self.changed:
-            self._busy[worker] -= 1
-            self.changed.notify_all()
-
-    def _is_free(self, member: Member) -> bool:
-        is_full = self._jobs is not None and self._busy.total() >= self._jobs
-        return not is_full and self._busy[member.address] < member.facts.slots
 
     def _all(self) -> Sequence[Member]:
         listed_at, members = self._listed

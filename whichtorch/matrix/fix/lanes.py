@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from whichtorch.matrix.run.site import SIGNAL_CHECK
+from whichtorch.matrix.run.signals import SIGNAL_CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -52,8 +52,12 @@ class NativeModules:
         self._locks: dict[str, threading.Lock] = {}
         self._failed: dict[str, NativeModule] = {}  # not tried again in this run
 
-    def get(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
+    def get(
+        self, planned: PlannedCell, environment: Environment, cancelled: threading.Event | None = None
+    ) -> NativeModule | None:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
+        if not planned.scenario.native:
+            return NativeModule()
         folder = planned.scenario.path.parent
         sources = [folder / name for name in planned.scenario.native]
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
@@ -64,7 +68,7 @@ class NativeModules:
             if module.exists():
                 return NativeModule(path=module)
             if key not in self._failed:
-                built = self._build(planned, environment, sources, module)
+                built = self._build(planned, environment, sources, module, cancelled)
                 if built is None or built.path is not None:
                     return built
                 self._failed[key] = built
@@ -73,7 +77,12 @@ class NativeModules:
     # below: with the lock of the module held
 
     def _build(
-        self, planned: PlannedCell, environment: Environment, sources: list[Path], module: Path
+        self,
+        planned: PlannedCell,
+        environment: Environment,
+        sources: list[Path],
+        module: Path,
+        cancelled: threading.Event | None,
     ) -> NativeModule | None:
         """Build a module; another process that builds the same one at the same time only wastes its time."""
         interpreter = environment.interpreter
@@ -96,7 +105,7 @@ class NativeModules:
         names = ", ".join(planned.scenario.native)
         self._stage(environment.label, f"building {names}")
         try:
-            ending = self._executor.run(task)
+            ending = self._executor.run(task, cancelled)
             if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
                 return None
             if ending.exit_code == 0 and partial.exists():

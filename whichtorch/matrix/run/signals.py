@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Supervised
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGQUIT", "SIGUSR1") if hasattr(signal, name))
+SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 PATIENCE = 5.0  # seconds for one py-spy: somebody is waiting at a terminal
 LOOK_FIRST = 10.0  # seconds that an attempt has run when it is first looked at: by then most have ended
 LOOK = 5.0  # seconds between looks
