@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING
 from bench.hang_rows import quiet
 from tests.fakes import PASSED, FakeExecutor
 from whichtorch.matrix.cluster.batch_host import BatchHost
-from whichtorch.matrix.cluster.cluster_site import ClusterMachines
+from whichtorch.matrix.cluster.cluster_machines import BATCH_SECONDS, ClusterMachines
 from whichtorch.matrix.cluster.engine import DaskEngine
-from whichtorch.matrix.cluster.membership import BATCH_SECONDS, Cluster
 from whichtorch.matrix.cluster.packing import pack
-from whichtorch.matrix.cluster.wire import BatchOrder, DeliveredCell, Delivery
+from whichtorch.matrix.cluster.wire import BatchOrder, Delivery
 from whichtorch.matrix.cluster.worker import Dialler, facts_of
 from whichtorch.matrix.environments.provider import Stage
 from whichtorch.matrix.errors import WhichtorchError
@@ -53,6 +52,7 @@ from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.environment_queue import TYPICAL_CELL
 from whichtorch.matrix.run.pipeline import MatrixRun, opened_run, recorded_run
 from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.run.work import CellEnd
 
 if TYPE_CHECKING:
     import threading
@@ -141,7 +141,7 @@ class StandInHost(BatchHost):
             outcome=Outcome.PASS, seconds=TYPICAL_CELL, stopped_by=StoppedBy.EXIT, exit_code=0, started=started
         )
         scenarios = {each.scenario.source_hash: each.scenario for each in order.scripts}
-        cells = []
+        ends = []
         for cell in order.cells:
             scenario = scenarios[cell.source_hash]
             planned = PlannedCell(request=order.request, scenario=scenario, variant={}, options=order.options)
@@ -154,8 +154,8 @@ class StandInHost(BatchHost):
                 limits=planned.limits,
                 attempt=attempt,
             )
-            cells.append(DeliveredCell(position=cell.position, records=(record,)))
-        delivery = Delivery(environment=environment, cells=tuple(cells))
+            ends.append(CellEnd(position=cell.position, records=(record,)))
+        delivery = Delivery(environment=environment, ends=tuple(ends))
         return pack(delivery.model_dump_json(by_alias=True), (), self.home)
 
 
@@ -225,7 +225,7 @@ def run(
     home.mkdir(exist_ok=True)
     engine = CountingEngine(address, home / "tls")
     try:
-        machines = ClusterMachines(Cluster(engine, batch_seconds=batch_seconds), home)
+        machines = ClusterMachines(engine, home, batch_seconds=batch_seconds)
         with recorded_run(machines, read_records(home), quiet, len(cells)) as steps:
             step = steps.run(cells, keep_cells=keep_cells)
             return Done(step.cells if keep_cells else (), engine.batches)
@@ -237,7 +237,7 @@ def run_here(home: Path, cells: Sequence[PlannedCell], executor: Executor, jobs:
     """Run cells in the local pipeline."""
     home.mkdir()
     with opened_run(home, len(cells)) as store:
-        site = LocalSite(ThisPython(home), executor, Records(), store, lambda _event: None, jobs=jobs)
+        site = LocalSite(ThisPython(home), Records(), store, lambda _event: None, executor, jobs=jobs)
         MatrixRun(cells, CellScheduler(site)).run()
 
 

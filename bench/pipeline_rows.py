@@ -52,7 +52,7 @@ def _run(home: Path, planned: Sequence[planning.PlannedCell], *, store_again: bo
     """Run planned cells with a fake executor; `store_again` appends every record on disk to the new run, too."""
     records = read_records(home)
     with new_run(home, ()) as store:
-        site = LocalSite(FakeCache(home), FakeExecutor(lambda _: PASSED), records, store, lambda _: None, jobs=2)
+        site = LocalSite(FakeCache(home), records, store, lambda _: None, FakeExecutor(lambda _: PASSED), jobs=2)
         run = MatrixRun(planned, CellScheduler(site))
         run.run()
         if store_again:

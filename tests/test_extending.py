@@ -167,7 +167,7 @@ def test_an_executor(tmp_path: Path) -> None:
     request = Request(torch="2.0.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
     planned = plan([request], [Scenario(name="x.py", path=script, source_hash="hash")], RunOptions())
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(FakeCache(tmp_path), Refusing(), Records(), store, lambda _event: None)
+        site = LocalSite(FakeCache(tmp_path), Records(), store, lambda _event: None, Refusing())
         run = MatrixRun(planned, CellScheduler(site))
         run.run()
     assert [cell.outcome for cell in run.cells] == [Outcome.FAIL]

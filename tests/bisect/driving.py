@@ -153,7 +153,7 @@ class FakeReleases:
         )
         with new_run(self.home, ()) as store:
             emit = CountedEvents(self.events.append)
-            bench = FakeBench(LocalSite(self.cache, Executor(self), records, store, emit, jobs=jobs), emit)
+            bench = FakeBench(LocalSite(self.cache, records, store, emit, Executor(self), jobs=jobs), emit)
             bench.count, bench.clock = lambda: len(self.cache.installed) - before, seconds
             axis = Releases.of(self.requests)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
@@ -188,7 +188,7 @@ class MadeUpBench(FakeBench):
         self.requests: dict[str, Request] = {}  # by label
         executor = FakeExecutor(lambda task: behave(self.requests[task.name.rpartition("  ")[2]]))
         emit = CountedEvents(lambda _event: None)
-        super().__init__(LocalSite(cache, executor, Records(), run_store, emit), emit)
+        super().__init__(LocalSite(cache, Records(), run_store, emit, executor), emit)
 
     def start(self, position: int, planned: PlannedCell) -> None:
         self.requests[planned.request.label] = planned.request

@@ -117,7 +117,7 @@ def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
     releases = FakeReleases(tmp_path, failing(OLD, STUCK))
     planned = planning.plan(releases.requests, [releases.scenario], planning.RunOptions())
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(releases.cache, Executor(releases), read_records(tmp_path), store, releases.events.append)
+        site = LocalSite(releases.cache, read_records(tmp_path), store, releases.events.append, Executor(releases))
         MatrixRun(planned, CellScheduler(site)).run()
     bisection = releases.search()
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from whichtorch.matrix.cluster.batch_host import BatchHost
-from whichtorch.matrix.cluster.engine import Cancel, Member
+from whichtorch.matrix.cluster.engine import Cancel, DaskEngine, Member
 from whichtorch.matrix.cluster.wire import BatchOrder, CachedWheels, WorkerFacts, code_version
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.run.work import UndeliveredError
@@ -69,7 +69,7 @@ class FakeWorker:
         return Member.of(self.name, self.name, facts, CachedWheels())
 
 
-class FakeEngine:
+class FakeEngine(DaskEngine):
     """Carries units to workers of this process."""
 
     address = "tcp://127.0.0.1:1"

@@ -12,8 +12,7 @@ import pytest
 from tests.cluster.fakes import FakeEngine, FakeWorker
 from tests.fakes import PASSED
 from tests.run.test_pipeline import requests, scenario
-from whichtorch.matrix.cluster.cluster_site import ClusterMachines
-from whichtorch.matrix.cluster.membership import Cluster
+from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted, Event
@@ -42,7 +41,7 @@ class Outing:
         home.mkdir(exist_ok=True)
         self.home, self.events = home, list[Event]()
         self._engine = engine
-        self._machines = ClusterMachines(Cluster(engine, jobs, batch_seconds), home)
+        self._machines = ClusterMachines(engine, home, jobs, batch_seconds)
 
     def run(self, planned: Sequence[PlannedCell]) -> MatrixRun:
         with (
@@ -197,7 +196,7 @@ def test_a_worker_of_another_version_gets_no_work_and_is_named(tmp_path: Path) -
     old, new = FakeWorker(tmp_path, "w1", code="0.0.9, schema 0"), FakeWorker(tmp_path, "w2")
     Outing(tmp_path / "c", FakeEngine(old, new)).run(plan(tmp_path))
     assert old.batches == []
-    (line,) = Cluster(FakeEngine(old, new)).misfits()
+    (line,) = ClusterMachines(FakeEngine(old, new), tmp_path).misfits()
     assert "0.0.9, schema 0" in line
     with pytest.raises(PreventedError, match="can take work"):
         Outing(tmp_path / "d", FakeEngine(old)).run(plan(tmp_path))
@@ -229,7 +228,7 @@ def test_an_interrupt_stops_the_workers_and_keeps_what_is_done(tmp_path: Path) -
 
 def test_what_lies_on_this_machine_only_is_refused(tmp_path: Path) -> None:
     """An interpreter and a folder of wheels are not on the workers."""
-    machines = ClusterMachines(Cluster(FakeEngine(FakeWorker(tmp_path, "w1"))), tmp_path)
+    machines = ClusterMachines(FakeEngine(FakeWorker(tmp_path, "w1")), tmp_path)
     (request,) = requests("2.0.0")
     for update in ({"interpreter": tmp_path / "python"}, {"torch": "/tmp/torch-2.0.0.whl"}):
         with pytest.raises(UsageError, match="is on this machine"):
@@ -265,7 +264,7 @@ def test_a_search_tries_no_more_at_once_than_hosts_have_cores(
     here, there = (Machine(host=host, arch="x86_64", cores=cores) for host in ("here", "there"))
     workers = [FakeWorker(tmp_path, str(number), machine=here, slots=2) for number in range(2)]
     engine = FakeEngine(*workers, FakeWorker(tmp_path, "far", machine=there))
-    assert Cluster(engine, jobs=jobs).slots == slots
+    assert ClusterMachines(engine, tmp_path, jobs).slots == slots
 
 
 def test_jobs_bound_the_batches_that_are_on_their_way(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def run(
     )
     starting, forking = FakeExecutor(lambda _: cold), FakeExecutor(lambda _: forks)
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(FakeCache(tmp_path), starting, read_records(tmp_path), store, lambda _event: None)
+        site = LocalSite(FakeCache(tmp_path), read_records(tmp_path), store, lambda _event: None, starting)
         site.forking = forking
         matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()

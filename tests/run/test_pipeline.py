@@ -65,7 +65,7 @@ def run(
 ) -> Outcomes:
     cache, executor, events = FakeCache(tmp_path, missing, knows), FakeExecutor(behave), list[Event]()
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(cache, executor, read_records(tmp_path), store, events.append, jobs=jobs, waiting=waiting)
+        site = LocalSite(cache, read_records(tmp_path), store, events.append, executor, jobs=jobs, waiting=waiting)
         matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
     return Outcomes(matrix_run, cache, executor, events)

@@ -46,16 +46,15 @@ def machines_at(
     if address is None:
         yield here
         return
-    from whichtorch.matrix.cluster.cluster_site import ClusterMachines
+    from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
     from whichtorch.matrix.cluster.engine import DaskEngine
-    from whichtorch.matrix.cluster.membership import Cluster
 
     engine = DaskEngine(address, tls_folder(tls))
     try:
-        cluster = Cluster(engine, jobs)
-        for line in cluster.remarks():
+        machines = ClusterMachines(engine, here.environments.home, jobs)
+        for line in machines.remarks():
             print(line, file=sys.stderr)
-        yield ClusterMachines(cluster, here.environments.home)
+        yield machines
     finally:
         engine.close()
 

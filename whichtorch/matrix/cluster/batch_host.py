@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import ValidationError
 
 from whichtorch.matrix.cluster.packing import pack
-from whichtorch.matrix.cluster.wire import BatchOrder, CachedWheels, DeliveredCell, Delivery, SharedLock
+from whichtorch.matrix.cluster.wire import BatchOrder, CachedWheels, Delivery, SharedLock
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
 from whichtorch.matrix.environments.provider import Environments
 from whichtorch.matrix.model import Record, Run
@@ -109,7 +109,7 @@ class BatchHost:
         with ForkingExecutor(1) as forking:
             with self._guard:
                 store = self._store_for(order.run)
-                site = LocalSite(self.environments, self._make_executor(), records, store, events, forking=forking)
+                site = LocalSite(self.environments, records, store, events, self._make_executor(), forking=forking)
                 self._sites[order.id] = site
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
@@ -141,14 +141,10 @@ class BatchHost:
 
     def _packed(self, order: BatchOrder, result: BatchResult, events: tuple[WorkerEvent, ...]) -> bytes:
         lock = self.environments.lock_of(order.request)
-        cells = tuple(
-            DeliveredCell(position=end.position, records=tuple(end.records), reused=end.reused, problem=end.problem)
-            for end in result.ends
-        )
         shared = SharedLock(text=lock[0], notes=lock[1]) if lock else None
-        delivery = Delivery(environment=result.environment, lock=shared, cells=cells, events=events)
+        delivery = Delivery(environment=result.environment, lock=shared, ends=tuple(result.ends), events=events)
         known = {identity(record) for record in order.known}
-        new = [record for cell in cells for record in cell.records if identity(record) not in known]
+        new = [record for end in result.ends for record in end.records if identity(record) not in known]
         return pack(delivery.model_dump_json(by_alias=True), new, self.home)
 
     def _store_for(self, client_run: str) -> RunStore:

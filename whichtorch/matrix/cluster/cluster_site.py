@@ -5,72 +5,57 @@ The client is the only writer of the run.
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cluster.engine import first_line
-from whichtorch.matrix.cluster.known_environments import KnownEnvironments
 from whichtorch.matrix.cluster.packing import Parcel
 from whichtorch.matrix.cluster.wire import BatchOrder, Delivery, OrderedCell, ScriptFiles, SharedLock
 from whichtorch.matrix.cluster.worker_events import decoded
-from whichtorch.matrix.environments.index.sources import local_folder
-from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.records.known_records import identity
-from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, UndeliveredError, WorkerLostError
+from whichtorch.matrix.run.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
+    from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
     from whichtorch.matrix.cluster.engine import Cancel, Member
-    from whichtorch.matrix.cluster.membership import Cluster
+    from whichtorch.matrix.cluster.known_environments import KnownEnvironments
     from whichtorch.matrix.cluster.worker_events import WorkerEvent
     from whichtorch.matrix.events import Emit
     from whichtorch.matrix.model import Environment, Record, Request
     from whichtorch.matrix.plan.planning import PlannedCell
-    from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
-    from whichtorch.matrix.run.work import Worker
-
-    Done = Callable[[Callable[[], BatchResult]], None]
+    from whichtorch.matrix.run.work import Done, Worker
 
 
-@dataclass
-class ClusterSite:
+class ClusterSite(Site):
     """The workers of a cluster, for a step of a run."""
 
-    machines: ClusterMachines
-    records: Records
-    store: RunStore
-    emit: Emit
-    running: tuple[Supervised, ...] = ()  # none can be looked at from here
-    _sent: dict[str, tuple[Cancel, Done]] = field(default_factory=dict)  # batches that are awaited, by their ids
-    _scripts: dict[str, ScriptFiles] = field(default_factory=dict)  # by source hash
-    _locks: dict[tuple[str, ...], SharedLock | None] = field(default_factory=dict)  # by the request's key
+    environments: KnownEnvironments
 
-    def __post_init__(self) -> None:
-        cluster = self.machines.cluster
-        self.environments, self.engine = self.machines.environments, cluster.engine
-        self.address, self.batch_seconds, self.most_batches = self.engine.address, cluster.batch_seconds, cluster.jobs
+    def __init__(self, machines: ClusterMachines, records: Records, store: RunStore, emit: Emit) -> None:
+        super().__init__(machines.environments, records, store, emit)
+        self._machines, self._engine = machines, machines.engine
+        self.address = machines.engine.address
+        self.batch_seconds, self.most_batches = machines.batch_seconds, machines.jobs
+        self._sent: dict[str, tuple[Cancel, Done]] = {}  # batches that are awaited, by their ids
+        self._scripts: dict[str, ScriptFiles] = {}  # by source hash
+        self._locks: dict[tuple[str, ...], SharedLock | None] = {}  # by the request's key
 
     def running_lines(self) -> Sequence[str]:
         """Return for each attempt that runs now how long it has run, where it is, and on which worker."""
-        return self.engine.running_lines()
-
-    def with_variables(self, _request: Request, environment: Environment) -> Environment:
-        """Return the environment: the worker has said with which variables its cells run."""
-        return environment
+        return self._engine.running_lines()
 
     def check(self, request: Request) -> None:
         """Raise UsageError or PreventedError for what no worker can make or run."""
-        self.machines.check([request])
+        self._machines.check([request])
 
     def workers(self) -> Sequence[Member]:
         """Return the workers that are there now. Raises PreventedError where the scheduler has gone."""
-        return self.machines.cluster.members()
+        return self._machines.members()
 
     def start(self, batch: Batch, worker: Worker, done: Done) -> None:
         """Send a batch."""
@@ -79,7 +64,7 @@ class ClusterSite:
             done(partial(self._result, batch, worker, came))
 
         order = self._order(batch).model_dump_json(by_alias=True).encode()
-        self._sent[batch.id] = self.engine.send(order, batch.id, worker.address, arrived), done
+        self._sent[batch.id] = self._engine.send(order, batch.id, worker.address, arrived), done
 
     def cancel(self, batch: Batch) -> None:
         """Have a batch end soon. Its worker answers no more, and keeps what is done of it."""
@@ -135,19 +120,12 @@ class ClusterSite:
                 return BatchResult(environment=environment.model_copy(update=where), left=list(batch.cells))
             if not batch.cells:
                 self.environments.remember(batch.request, environment)
-            ends = {
-                cell.position: CellEnd(
-                    position=cell.position,
-                    planned=batch.cells[cell.position],
-                    environment=environment,
-                    records=[self._kept(record, parcel) for record in cell.records],
-                    reused=cell.reused,
-                    problem=cell.problem,
-                )
-                for cell in delivery.cells
-            }
-        left = [position for position in batch.cells if position not in ends]
-        return BatchResult(environment=environment, ends=list(ends.values()), left=left)
+            ends = [
+                end.model_copy(update={"records": tuple(self._kept(record, parcel) for record in end.records)})
+                for end in delivery.ends
+            ]
+        ended = {end.position for end in ends}
+        return BatchResult(environment=environment, ends=ends, left=[each for each in batch.cells if each not in ended])
 
     def _kept(self, record: Record, parcel: Parcel) -> Record:
         """Return a record as this machine has it; a new one is written to the run, with its files."""
@@ -158,43 +136,6 @@ class ClusterSite:
         self.store.add_record(record)
         self.records.add(record)
         return record
-
-
-class ClusterMachines:
-    """The workers of a cluster as the commands on a state folder use them."""
-
-    def __init__(self, cluster: Cluster, home: Path) -> None:
-        self.cluster = cluster
-        self.environments = KnownEnvironments(home)
-
-    @property
-    def slots(self) -> int:
-        """How many cells run at once."""
-        return self.cluster.slots
-
-    def check(self, requests: Sequence[Request]) -> None:
-        """Raise UsageError for what lies on this machine only, PreventedError for what no worker can run."""
-        for request in requests:
-            folder = request.build.find_links
-            wheel = request.torch if request.torch.endswith(".whl") else ""
-            if request.interpreter is not None:
-                hint = "leave out --executor, or name a release with --torch"
-                raise UsageError(f"{request.interpreter} is on this machine, and workers are not", hint=hint)
-            if wheel or (folder and local_folder(folder) is not None):
-                hint = "leave out --executor, or serve the wheels from an index that the workers reach"
-                raise UsageError(f"{wheel or folder} is on this machine, and workers are not", hint=hint)
-        self.cluster.check(requests)
-
-    def install_cost(self, _requests: Sequence[Request]) -> tuple[int, float]:
-        """Return nothing: workers install."""
-        return 0, 0.0
-
-    @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[ClusterSite]:
-        """Open them as a place for a step of a run."""
-        site = ClusterSite(self, records, store, emit)
-        self.cluster.engine.follow(store.run.id, site.hear)
-        yield site
 
 
 def bearing_on(cells: Iterable[PlannedCell], environment: Environment, records: Records) -> tuple[Record, ...]:

@@ -11,14 +11,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.cluster.wire import CachedWheels, WorkerFacts
 from whichtorch.matrix.errors import GOES_ON, PreventedError, UsageError
 from whichtorch.matrix.run.work import UndeliveredError, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from distributed import Security
@@ -78,26 +77,6 @@ class Member(Worker):
 
 
 Cancel = Callable[[], None]  # has the worker stop, and wants no answer
-
-
-class Engine(Protocol):
-    """Carries batches to workers and their deliveries back. Its methods may be called from any thread."""
-
-    @property
-    def address(self) -> str:
-        """Where it is."""
-
-    def members(self) -> Sequence[Member]:
-        """Return the workers that are there now. Raises PreventedError where the engine has gone."""
-
-    def send(self, order: bytes, batch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Cancel:
-        """Send a batch to a worker; `arrived` is called once, in any thread, unless it is cancelled."""
-
-    def follow(self, run: str, hear: Callable[[str, list[WorkerEvent]], None]) -> None:
-        """Have what happens in the batches of a run told while it happens: on which worker, and what."""
-
-    def running_lines(self) -> Sequence[str]:
-        """Return what runs now on all workers."""
 
 
 def import_distributed() -> Any:
@@ -166,7 +145,10 @@ def make_certificates(folder: Path) -> bool:
 
 
 class DaskEngine:
-    """A scheduler of Dask's that others have started."""
+    """Carries batches to workers and their deliveries back, by a scheduler of Dask's that others have started.
+
+    Its methods may be called from any thread.
+    """
 
     def __init__(self, address: str, tls: Path) -> None:
         check_address(address)

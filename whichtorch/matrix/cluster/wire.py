@@ -12,6 +12,7 @@ from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.environments.whole_files import write_whole
 from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request, Scenario, digest
 from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite.companions import companions
 
 MOST_BYTES = 5_000_000  # of what comes with a script: it travels with each batch
@@ -77,21 +78,12 @@ class BatchOrder(Model):
     lock: SharedLock | None = None
 
 
-class DeliveredCell(Model):
-    """A cell of which nothing is left to run."""
-
-    position: int
-    records: tuple[Record, ...]
-    reused: int = 0
-    problem: str = ""
-
-
 class Delivery(Model):
     """What came of a batch. Cells that are missing were not done: the worker was asked to stop."""
 
     environment: Environment | None  # None where the worker was asked to stop before it was there
     lock: SharedLock | None = None  # that the environment was made from
-    cells: tuple[DeliveredCell, ...] = ()
+    ends: tuple[CellEnd, ...] = ()
     events: tuple[WorkerEvent, ...] = ()  # the last ones
 
 

@@ -220,8 +220,8 @@ class CellScheduler:
             if came.environment is not None:
                 queue.made_on.add(worker.host)
                 self._take_environment(sent, came.environment)
-            for end in came.ends:
-                queue.sink.ended(end)
+                for end in came.ends:
+                    queue.sink.ended(came.environment, end)
             self._send_again(queue, came.left)
 
     def _take_environment(self, sent: _Sent, environment: Environment) -> None:
@@ -260,8 +260,6 @@ class CellScheduler:
                 queue.lost_on[position] = sent.worker.host
                 queue.alone.append(position)
             elif position >= 0 and queue.environment is not None:
-                planned, environment = sent.batch.cells[position], queue.environment
-                end = CellEnd(position=position, planned=planned, environment=environment, records=(), problem=reason)
-                queue.sink.ended(end)
+                queue.sink.ended(queue.environment, CellEnd(position=position, problem=reason))
             elif is_given_up:
                 self._refuse(queue, unbuildable(queue.work.request, reason))

@@ -35,14 +35,7 @@ class MatrixRun:
 
     def __init__(self, planned: Sequence[PlannedCell], scheduler: CellScheduler, keep_cells: bool = True) -> None:
         """Without `keep_cells` there is no `cells`: the store has them, and millions do not fit in memory."""
-        site = scheduler.site
-        self._planned, self._scheduler, self._site, self._store, self._emit = (
-            planned,
-            scheduler,
-            site,
-            site.store,
-            site.emit,
-        )
+        self._planned, self._scheduler, self._site = planned, scheduler, scheduler.site
         # by the position of their first cell; on another machine of a cluster the same request may come out otherwise
         self._environments: dict[tuple[int, str], Environment] = {}
         self._cells: dict[int, Cell] | None = {} if keep_cells else None
@@ -73,7 +66,7 @@ class MatrixRun:
             self._wait()
         except KeyboardInterrupt as interrupt:
             self.interrupt = interrupt
-            self._emit(Interrupted(why=why_stopped(interrupt)))
+            self._site.emit(Interrupted(why=why_stopped(interrupt)))
             self.cancel()
             self._wait()
 
@@ -102,14 +95,14 @@ class MatrixRun:
         known: dict[tuple[str, ...], Environment | None] = {}
         answered = with_answers(self._planned, self._site.environments, self._site.records)
         for position, (cell, environment, records) in enumerate(answered):
-            self._store.add_scenario(cell.scenario)
+            self._site.store.add_scenario(cell.scenario)
             key = cell.request.key
             known[key] = environment
             if key not in work:
                 shares[key] = PlannedShare(self._planned)
                 work[key] = EnvironmentWork(request=cell.request, first=position, cells=shares[key])
             if environment and records:
-                self._reuse(position, cell, environment, records)
+                self._reuse(position, environment, records)
             else:
                 shares[key].positions.append(position)
         for asked, mine in work.items():
@@ -117,16 +110,16 @@ class MatrixRun:
                 self._add_environment(environment, mine, to_run=0)
         return [each for each in work.values() if each.cells]
 
-    def _reuse(self, position: int, cell: PlannedCell, environment: Environment, records: Sequence[Record]) -> None:
+    def _reuse(self, position: int, environment: Environment, records: Sequence[Record]) -> None:
         """End a cell that records answer."""
         reused = len(judging_records(records))
-        self.ended(CellEnd(position=position, planned=cell, environment=environment, records=records, reused=reused))
+        self.ended(environment, CellEnd(position=position, records=tuple(records), reused=reused))
 
     def _add_environment(self, environment: Environment, work: EnvironmentWork, to_run: int) -> None:
         environment = self._site.with_variables(work.request, environment)
         self._environments[work.first, environment.id] = environment
-        self._store.add_environment(environment)
-        self._emit(EnvironmentReady(environment=environment, cells=to_run))
+        self._site.store.add_environment(environment)
+        self._site.emit(EnvironmentReady(environment=environment, cells=to_run))
 
     # what the scheduler tells, from its thread
 
@@ -135,22 +128,23 @@ class MatrixRun:
         rest = PlannedShare(self._planned)
         for position, cell in work.cells.items() if environment.is_usable else ():
             if records := _answer(cell, environment, self._site.records):
-                self._reuse(position, cell, environment, records)
+                self._reuse(position, environment, records)
             else:
                 rest.positions.append(position)
         self._add_environment(environment, work, to_run=len(rest))
         if not environment.is_usable:
-            for position, cell in work.cells.items():
-                self.ended(CellEnd(position=position, planned=cell, environment=environment, records=()))
+            for position in work.cells:
+                self.ended(environment, CellEnd(position=position))
         return rest
 
-    def ended(self, end: CellEnd) -> None:
+    def ended(self, environment: Environment, end: CellEnd) -> None:
         """Judge, store and tell a cell."""
-        cell = end.planned.judged(end.environment, end.records, reused=end.reused, problem=end.problem)
+        planned = self._planned[end.position]
+        cell = planned.judged(environment, end.records, reused=end.reused, problem=end.problem)
         if self._cells is not None:
             self._cells[end.position] = cell
-        self._store.add_cell(cell, [record.key for record in end.records], end.position)
-        self._emit(CellDone(environment=end.environment, cell=cell))
+        self._site.store.add_cell(cell, [record.key for record in end.records], end.position)
+        self._site.emit(CellDone(environment=environment, cell=cell))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from whichtorch.matrix.process.forking_executor import ForkingExecutor
 from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
 from whichtorch.matrix.run.native_modules import NativeModules
 from whichtorch.matrix.run.signals import running_lines
-from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, Worker
+from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, Site, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.work import Done
 
 INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for the disk
 SERVERS_A_JOB = 2  # neighbours in a plan need torch alone, or with its compiler
@@ -53,20 +54,13 @@ class _Ready:
 
 
 @dataclass
-class LocalSite:
+class LocalSite(Site):
     """The machine it runs on: `jobs` cells at once, and `waiting` more of those that are expected to hang."""
 
-    environments: Environments
     executor: Executor
-    records: Records
-    store: RunStore
-    emit: Emit
     jobs: int = 1
     waiting: int = 0
     forking: Executor | None = None  # runs the attempts that may fork; None: all of them are cold
-    address: str = "this machine"
-    batch_seconds: float = 0.0
-    most_batches: int | None = None
     _native: NativeModules = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,14 +82,11 @@ class LocalSite:
         variables = recorded(cell_environ(request, environment, self.environments.home), request.config)
         return environment.model_copy(update={"variables": variables})
 
-    def check(self, request: Request) -> None:
-        """Do nothing: what can be made here is seen when it is made."""
-
     def workers(self) -> tuple[Worker]:
         """Return this machine."""
         return (Worker(slots=self.jobs, hang_slots=self.waiting, install_slots=INSTALLS_AT_ONCE),)
 
-    def start(self, batch: Batch, _worker: Worker, done: Callable[[Callable[[], BatchResult]], None]) -> None:
+    def start(self, batch: Batch, _worker: Worker, done: Done) -> None:
         """Begin a batch in a thread of its own."""
 
         def work() -> None:
@@ -107,9 +98,6 @@ class LocalSite:
                 done(lambda: result)
 
         threading.Thread(target=work, name=batch.id, daemon=True).start()
-
-    def cancel(self, batch: Batch) -> None:
-        """Do nothing: its attempts look at whether it is cancelled."""
 
     def run(self, batch: Batch) -> BatchResult:
         """Run a batch to its end, or until it is cancelled. Who gives one without its environment has to release it."""
@@ -156,14 +144,8 @@ class LocalSite:
             if record is None:
                 return None
             observing.append(record)
-        return CellEnd(
-            position=ready.position,
-            planned=planned,
-            environment=environment,
-            records=[*judging, *observing],
-            reused=reused,
-            problem=module.problem,
-        )
+        records = (*judging, *observing)
+        return CellEnd(position=ready.position, records=records, reused=reused, problem=module.problem)
 
     def _next_record(
         self, ready: _Ready, judging: Sequence[Record], uncounted: Sequence[Record], native: Path | None
@@ -309,4 +291,5 @@ class ThisMachine:
     def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[LocalSite]:
         """Open it as a place for a step of a run."""
         with ForkingExecutor(SERVERS_A_JOB * self.jobs) as forking:
-            yield LocalSite(self.environments, LocalExecutor(), records, store, emit, self.jobs, self.waiting, forking)
+            executor = LocalExecutor()
+            yield LocalSite(self.environments, records, store, emit, executor, self.jobs, self.waiting, forking)

@@ -6,17 +6,21 @@ A `Site` is a place with workers: this machine is one with a single worker, a cl
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from whichtorch.matrix.model import Model, Record
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from whichtorch.matrix.environments.machine import Machine
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Emit
-    from whichtorch.matrix.model import Environment, Record, Request
+    from whichtorch.matrix.model import Environment, Request
     from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
     from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
@@ -32,14 +36,11 @@ class EnvironmentWork:
     cells: Mapping[int, PlannedCell]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellEnd:
+class CellEnd(Model):
     """What a cell rests on when nothing is left to run of it."""
 
     position: int  # in the plan
-    planned: PlannedCell
-    environment: Environment
-    records: Sequence[Record]
+    records: tuple[Record, ...] = ()
     reused: int = 0  # of the records that judge: those that an earlier run made
     problem: str = ""  # what kept it from being run
 
@@ -50,7 +51,7 @@ class CellSink(Protocol):
     def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
         """Take in that an environment is there, or cannot be; return those of its cells that are to be run."""
 
-    def ended(self, end: CellEnd) -> None:
+    def ended(self, environment: Environment, end: CellEnd) -> None:
         """Take in a cell of which nothing is left to run."""
 
 
@@ -90,6 +91,9 @@ class BatchResult:
     left: Sequence[int] = ()  # cells that another worker is to run
 
 
+Done = Callable[[Callable[[], BatchResult]], None]
+
+
 class WorkerLostError(Exception):
     """A worker has gone, or failed, with a batch."""
 
@@ -98,52 +102,43 @@ class UndeliveredError(Exception):
     """A batch reached no worker: the one it was meant for had gone already."""
 
 
-class Site(Protocol):
+@dataclass
+class Site(ABC):
     """A place where cells run, for one step of a run. Its methods may be called from any thread."""
 
+    environments: Environments
     records: Records  # of earlier runs; those of attempts made here are added
     store: RunStore
-
-    @property
-    def environments(self) -> Environments:
-        """What is known of environments."""
-
-    @property
-    def emit(self) -> Emit:
-        """Where it tells what happens."""
-
-    @property
-    def address(self) -> str:
-        """What people call it."""
-
-    @property
-    def batch_seconds(self) -> float:
-        """About how long the cells of a batch take; 0: a batch is one cell."""
-
-    @property
-    def most_batches(self) -> int | None:
-        """How many batches there may be at once, on all workers; None: as many as there are slots."""
+    emit: Emit  # where it tells what happens
+    address = "this machine"  # what people call it
+    batch_seconds = 0.0  # about how long the cells of a batch take; 0: a batch is one cell
+    most_batches: int | None = field(default=None, init=False)  # at once, on all workers; None: one for each slot
 
     @property
     def running(self) -> Sequence[Supervised]:
         """The attempts that run now and can be looked at from here."""
+        return ()
 
+    @abstractmethod
     def running_lines(self) -> Sequence[str]:
         """Return for each attempt that runs now how long it has run, and where it is."""
 
-    def with_variables(self, request: Request, environment: Environment) -> Environment:
+    def with_variables(self, _request: Request, environment: Environment) -> Environment:
         """Return an environment with those variables that its cells run with and that are recorded."""
+        return environment
 
-    def check(self, request: Request) -> None:
+    def check(self, request: Request) -> None:  # noqa: B027  not all sites know before they try
         """Raise UsageError or PreventedError for what no worker can make or run."""
 
+    @abstractmethod
     def workers(self) -> Sequence[Worker]:
         """Return the workers that are there now. Raises PreventedError where they cannot be asked."""
 
-    def start(self, batch: Batch, worker: Worker, done: Callable[[Callable[[], BatchResult]], None]) -> None:
+    @abstractmethod
+    def start(self, batch: Batch, worker: Worker, done: Done) -> None:
         """Begin a batch. Call `done` with what returns its result, or raises why there is none."""
 
-    def cancel(self, batch: Batch) -> None:
+    def cancel(self, batch: Batch) -> None:  # noqa: B027  its attempts may look at `Batch.cancelled`
         """Have a batch end soon; `done` is called then. What is done of it is kept."""
 
 
