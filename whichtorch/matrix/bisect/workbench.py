@@ -128,7 +128,12 @@ class Workbench:
         ended = partial(self._probed, position, run, planned.request.label, time.monotonic())
         with self._changed:
             self._running[position] = run
-        begun = run.begin()
+        try:
+            begun = run.begin()
+        except BaseException:  # an interrupt
+            run.cancel()
+            del self._running[position]
+            raise
         if begun:
             begun[0].add_done_callback(ended)
         else:

@@ -115,9 +115,7 @@ class BatchHost:
                 if self.is_closing:
                     cancelled.set()
             try:
-                result = site.run(
-                    Batch(id=order.id, request=order.request, options=order.options, cells=cells, cancelled=cancelled)
-                )
+                result = site.run(Batch(id=order.id, request=order.request, cells=cells, cancelled=cancelled))
             finally:
                 with self._guard:
                     del self._sites[order.id], self._cancelled[order.id]

@@ -13,6 +13,7 @@ from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
 from whichtorch.matrix.cluster.wire import BatchOrder, Delivery, OrderedCell, ScriptFiles, SharedLock
 from whichtorch.matrix.cluster.worker_events import decoded
+from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.records.known_records import identity
 from whichtorch.matrix.run.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
 
@@ -88,7 +89,7 @@ class ClusterSite(Site):
             id=batch.id,
             run=self.store.run.id,
             request=batch.request,
-            options=batch.options,
+            options=next((cell.options for cell in cells), RunOptions()),
             cells=tuple(
                 OrderedCell(position=position, source_hash=cell.scenario.source_hash, variant=cell.variant)
                 for position, cell in batch.cells.items()

@@ -74,24 +74,19 @@ def run_batch(data: bytes) -> bytes:
 
     def send(events: list[WorkerEvent]) -> None:
         with contextlib.suppress(Exception):  # the delivery holds all
-            worker.log_event(topic, {"host": _name(worker), "events": events})
+            worker.log_event(topic, {"host": str(worker.name), "events": events})
 
     return _host_of(worker).run(order, send)
 
 
 def lines_of_worker(dask_worker: Any) -> list[str]:
     """Return what runs now on a worker; called there by the engine."""
-    host = _name(dask_worker)
-    return [f"{line}  on {host}" for line in _host_of(dask_worker).running_lines()]
+    return [f"{line}  on {dask_worker.name}" for line in _host_of(dask_worker).running_lines()]
 
 
 def _host_of(worker: Any) -> BatchHost:
     host: BatchHost = worker.plugins[FACTS].host
     return host
-
-
-def _name(worker: Any) -> str:
-    return str(worker.name)
 
 
 class Dialler:

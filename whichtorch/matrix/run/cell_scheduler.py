@@ -93,13 +93,13 @@ class CellScheduler:
     def _run(self) -> None:
         while self._has_work():
             try:
+                self._end_queues()
                 self._send_all()
                 self._wait()
                 while self._inbox:
                     self._inbox.popleft()()
             except BaseException as error:  # noqa: BLE001  the futures have it
                 self._failure = self._failure or error
-            self._end_queues()
 
     def _has_work(self) -> bool:
         with self._changed:
@@ -108,7 +108,7 @@ class CellScheduler:
 
     def _wait(self) -> None:
         with self._changed:
-            if not self._inbox:
+            if self._queues and not self._inbox:
                 self._changed.wait(CHECK)
 
     def _accept(self, queue: EnvironmentQueue) -> None:
@@ -135,9 +135,8 @@ class CellScheduler:
     def _end_queues(self) -> None:
         for queue in self._queues if self._failure else ():
             self._close(queue)
-        over = [queue for queue in self._queues if queue.is_over]
-        self._queues = [queue for queue in self._queues if not queue.is_over]
-        for queue in over:
+        for queue in [each for each in self._queues if each.is_over]:
+            self._queues.remove(queue)
             if queue.environment is not None:
                 self.site.environments.release(queue.work.request)
             if self._failure is not None:
@@ -190,7 +189,6 @@ class CellScheduler:
         batch = Batch(
             id=f"batch-{secrets.token_hex(8)}",
             request=queue.work.request,
-            options=next(iter(queue.work.cells.values())).options,
             environment=queue.environment,
             cells={} if queue.is_preparing else queue.take(worker, self.site.records, most),
         )
@@ -202,7 +200,7 @@ class CellScheduler:
     # from the workers
 
     def _take(self, batch_id: str, result: Callable[[], BatchResult]) -> None:
-        """Take in what came of a batch, unless it was sent again since."""
+        """Take in what came of a batch, unless it was sent again since: a worker that seemed lost may come back."""
         sent = self._awaited.pop(batch_id, None)
         if sent is None:
             return
@@ -232,7 +230,9 @@ class CellScheduler:
             if not sent.batch.cells and not any(map(queue.may_go_to, self.site.workers())):
                 self._refuse(queue, environment)
         elif queue.environment is None:
-            if not queue.is_closed:
+            if queue.is_closed:
+                self.site.environments.release(queue.work.request)
+            else:
                 queue.begin(environment, queue.sink.acquired(queue.work, environment))
         elif environment.id != queue.environment.id:  # a machine on which the same request comes out otherwise
             work = EnvironmentWork(request=queue.work.request, first=queue.work.first, cells={})

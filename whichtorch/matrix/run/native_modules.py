@@ -58,8 +58,7 @@ class NativeModules:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
         if not planned.scenario.native:
             return NativeModule()
-        folder = planned.scenario.path.parent
-        sources = [folder / name for name in planned.scenario.native]
+        sources = _sources(planned)
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
         module = self._home / "native" / key / f"{sources[0].stem}.so"
         with self._guard:
@@ -68,7 +67,7 @@ class NativeModules:
             if module.exists():
                 return NativeModule(path=module)
             if key not in self._failed:
-                built = self._build(planned, environment, sources, module, cancelled)
+                built = self._build(planned, environment, module, cancelled)
                 if built is None or built.path is not None:
                     return built
                 self._failed[key] = built
@@ -77,12 +76,7 @@ class NativeModules:
     # below: with the lock of the module held
 
     def _build(
-        self,
-        planned: PlannedCell,
-        environment: Environment,
-        sources: list[Path],
-        module: Path,
-        cancelled: threading.Event | None,
+        self, planned: PlannedCell, environment: Environment, module: Path, cancelled: threading.Event | None
     ) -> NativeModule | None:
         """Build a module; another process that builds the same one at the same time only wastes its time."""
         interpreter = environment.interpreter
@@ -93,7 +87,7 @@ class NativeModules:
         partial = module.parent / f"partial-{os.getpid()}" / module.name
         partial.parent.mkdir(exist_ok=True)
         task = Task(
-            argv=(str(interpreter), str(BUILDER), str(partial), *map(str, sources)),
+            argv=(str(interpreter), str(BUILDER), str(partial), *map(str, _sources(planned))),
             cwd=str(partial.parent),
             env=cell_environ_of(Config(name="default"), interpreter, None),
             stdout=str(log),
@@ -122,6 +116,10 @@ class NativeModules:
         else:
             why = ending.problem or _first_error(log) or condensed(log, ending)
         return NativeModule(problem=f"{names} could not be built: {why}; log {log}")
+
+
+def _sources(planned: PlannedCell) -> list[Path]:
+    return [planned.scenario.path.parent / name for name in planned.scenario.native]
 
 
 def _first_error(log: Path) -> str | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Emit
     from whichtorch.matrix.model import Environment, Request
-    from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
+    from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
@@ -76,7 +76,6 @@ class Batch:
 
     id: str  # unique: what is sent again has another one
     request: Request
-    options: RunOptions
     environment: Environment | None = None  # None: not there yet
     cells: Mapping[int, PlannedCell] = field(default_factory=dict)
     cancelled: threading.Event = field(default_factory=threading.Event)
