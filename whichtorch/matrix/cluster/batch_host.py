@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,7 +106,7 @@ class BatchHost:
             self.environments.pin(order.request, order.lock.text, order.lock.notes)
         events = EventSender(send)
         records, cells = self._records_for(order), _planned(order, self.home)
-        with ForkingExecutor(1) as forking:
+        with ForkingExecutor(1) if order.options.fork else nullcontext() as forking:
             with self._guard:
                 store = self._store_for(order.run)
                 site = LocalSite(self.environments, records, store, events, self._make_executor(), forking=forking)

@@ -94,7 +94,7 @@ class ClusterMachines:
         return 0, 0.0
 
     @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[ClusterSite]:
+    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[ClusterSite]:  # noqa: ARG002  workers see it
         """Open them as a place for a step of a run."""
         site = ClusterSite(self, records, store, emit)
         self.engine.follow(store.run.id, site.hear)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from whichtorch.matrix.model import Environment
-    from whichtorch.matrix.run.work import CellSink, Site, Worker
+    from whichtorch.matrix.run.pipeline import MatrixRun
+    from whichtorch.matrix.run.work import Site, Worker
 
 CHECK = 0.5  # seconds between looks at who is there
 SHARES = 2  # batches for each slot, at least, so that all slots end at about the same time
@@ -66,12 +67,12 @@ class CellScheduler:
         self._failure: BaseException | None = None
         self._fit_at = 0.0  # when there was a worker for what is left
 
-    def add(self, work: EnvironmentWork, sink: CellSink) -> Future[None]:
+    def add(self, work: EnvironmentWork, run: MatrixRun) -> Future[None]:
         """Have cells run. The future ends when nothing of them is left to run or awaited; it has the error that came.
 
         After an error nothing more is run.
         """
-        queue = EnvironmentQueue(work=work, sink=sink)
+        queue = EnvironmentQueue(work=work, run=run)
         self._post(partial(self._accept, queue))
         return queue.over
 
@@ -116,7 +117,7 @@ class CellScheduler:
         request = queue.work.request
         if request.problem is not None:
             queue.close()
-            queue.sink.acquired(queue.work, self.site.environments.acquire(request))
+            queue.run.acquired(queue.work, self.site.environments.acquire(request))
         else:
             self.site.check(request)
 
@@ -219,7 +220,7 @@ class CellScheduler:
                 queue.made_on.add(worker.host)
                 self._take_environment(sent, came.environment)
                 for end in came.ends:
-                    queue.sink.ended(came.environment, end)
+                    queue.run.ended(came.environment, end)
             self._send_again(queue, came.left)
 
     def _take_environment(self, sent: _Sent, environment: Environment) -> None:
@@ -233,15 +234,15 @@ class CellScheduler:
             if queue.is_closed:
                 self.site.environments.release(queue.work.request)
             else:
-                queue.begin(environment, queue.sink.acquired(queue.work, environment))
+                queue.begin(environment, queue.run.acquired(queue.work, environment))
         elif environment.id != queue.environment.id:  # a machine on which the same request comes out otherwise
             work = EnvironmentWork(request=queue.work.request, first=queue.work.first, cells={})
-            queue.sink.acquired(work, environment)
+            queue.run.acquired(work, environment)
 
     def _refuse(self, queue: EnvironmentQueue, environment: Environment) -> None:
         """End an environment that no worker can make or use, with all its cells."""
         queue.close()
-        queue.sink.acquired(queue.work, environment)
+        queue.run.acquired(queue.work, environment)
 
     def _send_again(self, queue: EnvironmentQueue, positions: Sequence[int]) -> None:
         if not queue.is_closed:
@@ -260,6 +261,6 @@ class CellScheduler:
                 queue.lost_on[position] = sent.worker.host
                 queue.alone.append(position)
             elif position >= 0 and queue.environment is not None:
-                queue.sink.ended(queue.environment, CellEnd(position=position, problem=reason))
+                queue.run.ended(queue.environment, CellEnd(position=position, problem=reason))
             elif is_given_up:
                 self._refuse(queue, unbuildable(queue.work.request, reason))

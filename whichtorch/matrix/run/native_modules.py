@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,14 +43,16 @@ class NativeModule:
     problem: str = ""  # one line, with remedy and log: never evidence about torch
 
 
+@dataclass
 class NativeModules:
     """The modules of one state folder. Safe between threads, and between processes."""
 
-    def __init__(self, home: Path, executor: Executor, stage: Callable[[str, str], None]) -> None:
-        self._home, self._executor, self._stage = home, executor, stage
-        self._guard = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
-        self._failed: dict[str, NativeModule] = {}  # not tried again in this run
+    home: Path
+    executor: Executor
+    stage: Callable[[str, str], None]
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _locks: dict[str, threading.Lock] = field(default_factory=dict)
+    _failed: dict[str, NativeModule] = field(default_factory=dict)  # not tried again in this run
 
     def get(
         self, planned: PlannedCell, environment: Environment, cancelled: threading.Event | None = None
@@ -60,7 +62,7 @@ class NativeModules:
             return NativeModule()
         sources = _sources(planned)
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
-        module = self._home / "native" / key / f"{sources[0].stem}.so"
+        module = self.home / "native" / key / f"{sources[0].stem}.so"
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
@@ -94,12 +96,12 @@ class NativeModules:
             stderr=str(log),
             timeout=BUILD_TIMEOUT,
             memory_mb=BUILD_MEMORY_MB,
-            mark=mark_for(self._home, module.parent.name),
+            mark=mark_for(self.home, module.parent.name),
         )
         names = ", ".join(planned.scenario.native)
-        self._stage(environment.label, f"building {names}")
+        self.stage(environment.label, f"building {names}")
         try:
-            ending = self._executor.run(task, cancelled)
+            ending = self.executor.run(task, cancelled)
             if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
                 return None
             if ending.exit_code == 0 and partial.exists():
@@ -108,7 +110,7 @@ class NativeModules:
         finally:
             Redactor.of_this_machine().file(log)
             shutil.rmtree(partial.parent, ignore_errors=True)
-            self._stage(environment.label, "ready")
+            self.stage(environment.label, "ready")
         if ending.exit_code == NO_COMPILER:
             why = "there is no C++ compiler; install g++, or name one in CXX"
         elif ending.stopped_by != StoppedBy.EXIT:

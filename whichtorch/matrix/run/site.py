@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -81,6 +81,9 @@ class LocalSite(Site):
             return environment
         variables = recorded(cell_environ(request, environment, self.environments.home), request.config)
         return environment.model_copy(update={"variables": variables})
+
+    def check(self, _request: Request) -> None:
+        """Do nothing: what cannot be made here is seen when it is tried."""
 
     def workers(self) -> tuple[Worker]:
         """Return this machine."""
@@ -288,8 +291,8 @@ class ThisMachine:
         return self.expected_size(missing), seconds
 
     @contextmanager
-    def site(self, records: Records, store: RunStore, emit: Emit) -> Iterator[LocalSite]:
-        """Open it as a place for a step of a run."""
-        with ForkingExecutor(SERVERS_A_JOB * self.jobs) as forking:
-            executor = LocalExecutor()
-            yield LocalSite(self.environments, records, store, emit, executor, self.jobs, self.waiting, forking)
+    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[LocalSite]:
+        """Open it as a place for a step of a run; where it `forks`, some cells begin forked."""
+        site = LocalSite(self.environments, records, store, emit, LocalExecutor(), self.jobs, self.waiting)
+        with ForkingExecutor(SERVERS_A_JOB * self.jobs) if forks else nullcontext() as site.forking:
+            yield site

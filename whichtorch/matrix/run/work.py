@@ -45,16 +45,6 @@ class CellEnd(Model):
     problem: str = ""  # what kept it from being run
 
 
-class CellSink(Protocol):
-    """Takes what comes of cells, from the scheduler's thread."""
-
-    def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
-        """Take in that an environment is there, or cannot be; return those of its cells that are to be run."""
-
-    def ended(self, environment: Environment, end: CellEnd) -> None:
-        """Take in a cell of which nothing is left to run."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """A machine with slots, as it is now. Each slot takes one batch at a time."""
@@ -126,7 +116,8 @@ class Site(ABC):
         """Return an environment with those variables that its cells run with and that are recorded."""
         return environment
 
-    def check(self, request: Request) -> None:  # noqa: B027  not all sites know before they try
+    @abstractmethod
+    def check(self, request: Request) -> None:
         """Raise UsageError or PreventedError for what no worker can make or run."""
 
     @abstractmethod
@@ -158,5 +149,7 @@ class Machines(Protocol):
     def install_cost(self, requests: Sequence[Request]) -> tuple[int, float]:
         """Return about how many bytes and seconds it takes to install on this machine what is to run here."""
 
-    def site(self, records: Records, store: RunStore, emit: Emit) -> AbstractContextManager[Site]:
-        """Open them as a place for a step of a run."""
+    def site(
+        self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False
+    ) -> AbstractContextManager[Site]:
+        """Open them as a place for a step of a run; where it `forks`, some cells begin forked."""
