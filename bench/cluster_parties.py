@@ -24,13 +24,11 @@ from typing import TYPE_CHECKING
 
 from bench.hang_rows import quiet
 from tests.fakes import PASSED, FakeExecutor
-from whichtorch.matrix.cluster.allotment import UNIT_SECONDS
-from whichtorch.matrix.cluster.cluster_site import machines_of
+from whichtorch.matrix.cluster.batch_host import BatchHost
+from whichtorch.matrix.cluster.cluster_machines import BATCH_SECONDS, ClusterMachines
 from whichtorch.matrix.cluster.engine import DaskEngine
-from whichtorch.matrix.cluster.host import UnitHost
-from whichtorch.matrix.cluster.membership import Cluster
 from whichtorch.matrix.cluster.packing import pack
-from whichtorch.matrix.cluster.unit import DeliveredCell, Delivery, UnitOfWork
+from whichtorch.matrix.cluster.wire import BatchOrder, Delivery
 from whichtorch.matrix.cluster.worker import Dialler, facts_of
 from whichtorch.matrix.environments.provider import Stage
 from whichtorch.matrix.errors import WhichtorchError
@@ -50,15 +48,17 @@ from whichtorch.matrix.plan.planning import PlannedCell, RunOptions, plan
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.store import read_records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
+from whichtorch.matrix.run.environment_queue import TYPICAL_CELL
 from whichtorch.matrix.run.pipeline import MatrixRun, opened_run, recorded_run
-from whichtorch.matrix.run.planned_matrix import TYPICAL_CELL
 from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.run.work import CellEnd
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterator, Sequence
 
-    from whichtorch.matrix.cluster.engine import Ticket
+    from whichtorch.matrix.cluster.engine import Cancel
     from whichtorch.matrix.model import Cell
     from whichtorch.matrix.process.executor import Executor
 
@@ -129,22 +129,22 @@ class ThisPython:
         return tuple(request.install_key for request in requests(MOST_ENVIRONMENTS)), ()
 
 
-class StandInHost(UnitHost):
-    """Answers a unit at once, as if each of its cells had passed in the time that a cell takes with torch."""
+class StandInHost(BatchHost):
+    """Answers a batch at once, as if each of its cells had passed in the time that a cell takes with torch."""
 
-    def run(self, unit: UnitOfWork, _send: object) -> bytes:
-        """Return the packed delivery of a unit."""
-        environment = self.environments.known(unit.request)
+    def run(self, order: BatchOrder, _send: object) -> bytes:
+        """Return the packed delivery of a batch."""
+        environment = self.environments.known(order.request)
         assert environment is not None
         started = datetime.now(UTC).isoformat(timespec="microseconds")
         attempt = Attempt(
             outcome=Outcome.PASS, seconds=TYPICAL_CELL, stopped_by=StoppedBy.EXIT, exit_code=0, started=started
         )
-        scenarios = {each.scenario.source_hash: each.scenario for each in unit.scripts}
-        cells = []
-        for cell in unit.cells:
+        scenarios = {each.scenario.source_hash: each.scenario for each in order.scripts}
+        ends = []
+        for cell in order.cells:
             scenario = scenarios[cell.source_hash]
-            planned = PlannedCell(request=unit.request, scenario=scenario, variant={}, options=unit.options)
+            planned = PlannedCell(request=order.request, scenario=scenario, variant={}, options=order.options)
             record = Record(
                 key=planned.key(environment),
                 environment=environment.id,
@@ -154,14 +154,14 @@ class StandInHost(UnitHost):
                 limits=planned.limits,
                 attempt=attempt,
             )
-            cells.append(DeliveredCell(position=cell.position, records=(record,)))
-        delivery = Delivery(environment=environment, cells=tuple(cells))
+            ends.append(CellEnd(position=cell.position, records=(record,)))
+        delivery = Delivery(environment=environment, ends=tuple(ends))
         return pack(delivery.model_dump_json(by_alias=True), (), self.home)
 
 
 def worker(address: str, home: Path, make_executor: Callable[[], Executor] | None) -> None:
-    """Run units of one slot until a signal comes; without a way to run cells, answer them."""
-    host_type = UnitHost if make_executor else StandInHost
+    """Run batches of one slot until a signal comes; without a way to run cells, answer them."""
+    host_type = BatchHost if make_executor else StandInHost
     host = host_type(home, ThisPython(home), make_executor or LocalExecutor)
 
     async def work() -> None:
@@ -196,35 +196,39 @@ def requests(environments: int) -> tuple[Request, ...]:
 
 
 class CountingEngine(DaskEngine):
-    """Counts the units that it sends."""
+    """Counts the batches that it sends."""
 
-    units = 0
+    batches = 0
 
-    def send(self, unit: bytes, dispatch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Ticket:
-        """Send a unit to a worker."""
-        self.units += 1
-        return super().send(unit, dispatch, worker, arrived)
+    def send(self, order: bytes, batch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Cancel:
+        """Send a batch to a worker."""
+        self.batches += 1
+        return super().send(order, batch, worker, arrived)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of cells, and how many units they took."""
+    """What came of cells, and how many batches they took."""
 
     cells: Sequence[Cell]
-    units: int
+    batches: int
 
 
 def run(
-    address: str, home: Path, cells: Sequence[PlannedCell], unit_seconds: float = UNIT_SECONDS, keep_cells: bool = True
+    address: str,
+    home: Path,
+    cells: Sequence[PlannedCell],
+    batch_seconds: float = BATCH_SECONDS,
+    keep_cells: bool = True,
 ) -> Done:
     """Run cells on the workers of a scheduler, in a stored run of `home`."""
     home.mkdir(exist_ok=True)
     engine = CountingEngine(address, home / "tls")
     try:
-        elsewhere = machines_of(Cluster(engine, unit_seconds=unit_seconds), home)
-        with recorded_run(elsewhere.environments, read_records(home), quiet, len(cells), elsewhere) as steps:
+        machines = ClusterMachines(engine, home, batch_seconds=batch_seconds)
+        with recorded_run(machines, read_records(home), quiet, len(cells)) as steps:
             step = steps.run(cells, keep_cells=keep_cells)
-            return Done(step.cells if keep_cells else (), engine.units)
+            return Done(step.cells if keep_cells else (), engine.batches)
     finally:
         engine.close()
 
@@ -233,8 +237,8 @@ def run_here(home: Path, cells: Sequence[PlannedCell], executor: Executor, jobs:
     """Run cells in the local pipeline."""
     home.mkdir()
     with opened_run(home, len(cells)) as store:
-        site = LocalSite(ThisPython(home), executor, Records(), store, lambda _event: None, jobs=jobs)
-        MatrixRun(cells, site).run()
+        site = LocalSite(ThisPython(home), Records(), store, lambda _event: None, executor, jobs=jobs)
+        MatrixRun(cells, CellScheduler(site)).run()
 
 
 def instant() -> Executor:
@@ -268,8 +272,8 @@ def main() -> int:
         if role == "many":
             cells = planned(scripts, int(rest[0]), int(rest[1]), 0.0)
             since = time.monotonic()
-            units = run(address, folder, cells, keep_cells=False).units
-            print(units, time.monotonic() - since, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            batches = run(address, folder, cells, keep_cells=False).batches
+            print(batches, time.monotonic() - since, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
             return 0
         done = run(address, folder, planned(scripts, 1, int(rest[0]), float(rest[1]), rest[2]))
     except WhichtorchError as error:

@@ -32,7 +32,7 @@ KILLS = {"worker": 100, "scheduler": 10, "client": 10}
 CELLS, CELL_SECONDS = 120, 0.3  # of a round of the kill trial
 START_PATIENCE = 30.0  # seconds for a party to be there
 TREE_TARGET = 3.0  # seconds
-OVERHEAD_TARGET = 0.02  # seconds a unit
+OVERHEAD_TARGET = 0.02  # seconds a batch
 
 
 class Party:
@@ -190,18 +190,18 @@ def _efficiency(folder: Path) -> Figure:
 
 
 def _overhead(folder: Path) -> Figure:
-    """Time units of one cell that ends at once, beside the same cells in the local pipeline."""
+    """Time batches of one cell that ends at once, beside the same cells in the local pipeline."""
     cells = planned(folder, 1, 300, 0.0)
     with cluster(folder, workers=1, mode="instant") as (address, *_):
         run(address, folder / "first", cells[:1])
         since = time.monotonic()
-        units = run(address, folder / "client", cells, unit_seconds=0.0).units
+        batches = run(address, folder / "client", cells, batch_seconds=0.0).batches
         remote = time.monotonic() - since
     since = time.monotonic()
     run_here(folder / "local", cells, instant(), 1)
     local = time.monotonic() - since
-    each = (remote - local) / units
-    text = f"{1000 * each:.1f} ms: {units} units of one cell in {remote:.1f} s, {local:.1f} s in the local pipeline"
+    each = (remote - local) / batches
+    text = f"{1000 * each:.1f} ms: {batches} batches of one cell in {remote:.1f} s, {local:.1f} s in the local pipeline"
     return Figure(text=text, met=each <= OVERHEAD_TARGET)
 
 
@@ -211,9 +211,9 @@ def _scale(folder: Path, cells: int) -> Figure:
     with cluster(folder, mode="stand-in") as (address, *_):
         arguments = [address, str(folder / "client"), str(MOST_ENVIRONMENTS), str(cells // MOST_ENVIRONMENTS)]
         answer = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
-    units, seconds, peak = (float(word) for word in answer.stdout.split())
-    each, memory = seconds / units, peak / 1e9
-    text = f"{cells} cells: {1000 * each:.1f} ms for each of {units:.0f} units, client {memory:.2f} GB"
+    batches, seconds, peak = (float(word) for word in answer.stdout.split())
+    each, memory = seconds / batches, peak / 1e9
+    text = f"{cells} cells: {1000 * each:.1f} ms for each of {batches:.0f} batches, client {memory:.2f} GB"
     return Figure(text=text, met=each <= OVERHEAD_TARGET and memory <= 1.0)
 
 
@@ -288,7 +288,7 @@ def _row(name: str, what: str, target: str, measure: Callable[[Path], Figure]) -
 
 
 ROWS = [
-    _row("unit", "a unit of work through a cluster: more than in the local pipeline", "<= 20 ms", _overhead),
+    _row("unit", "a batch through a cluster: more than in the local pipeline", "<= 20 ms", _overhead),
     _row(
         "efficiency",
         "cells that sleep 1 s, four workers: share of the speed of four local jobs",
@@ -299,12 +299,12 @@ ROWS = [
     _row("kills", "100 workers, 10 schedulers, 10 clients killed", "0 lost, 0 twice, 0 left", _kills),
     _row("link", "the link to a worker cut: noticed; needs root", f"<= {TCP_TARGET:g} s, done elsewhere", _link),
     _row(
-        "scale", "200 environments, 100,000 cells", "<= 20 ms a unit, <= 1 GB", lambda folder: _scale(folder, 100_000)
+        "scale", "200 environments, 100,000 cells", "<= 20 ms a batch, <= 1 GB", lambda folder: _scale(folder, 100_000)
     ),
     BenchRow(
         name="cluster-millions",
         what="200 environments, 2,000,000 cells",
-        target="<= 20 ms a unit, <= 1 GB",
+        target="<= 20 ms a batch, <= 1 GB",
         measure=lambda folder: _scale(folder, 2_000_000),
         group="millions",
     ),

@@ -17,6 +17,7 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def cells_of(
     """Run every variant of some scenarios so many times, as cells of a Python; return them all."""
     bare = BareInterpreter(folder, Path(interpreter), platform.python_version())
     planned = planning.plan([bare.request], suite, planning.RunOptions(timeout=timeout, fresh=True))
-    with recorded_run(bare, Records(), quiet) as run:
-        return list(run([cell for cell in planned for _ in range(times)], at_once)[1])
+    with recorded_run(ThisMachine(environments=bare, jobs=at_once), Records(), quiet) as run:
+        return list(run([cell for cell in planned for _ in range(times)])[1])
 
 
 def kinds(folder: Path) -> Figure:

@@ -14,6 +14,7 @@ from tests.wheels import build_companion, build_wheel
 from whichtorch.matrix.model import Build, Config, Request, Scenario
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
 
@@ -51,8 +52,8 @@ def _run(home: Path, planned: Sequence[planning.PlannedCell], *, store_again: bo
     """Run planned cells with a fake executor; `store_again` appends every record on disk to the new run, too."""
     records = read_records(home)
     with new_run(home, ()) as store:
-        site = LocalSite(FakeCache(home), FakeExecutor(lambda _: PASSED), records, store, lambda _: None, jobs=2)
-        run = MatrixRun(planned, site)
+        site = LocalSite(FakeCache(home), records, store, lambda _: None, FakeExecutor(lambda _: PASSED), jobs=2)
+        run = MatrixRun(planned, CellScheduler(site))
         run.run()
         if store_again:
             for cell in planned:

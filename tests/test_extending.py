@@ -19,6 +19,7 @@ from whichtorch.matrix.plan.planning import RunOptions, plan
 from whichtorch.matrix.process.supervision import Ending, Supervised, Task
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.store import new_run
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
 
@@ -166,8 +167,8 @@ def test_an_executor(tmp_path: Path) -> None:
     request = Request(torch="2.0.0", python="3.11", build=Build(name="pypi"), config=Config(name="default"))
     planned = plan([request], [Scenario(name="x.py", path=script, source_hash="hash")], RunOptions())
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(FakeCache(tmp_path), Refusing(), Records(), store, lambda _event: None)
-        run = MatrixRun(planned, site)
+        site = LocalSite(FakeCache(tmp_path), Records(), store, lambda _event: None, Refusing())
+        run = MatrixRun(planned, CellScheduler(site))
         run.run()
     assert [cell.outcome for cell in run.cells] == [Outcome.FAIL]
     assert recipe("an executor") == set()

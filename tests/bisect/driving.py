@@ -16,7 +16,7 @@ from whichtorch.matrix.bisect.driver import Bisector
 from whichtorch.matrix.bisect.ledger import Ledger
 from whichtorch.matrix.bisect.request import Budget, SearchRequest
 from whichtorch.matrix.bisect.strategy.evidence import SearchOptions
-from whichtorch.matrix.bisect.workbench import Workbench
+from whichtorch.matrix.bisect.workbench import CountedEvents, Workbench
 from whichtorch.matrix.events import Event, ProbeChosen
 from whichtorch.matrix.model import Build, Config, Request, Scenario
 from whichtorch.matrix.plan import matrix_file
@@ -24,6 +24,7 @@ from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.records.store import RunStore, new_run, read_records
+from whichtorch.matrix.run.site import LocalSite
 
 STUCK = Ending(stopped_by="stall", exit_code=None, signal=None, seconds=4.0)
 CRASHED = Ending(stopped_by="exit", exit_code=None, signal="SIGSEGV", seconds=1.0)
@@ -68,17 +69,17 @@ def failing(bad: Sequence[str], ending: EndOfRun) -> Behaviour:
 
 @dataclass
 class Executor:
-    """What a probe runs its attempts with; an interrupt ends those that wait for it."""
+    """What probes run their attempts with; a probe that is cancelled ends."""
 
     releases: FakeReleases
-    interrupted: threading.Event = field(default_factory=threading.Event)
     running: tuple[Any, ...] = ()
 
     def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
-        return None if self.interrupted.is_set() else self.releases.end(task, self.interrupted)
+        cancelled = cancelled or threading.Event()
+        return None if cancelled.is_set() else self.releases.end(task, cancelled)
 
     def interrupt(self) -> None:
-        self.interrupted.set()
+        pass
 
 
 @dataclass
@@ -94,7 +95,7 @@ class FakeReleases:
     tasks: list[Task] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     cache: FakeCache = field(init=False)
-    waits: dict[str, threading.Event] = field(default_factory=dict)  # by version: for this, or an interrupt
+    waits: dict[str, threading.Event] = field(default_factory=dict)  # by version: for this, or until it is cancelled
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -111,16 +112,16 @@ class FakeReleases:
         path.touch()
         return Scenario(name="repro.py", path=path, source_hash="hash", **self.fields)
 
-    def end(self, task: Task, interrupted: threading.Event) -> Ending | None:
+    def end(self, task: Task, cancelled: threading.Event) -> Ending | None:
         version = task.name.partition("torch-")[2].partition("-")[0]
         with self.guard:
             self.tasks.append(task)
             self.runs[version] += 1
             run = self.runs[version]
         if version in self.waits:
-            while not (self.waits[version].wait(0.005) or interrupted.is_set()):
+            while not (self.waits[version].wait(0.005) or cancelled.is_set()):
                 pass
-            if interrupted.is_set():
+            if cancelled.is_set():
                 return None
         ending = self.behave(version, run, task)
         if isinstance(ending, Raises):
@@ -151,7 +152,8 @@ class FakeReleases:
             budget=budget or Budget(),
         )
         with new_run(self.home, ()) as store:
-            bench = FakeBench(self.cache, records, store, self.events.append, lambda: Executor(self))
+            emit = CountedEvents(self.events.append)
+            bench = FakeBench(LocalSite(self.cache, records, store, emit, Executor(self), jobs=jobs), emit)
             bench.count, bench.clock = lambda: len(self.cache.installed) - before, seconds
             axis = Releases.of(self.requests)
             ledger = Ledger(request=request, bench=bench, axis=axis, goal=goal or SearchOptions())
@@ -183,14 +185,11 @@ class MadeUpBench(FakeBench):
 
     def __init__(self, cache: FakeCache, run_store: RunStore, behave: Callable[[Request], Ending]) -> None:
         self.behave, self.count = behave, lambda: len(cache.acquired)
-        self.request: Request | None = None  # of the probe that begins
-        super().__init__(cache, Records(), run_store, lambda _event: None, self.executor)
+        self.requests: dict[str, Request] = {}  # by label
+        executor = FakeExecutor(lambda task: behave(self.requests[task.name.rpartition("  ")[2]]))
+        emit = CountedEvents(lambda _event: None)
+        super().__init__(LocalSite(cache, Records(), run_store, emit, executor), emit)
 
     def start(self, position: int, planned: PlannedCell) -> None:
-        self.request = planned.request
+        self.requests[planned.request.label] = planned.request
         super().start(position, planned)
-
-    def executor(self) -> FakeExecutor:
-        request = self.request
-        assert request is not None
-        return FakeExecutor(lambda _task: self.behave(request))

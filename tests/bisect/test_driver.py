@@ -45,6 +45,7 @@ from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.supervision import Ending, Task
 from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
 
@@ -116,8 +117,8 @@ def test_what_a_matrix_has_run_counts(tmp_path: Path) -> None:
     releases = FakeReleases(tmp_path, failing(OLD, STUCK))
     planned = planning.plan(releases.requests, [releases.scenario], planning.RunOptions())
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(releases.cache, Executor(releases), read_records(tmp_path), store, releases.events.append)
-        MatrixRun(planned, site).run()
+        site = LocalSite(releases.cache, read_records(tmp_path), store, releases.events.append, Executor(releases))
+        MatrixRun(planned, CellScheduler(site)).run()
     bisection = releases.search()
     assert boundaries(bisection) == [("2.2.0", "2.3.0", Change.FIX)]
     # Two more runs of the bad bound; of the final pair, one more of the version that fails and four of the other.

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.fakes import PASSED, FakeCache, FakeExecutor
-from whichtorch.matrix.cluster.engine import Member, UndeliveredError
-from whichtorch.matrix.cluster.host import UnitHost
-from whichtorch.matrix.cluster.unit import Stock, UnitOfWork, WorkerFacts, code_version
+from whichtorch.matrix.cluster.batch_host import BatchHost
+from whichtorch.matrix.cluster.engine import Cancel, DaskEngine, Member
+from whichtorch.matrix.cluster.wire import BatchOrder, CachedWheels, WorkerFacts, code_version
 from whichtorch.matrix.environments.machine import Machine
+from whichtorch.matrix.run.work import UndeliveredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from whichtorch.matrix.cluster.news import News
+    from whichtorch.matrix.cluster.worker_events import WorkerEvent
     from whichtorch.matrix.model import Request
     from whichtorch.matrix.process.supervision import Ending, Task
 
@@ -49,8 +50,8 @@ class FakeWorker:
     machine: Machine = field(default_factory=lambda: Machine(host="here", arch="x86_64"))
     code: str = field(default_factory=code_version)
     slots: int = 1
-    losses: int = 0  # units that it will lose
-    misses: int = 0  # units that will not reach it
+    losses: int = 0  # batches that it will lose
+    misses: int = 0  # batches that will not reach it
     missing: frozenset[str] = frozenset()  # releases that it cannot install
     is_there: bool = True
 
@@ -59,50 +60,38 @@ class FakeWorker:
         folder.mkdir(exist_ok=True)
         self.executor = FakeExecutor(self.behave)
         self.cache = PinnedCache(folder, self.missing)
-        self.host = UnitHost(folder, self.cache, lambda: self.executor)
-        self.units: list[UnitOfWork] = []
+        self.host = BatchHost(folder, self.cache, lambda: self.executor)
+        self.batches: list[BatchOrder] = []
 
     @property
     def member(self) -> Member:
         facts = WorkerFacts(code=self.code, machine=self.machine, home=str(self.home / self.name), slots=self.slots)
-        return Member(address=self.name, name=self.name, facts=facts, stock=Stock())
+        return Member.of(self.name, self.name, facts, CachedWheels())
 
 
-class FakeTicket:
-    """A unit that was sent to a fake worker."""
-
-    def __init__(self, host: UnitHost, dispatch: str) -> None:
-        self._host, self._dispatch = host, dispatch
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-        self._host.cancel(self._dispatch)
-
-
-class FakeEngine:
+class FakeEngine(DaskEngine):
     """Carries units to workers of this process."""
 
     address = "tcp://127.0.0.1:1"
 
     def __init__(self, *workers: FakeWorker) -> None:
         self.workers = {worker.name: worker for worker in workers}
-        self.late: list[Callable[[], None]] = []  # answers of units that were given up
-        self._hear: Callable[[str, list[News]], None] = lambda _host, _news: None
+        self.late: list[Callable[[], None]] = []  # answers of batches that were given up
+        self._hear: Callable[[str, list[WorkerEvent]], None] = lambda _host, _events: None
 
     def members(self) -> list[Member]:
         return [worker.member for worker in self.workers.values() if worker.is_there]
 
-    def follow(self, run: str, hear: Callable[[str, list[News]], None]) -> None:
+    def follow(self, run: str, hear: Callable[[str, list[WorkerEvent]], None]) -> None:
         self._hear = hear
 
     def running_lines(self) -> list[str]:
         return [line for worker in self.workers.values() for line in worker.host.running_lines()]
 
-    def send(self, unit: bytes, dispatch: str, worker: str, arrived: Arrived) -> FakeTicket:
-        chosen, ticket = self.workers[worker], FakeTicket(self.workers[worker].host, dispatch)
-        parsed = UnitOfWork.model_validate_json(unit)
-        chosen.units.append(parsed)
+    def send(self, order: bytes, batch: str, worker: str, arrived: Arrived) -> Cancel:
+        chosen, cancelled = self.workers[worker], threading.Event()
+        parsed = BatchOrder.model_validate_json(order)
+        chosen.batches.append(parsed)
 
         def work() -> None:
             if chosen.misses and parsed.cells:
@@ -110,7 +99,7 @@ class FakeEngine:
                 arrived(UndeliveredError("no such worker"))
                 return
             try:
-                packed = chosen.host.run(parsed, lambda news: self._hear(chosen.name, news))
+                packed = chosen.host.run(parsed, lambda events: self._hear(chosen.name, events))
             except Exception as error:  # noqa: BLE001  as the library does
                 arrived(error)
                 return
@@ -118,8 +107,12 @@ class FakeEngine:
                 chosen.losses -= 1
                 self.late.append(lambda: arrived(packed))
                 arrived(RuntimeError(f"{worker} is gone"))
-            elif not ticket.is_cancelled:
+            elif not cancelled.is_set():
                 arrived(packed)
 
+        def cancel() -> None:
+            cancelled.set()
+            chosen.host.cancel(batch)
+
         threading.Thread(target=work, daemon=True).start()
-        return ticket
+        return cancel

@@ -12,14 +12,14 @@ import pytest
 from tests.cluster.fakes import FakeEngine, FakeWorker
 from tests.fakes import PASSED
 from tests.run.test_pipeline import requests, scenario
-from whichtorch.matrix.cluster.cluster_site import machines_of
-from whichtorch.matrix.cluster.membership import Cluster
+from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.events import AttemptEnded, AttemptStarted, Event
 from whichtorch.matrix.model import Build, Config, Hardware, Outcome, Record, Request
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_lines, read_records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.suite import selection
 
@@ -29,21 +29,26 @@ if TYPE_CHECKING:
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.supervision import Ending, Task
 
-EACH_ALONE = 0.0  # seconds of cells in a unit: one
+EACH_ALONE = 0.0  # seconds of cells in a batch: one
 
 
 class Outing:
     """A run on a cluster, and what was told of it."""
 
-    def __init__(self, home: Path, engine: FakeEngine, unit_seconds: float = EACH_ALONE) -> None:
+    def __init__(
+        self, home: Path, engine: FakeEngine, batch_seconds: float = EACH_ALONE, jobs: int | None = None
+    ) -> None:
         home.mkdir(exist_ok=True)
         self.home, self.events = home, list[Event]()
         self._engine = engine
-        self._machines = machines_of(Cluster(engine, unit_seconds=unit_seconds), home)
+        self._machines = ClusterMachines(engine, home, jobs, batch_seconds)
 
     def run(self, planned: Sequence[PlannedCell]) -> MatrixRun:
-        with new_run(self.home, ()) as store:
-            self.step = MatrixRun(planned, self._machines.make_site(read_records(self.home), store, self.events.append))
+        with (
+            new_run(self.home, ()) as store,
+            self._machines.site(read_records(self.home), store, self.events.append) as site,
+        ):
+            self.step = MatrixRun(planned, CellScheduler(site))
             self.step.run()
         for worker in self._engine.workers.values():
             worker.host.finish()
@@ -80,11 +85,11 @@ def test_what_is_known_is_not_sent(tmp_path: Path) -> None:
     """The same command again asks no worker, and with new cells it sends just these."""
     worker = FakeWorker(tmp_path, "w1")
     Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, 2))
-    sent = len(worker.units)
+    sent = len(worker.batches)
     Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, 2))
-    assert len(worker.units) == sent
+    assert len(worker.batches) == sent
     Outing(tmp_path / "c", FakeEngine(worker)).run(plan(tmp_path, 3))
-    assert [cell.source_hash for unit in worker.units[sent:] for cell in unit.cells] == ["hash of s2"]
+    assert [cell.source_hash for batch in worker.batches[sent:] for cell in batch.cells] == ["hash of s2"]
 
 
 def test_a_client_that_knows_nothing_is_answered_from_the_workers_records(tmp_path: Path) -> None:
@@ -116,11 +121,11 @@ def test_repeats_are_all_kept(tmp_path: Path) -> None:
     assert len(cell.attempts) == len(outing.records) == 5
 
 
-def test_a_lost_units_cells_go_to_the_same_host_first_and_its_late_answer_is_refused(tmp_path: Path) -> None:
+def test_a_lost_batches_cells_go_to_the_same_host_first_and_its_late_answer_is_refused(tmp_path: Path) -> None:
     """What that host had done is answered from its records; nothing is run or written twice."""
     first, second = FakeWorker(tmp_path, "w1", losses=1), FakeWorker(tmp_path, "w2")
     engine = FakeEngine(first)
-    outing = Outing(tmp_path / "c", engine, unit_seconds=60)
+    outing = Outing(tmp_path / "c", engine, batch_seconds=60)
     engine.workers["w2"] = second
     run = outing.run(plan(tmp_path, 3))
     for late in engine.late:
@@ -141,10 +146,10 @@ def test_a_cell_that_costs_three_workers_is_an_error_and_the_others_are_done(tmp
     assert again.outcome is Outcome.PASS
 
 
-def test_a_unit_that_reaches_no_worker_costs_its_cells_nothing(tmp_path: Path) -> None:
+def test_a_batch_that_reaches_no_worker_costs_its_cells_nothing(tmp_path: Path) -> None:
     """A worker had gone before it was sent: however often that happens, the cells are no error."""
     worker = FakeWorker(tmp_path, "w1", misses=5)
-    run = Outing(tmp_path / "c", FakeEngine(worker), unit_seconds=60).run(plan(tmp_path, 3))
+    run = Outing(tmp_path / "c", FakeEngine(worker), batch_seconds=60).run(plan(tmp_path, 3))
     assert [cell.outcome for cell in run.cells] == [Outcome.PASS] * 3
 
 
@@ -165,7 +170,7 @@ def test_the_second_host_installs_what_the_first_resolved(tmp_path: Path) -> Non
     workers = [FakeWorker(tmp_path, name) for name in ("w1", "w2")]
     Outing(tmp_path / "c", FakeEngine(*workers)).run(plan(tmp_path, 30))
     assert all(worker.executor.tasks for worker in workers)
-    first, second = sorted(workers, key=lambda worker: not any(not unit.cells for unit in worker.units))
+    first, second = sorted(workers, key=lambda worker: not any(not batch.cells for batch in worker.batches))
     assert second.cache.pins["2.0.0"] == f"torch==2.0.0 resolved by {first.name}"
 
 
@@ -179,7 +184,7 @@ def test_cells_that_ask_for_hardware_go_where_it_is(tmp_path: Path) -> None:
     suite = [scenario(tmp_path, "s0")]
     planned = planning.plan([request], suite, planning.RunOptions())
     run = Outing(tmp_path / "c", FakeEngine(plain, placed)).run(planned)
-    assert (len(plain.units), run.environments[0].label) == (0, "torch-2.0.0-pypi@h100")
+    assert (len(plain.batches), run.environments[0].label) == (0, "torch-2.0.0-pypi@h100")
     assert run.cells[0].attempts[0].evidence.hardware == "h100"
     with pytest.raises(PreventedError, match="no worker is of the hardware h100") as refusal:
         Outing(tmp_path / "d", FakeEngine(plain)).run(planned)
@@ -190,8 +195,8 @@ def test_a_worker_of_another_version_gets_no_work_and_is_named(tmp_path: Path) -
     """A record of another program would say what this one cannot check."""
     old, new = FakeWorker(tmp_path, "w1", code="0.0.9, schema 0"), FakeWorker(tmp_path, "w2")
     Outing(tmp_path / "c", FakeEngine(old, new)).run(plan(tmp_path))
-    assert old.units == []
-    (line,) = Cluster(FakeEngine(old, new)).misfits()
+    assert old.batches == []
+    (line,) = ClusterMachines(FakeEngine(old, new), tmp_path).misfits()
     assert "0.0.9, schema 0" in line
     with pytest.raises(PreventedError, match="can take work"):
         Outing(tmp_path / "d", FakeEngine(old)).run(plan(tmp_path))
@@ -223,11 +228,11 @@ def test_an_interrupt_stops_the_workers_and_keeps_what_is_done(tmp_path: Path) -
 
 def test_what_lies_on_this_machine_only_is_refused(tmp_path: Path) -> None:
     """An interpreter and a folder of wheels are not on the workers."""
-    machines = machines_of(Cluster(FakeEngine(FakeWorker(tmp_path, "w1"))), tmp_path)
+    machines = ClusterMachines(FakeEngine(FakeWorker(tmp_path, "w1")), tmp_path)
     (request,) = requests("2.0.0")
     for update in ({"interpreter": tmp_path / "python"}, {"torch": "/tmp/torch-2.0.0.whl"}):
         with pytest.raises(UsageError, match="is on this machine"):
-            machines.environments.check([request.model_copy(update=update)])
+            machines.check([request.model_copy(update=update)])
 
 
 def test_a_file_that_a_users_script_opens_is_in_the_folder_that_it_runs_in(
@@ -259,13 +264,25 @@ def test_a_search_tries_no_more_at_once_than_hosts_have_cores(
     here, there = (Machine(host=host, arch="x86_64", cores=cores) for host in ("here", "there"))
     workers = [FakeWorker(tmp_path, str(number), machine=here, slots=2) for number in range(2)]
     engine = FakeEngine(*workers, FakeWorker(tmp_path, "far", machine=there))
-    assert Cluster(engine, jobs=jobs).slots == slots
+    assert ClusterMachines(engine, tmp_path, jobs).slots == slots
 
 
-def test_jobs_bound_the_units_that_are_on_their_way(tmp_path: Path) -> None:
-    """Of a worker's many slots no more are taken than the user allows."""
-    worker = replace(FakeWorker(tmp_path, "w1"), slots=8)
-    cluster = Cluster(FakeEngine(worker), jobs=2)
-    assert [cluster.occupy(worker.member) for _ in range(3)] == [True, True, False]
-    cluster.vacate("w1")
-    assert cluster.free([worker.member])
+def test_jobs_bound_the_batches_that_are_on_their_way(tmp_path: Path) -> None:
+    """Of a worker's many slots no more are taken than the user allows, and those are."""
+    lock, together = threading.Lock(), threading.Barrier(2)
+    working, most = 0, 0
+
+    def behave(_task: Task) -> Ending:
+        nonlocal working, most
+        with lock:
+            working += 1
+            most = max(most, working)
+        together.wait(20)
+        with lock:
+            working -= 1
+        return PASSED
+
+    worker = replace(FakeWorker(tmp_path, "w1", behave), slots=8)
+    run = Outing(tmp_path / "c", FakeEngine(worker), jobs=2).run(plan(tmp_path, 4))
+    assert [cell.outcome for cell in run.cells] == [Outcome.PASS] * 4
+    assert most == 2

@@ -10,6 +10,7 @@ from whichtorch.matrix.model import Build, Config, Expectation, Outcome, Request
 from whichtorch.matrix.plan.planning import RunOptions, plan
 from whichtorch.matrix.records.known_records import Records
 from whichtorch.matrix.run.planned_matrix import PlannedMatrix
+from whichtorch.matrix.run.site import ThisMachine
 
 CPU, PYPI = Build(name="cpu"), Build(name="pypi")
 
@@ -25,7 +26,7 @@ def scenario(name: str, *expect: Expectation, **fields: float) -> Scenario:
 def lines(home: Path, requests: list[Request], suite: list[Scenario], jobs: int = 2) -> list[str]:
     """Return what is told of a plan, with nothing recorded."""
     planned = plan(requests, suite, RunOptions())
-    matrix = PlannedMatrix(planned=planned, cache=EnvironmentCache(home), records=Records(), jobs=jobs)
+    matrix = PlannedMatrix(planned=planned, machines=ThisMachine.of(EnvironmentCache(home), jobs), records=Records())
     return list(matrix.forecast())
 
 

@@ -10,6 +10,7 @@ from tests.run.test_pipeline import requests, scenario
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
 
@@ -43,9 +44,9 @@ def run(
     )
     starting, forking = FakeExecutor(lambda _: cold), FakeExecutor(lambda _: forks)
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(FakeCache(tmp_path), starting, read_records(tmp_path), store, lambda _event: None)
+        site = LocalSite(FakeCache(tmp_path), read_records(tmp_path), store, lambda _event: None, starting)
         site.forking = forking
-        matrix_run = MatrixRun(planned, site)
+        matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
     return ForkedRun(matrix_run.cells[0], len(forking.tasks), len(starting.tasks))
 

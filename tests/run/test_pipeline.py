@@ -16,6 +16,7 @@ from whichtorch.matrix.model import AttemptEvidence, Build, Config, Headway, Out
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.supervision import Ending, LoopAnswers
 from whichtorch.matrix.records.store import new_run, read_records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
 from whichtorch.matrix.run.pipeline import MatrixRun
 from whichtorch.matrix.run.site import LocalSite
 
@@ -64,8 +65,8 @@ def run(
 ) -> Outcomes:
     cache, executor, events = FakeCache(tmp_path, missing, knows), FakeExecutor(behave), list[Event]()
     with new_run(tmp_path, ()) as store:
-        site = LocalSite(cache, executor, read_records(tmp_path), store, events.append, jobs=jobs, waiting=waiting)
-        matrix_run = MatrixRun(planned, site)
+        site = LocalSite(cache, read_records(tmp_path), store, events.append, executor, jobs=jobs, waiting=waiting)
+        matrix_run = MatrixRun(planned, CellScheduler(site))
         matrix_run.run()
     return Outcomes(matrix_run, cache, executor, events)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 INTERRUPTED = "interrupted"
 GOES_ON = "what is done is kept, and the same command goes on"
 

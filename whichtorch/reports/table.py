@@ -211,7 +211,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     """Yield what would run and what is known: the table with known outcomes, `run` for the rest."""
     rows: dict[str, dict[str, Cell | None]] = {}
     runs: Counter[str] = Counter()
-    for cell, environment, answers in with_answers(matrix.planned, matrix.cache, matrix.records):
+    for cell, environment, answers in with_answers(matrix.planned, matrix.environments, matrix.records):
         judged = cell.judged(environment, answers) if environment and answers else None
         rows.setdefault(cell.name, {})[cell.request.label] = judged
         runs[cell.request.label] += judged is None
@@ -225,7 +225,7 @@ def plan_lines(matrix: PlannedMatrix) -> Iterator[str]:
     yield from tabulate(body, headers=["scenario", *heads], disable_numparse=True).splitlines()
     yield ""
     for request in {request.label: request for request in matrix.planned.requests}.values():
-        installed = request.problem or ("installed" if matrix.cache.is_installed(request) else "to be installed")
+        installed = request.problem or ("installed" if matrix.environments.is_installed(request) else "to be installed")
         yield f"{request.label}: {installed}; {runs[request.label]} of {len(rows)} cells to run"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Request, Scenario
     from whichtorch.matrix.plan.matrix_file import MatrixFile
-    from whichtorch.matrix.run.site import OtherMachines
+    from whichtorch.matrix.run.work import Machines
 
 BUILD_TIMEOUT = 14400.0  # seconds: all of torch takes an hour on eight cores
 
@@ -133,7 +133,7 @@ class SearchRequest:
     budget: Budget = field(default_factory=Budget)
     jobs: int = 1
     fresh: bool = False
-    elsewhere: OtherMachines | None = None  # None: on this machine
+    machines: Machines | None = None  # None: this one
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None

@@ -183,13 +183,14 @@ def bisect(  # one parameter per option
         sides=(sides[0], sides[1]) if sides[0] and sides[1] else None,
         source=source,
     )
+    from whichtorch.matrix.run.site import ThisMachine  # here: other commands start without it
+
     disk_budget = command.megabytes(disk)
     cache = EnvironmentCache(home, disk_budget_mb=disk_budget, install_timeout=install_timeout or INSTALL_TIMEOUT)
     console = Console()
     with going_on_later(request.budget.seconds):
-        with machines_at(executor, tls, home, jobs) as elsewhere:
-            if elsewhere is not None:
-                request = replace(request, elsewhere=elsewhere, jobs=jobs or max(1, elsewhere.slots))
+        with machines_at(executor, tls, ThisMachine(environments=cache, jobs=jobs or 1), jobs) as machines:
+            request = replace(request, machines=machines, jobs=jobs or max(1, machines.slots))
             bisection = search(request, cache, progress_on(console))
         _hand_on(bisection, home, console, json_file, report_file)
         if bisection.interrupted:

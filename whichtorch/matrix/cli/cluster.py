@@ -19,7 +19,8 @@ from whichtorch.matrix.process.executor import default_jobs
 from whichtorch.matrix.records import store
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.run.site import OtherMachines
+    from whichtorch.matrix.run.site import ThisMachine
+    from whichtorch.matrix.run.work import Machines
 
 
 Executor = Annotated[
@@ -39,22 +40,21 @@ def tls_folder(tls: Path | None) -> Path:
 
 @contextmanager
 def machines_at(
-    address: str | None, tls: Path | None, home: Path, jobs: int | None = None
-) -> Iterator["OtherMachines | None"]:
-    """Give the workers of a scheduler as a run uses them, None where none is named; say which of them get no work."""
+    address: str | None, tls: Path | None, here: "ThisMachine", jobs: int | None = None
+) -> Iterator["Machines"]:
+    """Give the workers of a scheduler, or this machine where none is named; say which workers get no work."""
     if address is None:
-        yield None
+        yield here
         return
-    from whichtorch.matrix.cluster.cluster_site import machines_of
+    from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
     from whichtorch.matrix.cluster.engine import DaskEngine
-    from whichtorch.matrix.cluster.membership import Cluster
 
     engine = DaskEngine(address, tls_folder(tls))
     try:
-        cluster = Cluster(engine, jobs)
-        for line in cluster.remarks():
+        machines = ClusterMachines(engine, here.environments.home, jobs)
+        for line in machines.remarks():
             print(line, file=sys.stderr)
-        yield machines_of(cluster, home)
+        yield machines
     finally:
         engine.close()
 
@@ -109,7 +109,7 @@ def worker(
     its state folder and sent when the same is asked for again.
     Exit code: 0 idle for long enough, or ended by a signal; 2 wrong usage; 3 distributed is not installed.
     """
-    from whichtorch.matrix.cluster.host import UnitHost
+    from whichtorch.matrix.cluster.batch_host import BatchHost
     from whichtorch.matrix.cluster.worker import Dialler, facts_of
     from whichtorch.matrix.inspect.checkup import CheckState, ptrace_check
 
@@ -119,7 +119,7 @@ def worker(
         os.environ["WHICHTORCH_HOME"] = str(home.absolute())
     state = store.state_folder()
     cache = EnvironmentCache(state, disk_budget_mb=command.megabytes(disk), install_timeout=install_timeout)
-    host = UnitHost(state, cache)
+    host = BatchHost(state, cache)
 
     ptrace = ptrace_check()
     lack = "" if ptrace.state is CheckState.GOOD else ptrace.found

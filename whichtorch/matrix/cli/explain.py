@@ -46,6 +46,7 @@ def explain(  # one parameter per option
     """
     # imported here, because these imports take longer than `matrix` needs to answer from its records
     from whichtorch.matrix.explain import explainer
+    from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.reports.explanation_text import explanation_lines
 
     home = store.state_folder()
@@ -63,8 +64,8 @@ def explain(  # one parameter per option
     cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
     again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
     with command.going_on_later():
-        with machines_at(executor if run else None, tls, home) as elsewhere:
-            request = replace(request, elsewhere=elsewhere)
+        with machines_at(executor if run else None, tls, ThisMachine(environments=cache)) as machines:
+            request = replace(request, machines=machines)
             explanations = explainer.answers(request, suite, cache, command.progress_on(Console()))
         if json_file:
             command.write_json(json_file, explanations)

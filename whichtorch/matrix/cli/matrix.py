@@ -11,11 +11,13 @@ from rich.console import Console
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.cluster import Executor, TlsFolder, machines_at
 from whichtorch.matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, ScenarioOption
+from whichtorch.matrix.environments.cache import EnvironmentCache
 from whichtorch.matrix.environments.commander import INSTALL_TIMEOUT
 from whichtorch.matrix.plan.planning import MatrixRequest, RunOptions
 from whichtorch.matrix.records import store, stored_runs
 from whichtorch.matrix.records.store import StoredRun
 from whichtorch.matrix.run.planned_matrix import PlannedMatrix
+from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.reports import cell_text, markdown, table
 from whichtorch.reports.cell_text import CommandPrefix
 
@@ -97,14 +99,12 @@ def matrix(  # one parameter per option
         options=RunOptions(
             timeout=timeout, look_longer=look_longer, repeat=repeat, fresh=fresh, stall=not no_stall, fork=fork
         ),
-        jobs=jobs,
-        disk_budget_mb=command.megabytes(disk),
-        install_timeout=install_timeout,
     )
+    cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk), install_timeout=install_timeout)
     command.check_folders_of(json_file, markdown_file)
     before = stored_runs.find(baseline, home) if baseline else None  # now: later `latest` is this very run
-    with machines_at(executor, tls, home, jobs) as elsewhere:
-        planned = PlannedMatrix.of(request, elsewhere)
+    with machines_at(executor, tls, ThisMachine.of(cache, jobs), jobs) as machines:
+        planned = PlannedMatrix.of(request, machines)
         for line in (*planned.notes, *planned.forecast()):
             console.print(line, style="dim", highlight=False, soft_wrap=True)
         if list_only:

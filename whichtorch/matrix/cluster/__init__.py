@@ -1,1 +1,1 @@
-"""Many machines: units of work go to workers, and what comes of them into one run on this machine."""
+"""Many machines: batches of cells go to workers, and what comes of them into one run on this machine."""

@@ -1,250 +1,132 @@
-"""A cluster as a site: units go to workers, one for each free slot; what comes back is taken into this run.
+"""The workers of a cluster as a place where cells run: batches are sent to them, and what comes back is kept here.
 
-The client is the only writer of the run. A delivery counts only while its dispatch id is awaited: what was sent again
-has another one, so a worker that was thought lost and comes back is refused.
+The client is the only writer of the run.
 """
 
 from __future__ import annotations
 
-import secrets
-import threading
-import time
-from collections import deque
-from dataclasses import dataclass, field
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.cluster.allotment import LOSSES, SHARES, Tenancy, bearing_on, choose
-from whichtorch.matrix.cluster.engine import UndeliveredError, first_line
-from whichtorch.matrix.cluster.known_environments import KnownEnvironments
-from whichtorch.matrix.cluster.news import heard
+from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
-from whichtorch.matrix.cluster.unit import Delivery, ScriptFiles, UnitCell, UnitOfWork
-from whichtorch.matrix.environments.installation import environment_of
-from whichtorch.matrix.errors import GOES_ON, PreventedError
-from whichtorch.matrix.model import Outcome, Record, digest
+from whichtorch.matrix.cluster.wire import BatchOrder, Delivery, OrderedCell, ScriptFiles, SharedLock
+from whichtorch.matrix.cluster.worker_events import decoded
+from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.records.known_records import identity
-from whichtorch.matrix.run.planned_matrix import TYPICAL_CELL
-from whichtorch.matrix.run.site import SIGNAL_CHECK, CellEnd, EnvironmentWork, OtherMachines
+from whichtorch.matrix.run.work import Batch, BatchResult, Site, UndeliveredError, WorkerLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
-    from whichtorch.matrix.cluster.engine import Member, Ticket
-    from whichtorch.matrix.cluster.membership import Cluster
-    from whichtorch.matrix.cluster.news import News
+    from whichtorch.matrix.cluster.cluster_machines import ClusterMachines
+    from whichtorch.matrix.cluster.engine import Cancel, Member
+    from whichtorch.matrix.cluster.known_environments import KnownEnvironments
+    from whichtorch.matrix.cluster.worker_events import WorkerEvent
     from whichtorch.matrix.events import Emit
-    from whichtorch.matrix.model import Environment, Request
+    from whichtorch.matrix.model import Environment, Record, Request
+    from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
-    from whichtorch.matrix.run.site import CellSink, Site
-
-PATIENCE = 60.0  # seconds without a worker that fits, after which a run that had some ends
+    from whichtorch.matrix.run.work import Done, Worker
 
 
-@dataclass(slots=True, kw_only=True)
-class _Sent:
-    """A unit that is awaited."""
+class ClusterSite(Site):
+    """The workers of a cluster, for a step of a run."""
 
-    tenancy: Tenancy
-    positions: tuple[int, ...]  # none: the environment is made ready
-    worker: Member
-    ticket: Ticket | None = None
-
-
-@dataclass
-class ClusterSite:
-    """The machines of a cluster, for one step of a run."""
-
-    cluster: Cluster
     environments: KnownEnvironments
-    records: Records
-    store: RunStore
-    emit: Emit
-    _awaited: dict[str, _Sent] = field(default_factory=dict)  # by dispatch id
-    _arrived: deque[tuple[str, bytes | Exception]] = field(default_factory=deque)
-    _scripts: dict[str, ScriptFiles] = field(default_factory=dict)  # by source hash
-    _cancelled: threading.Event = field(default_factory=threading.Event)
-    _fit_at: float = field(default_factory=time.monotonic)  # when there was a worker for what is left
+
+    def __init__(self, machines: ClusterMachines, records: Records, store: RunStore, emit: Emit) -> None:
+        super().__init__(machines.environments, records, store, emit)
+        self._machines, self._engine = machines, machines.engine
+        self.address = machines.engine.address
+        self.batch_seconds, self.most_batches = machines.batch_seconds, machines.jobs
+        self._sent: dict[str, tuple[Cancel, Done]] = {}  # batches that are awaited, by their ids
+        self._scripts: dict[str, ScriptFiles] = {}  # by source hash
+        self._locks: dict[tuple[str, ...], SharedLock | None] = {}  # by the request's key
 
     def running_lines(self) -> Sequence[str]:
         """Return for each attempt that runs now how long it has run, where it is, and on which worker."""
-        return self.cluster.engine.running_lines()
+        return self._engine.running_lines()
 
-    def with_variables(self, _request: Request, environment: Environment) -> Environment:
-        """Return the environment: the worker has said with which variables its cells run."""
-        return environment
+    def check(self, request: Request) -> None:
+        """Raise UsageError or PreventedError for what no worker can make or run."""
+        self._machines.check([request])
 
-    def cancel(self) -> None:
-        """Have `run`, in another thread, stop what runs and return; what is done is kept."""
-        self._cancelled.set()
-        with self.cluster.changed:
-            self.cluster.changed.notify_all()
+    def workers(self) -> Sequence[Member]:
+        """Return the workers that are there now. Raises PreventedError where the scheduler has gone."""
+        return self._machines.members()
 
-    def run(self, work: Sequence[EnvironmentWork], sink: CellSink) -> None:
-        """Run cells to their end. An interrupt stops what runs and keeps what is done; a second one is raised."""
-        tenancies = []
+    def start(self, batch: Batch, worker: Worker, done: Done) -> None:
+        """Send a batch."""
+
+        def arrived(came: bytes | Exception) -> None:
+            done(partial(self._result, batch, worker, came))
+
+        order = self._order(batch).model_dump_json(by_alias=True).encode()
+        self._sent[batch.id] = self._engine.send(order, batch.id, worker.address, arrived), done
+
+    def cancel(self, batch: Batch) -> None:
+        """Have a batch end soon. Its worker answers no more, and keeps what is done of it."""
+        cancel, done = self._sent.pop(batch.id)
         try:
-            for each in work:
-                if each.request.problem is None:
-                    tenancies.append(Tenancy(work=each))
-                else:
-                    sink.acquired(each, self.environments.acquire(each.request))
-            if tenancies:
-                self.environments.check([tenancy.work.request for tenancy in tenancies])
-                self.cluster.engine.follow(self.store.run.id, self._hear)
-                self._loop(tenancies, sink)
-        except KeyboardInterrupt:
-            sink.interrupted()
+            cancel()
         finally:
-            for sent in self._awaited.values():
-                if sent.ticket is not None:
-                    sent.ticket.cancel()
-                self.cluster.vacate(sent.worker.address)
-            self._awaited.clear()
+            done(BatchResult)
 
-    def _loop(self, tenancies: list[Tenancy], sink: CellSink) -> None:
-        while not self._cancelled.is_set():
-            tenancies = [each for each in tenancies if not each.is_done]
-            if not tenancies:
-                return
-            members = self.cluster.members()
-            self._send_all(tenancies, members)
-            if self._awaited or any(each.may_go_to(member) for each in tenancies for member in members):
-                self._fit_at = time.monotonic()
-            elif time.monotonic() - self._fit_at > PATIENCE:
-                raise PreventedError(f"no worker is left for it at {self.cluster.engine.address}", hint=GOES_ON)
-            with self.cluster.changed:
-                if not (self._arrived or self._cancelled.is_set()):
-                    self.cluster.changed.wait(SIGNAL_CHECK)
-            while self._arrived:
-                self._take(*self._arrived.popleft(), sink)
+    def hear(self, host: str, events: Iterable[WorkerEvent]) -> None:
+        """Tell what happens on a worker."""
+        for event in events:
+            self.emit(decoded(event, host))
 
-    # to the workers
-
-    def _send_all(self, tenancies: Sequence[Tenancy], members: Sequence[Member]) -> None:
-        """Send a unit for each free slot, as far as there is something that it should get."""
-        slots = sum(member.facts.slots for member in members)
-        is_sending = True
-        while is_sending:
-            is_sending = False
-            for member in self.cluster.free(members):
-                tenancy = choose(tenancies, member, self.environments.typical_install())
-                if tenancy is not None and self.cluster.occupy(member):
-                    left = sum(each.rest for each in tenancies)
-                    self._send(tenancy, member, min(self.cluster.unit_seconds, left * TYPICAL_CELL / (SHARES * slots)))
-                    is_sending = True
-
-    def _send(self, tenancy: Tenancy, member: Member, most: float) -> None:
-        positions: tuple[int, ...] = ()
-        if tenancy.environment is None:
-            tenancy.is_preparing = True
-        else:
-            positions = tenancy.take(member, self.records, most)
-        tenancy.hosts[member.facts.host] += 1
-        dispatch = f"unit-{secrets.token_hex(8)}"
-        unit = self._unit(tenancy, positions, dispatch).model_dump_json(by_alias=True).encode()
-        sent = _Sent(tenancy=tenancy, positions=positions, worker=member)
-        self._awaited[dispatch] = sent
-
-        def arrive(came: bytes | Exception) -> None:
-            with self.cluster.changed:
-                self._arrived.append((dispatch, came))
-                self.cluster.changed.notify_all()
-
-        sent.ticket = self.cluster.engine.send(unit, dispatch, member.address, arrive)
-
-    def _unit(self, tenancy: Tenancy, positions: Sequence[int], dispatch: str) -> UnitOfWork:
-        cells = [tenancy.work.cells[position] for position in positions]
+    def _order(self, batch: Batch) -> BatchOrder:
+        cells = batch.cells.values()
         for cell in cells:
             if cell.scenario.source_hash not in self._scripts:
                 self._scripts[cell.scenario.source_hash] = ScriptFiles.of(cell.scenario)
-        hashes = dict.fromkeys(cell.scenario.source_hash for cell in cells)
-        return UnitOfWork(
-            dispatch=dispatch,
+        return BatchOrder(
+            id=batch.id,
             run=self.store.run.id,
-            request=tenancy.work.request,
-            options=next(iter(tenancy.work.cells.values())).options,
+            request=batch.request,
+            options=next((cell.options for cell in cells), RunOptions()),
             cells=tuple(
-                UnitCell(position=position, source_hash=cell.scenario.source_hash, variant=cell.variant)
-                for position, cell in zip(positions, cells, strict=True)
+                OrderedCell(position=position, source_hash=cell.scenario.source_hash, variant=cell.variant)
+                for position, cell in batch.cells.items()
             ),
-            scripts=tuple(self._scripts[source_hash] for source_hash in hashes),
-            known=bearing_on(cells, tenancy.environment, self.records) if tenancy.environment else (),
-            lock=tenancy.lock,
+            scripts=tuple(self._scripts[each] for each in dict.fromkeys(cell.scenario.source_hash for cell in cells)),
+            known=bearing_on(cells, batch.environment, self.records) if batch.environment else (),
+            lock=self._locks.get(batch.request.key),
         )
 
-    # from the workers
-
-    def _hear(self, host: str, news: Iterable[News]) -> None:
-        for each in news:
-            if (event := heard(each, host)) is not None:
-                self.emit(event)
-
-    def _take(self, dispatch: str, came: bytes | Exception, sink: CellSink) -> None:
-        """Take in what came of a unit, unless it was sent again since."""
-        sent = self._awaited.pop(dispatch, None)
-        if sent is None:
-            return
-        self.cluster.vacate(sent.worker.address)
-        sent.tenancy.hosts[sent.worker.facts.host] -= 1
-        sent.tenancy.is_preparing = sent.tenancy.is_preparing and bool(sent.positions)
+    def _result(self, batch: Batch, worker: Worker, came: bytes | Exception) -> BatchResult:
+        """Return what came of a batch, with its new records kept in this run."""
+        self._sent.pop(batch.id, None)
         if isinstance(came, UndeliveredError):
-            sent.tenancy.left.extendleft(reversed(sent.positions))
-            return
+            raise came
+        assert worker.machine is not None
+        host = worker.machine.host
         if isinstance(came, Exception):
-            self._lost(sent, came, sink)
-            return
-        sent.tenancy.made_on.add(sent.worker.facts.host)
-        parcel = Parcel(came)
-        try:
+            raise WorkerLostError(f"{host}: {first_line(came)}") from came
+        with closing(Parcel(came)) as parcel:
             delivery = Delivery.model_validate_json(parcel.delivery)
-            self._hear(sent.worker.name, delivery.news)
-            if not sent.positions:
-                self._prepared(sent, delivery, sink)
-            else:
-                self._delivered(sent, delivery, parcel, sink)
-        finally:
-            parcel.close()
-
-    def _prepared(self, sent: _Sent, delivery: Delivery, sink: CellSink) -> None:
-        """Take in that an environment is ready, or cannot be made on one worker: then another one is asked."""
-        tenancy, environment = sent.tenancy, delivery.environment
-        if environment is None:
-            return
-        tenancy.lock = delivery.lock
-        if environment.is_usable:
-            self.environments.remember(tenancy.work.request, environment)
-            tenancy.begin(environment, sink.acquired(tenancy.work, environment))
-            return
-        tenancy.refused.add(sent.worker.facts.host)
-        if not any(tenancy.may_go_to(member) for member in self.cluster.members()):
-            self._refuse(tenancy, environment, sent.worker, sink)
-
-    def _delivered(self, sent: _Sent, delivery: Delivery, parcel: Parcel, sink: CellSink) -> None:
-        """Keep the records of a unit's cells, and end the cells; what is missing is sent again."""
-        tenancy, environment = sent.tenancy, delivery.environment
-        missing = set(sent.positions)
-        if environment is not None and not environment.is_usable:
-            tenancy.refused.add(sent.worker.facts.host)
-        elif environment is not None:
-            if tenancy.environment is not None and environment.id != tenancy.environment.id:
-                work = tenancy.work  # a machine on which the same request comes out otherwise
-                sink.acquired(EnvironmentWork(request=work.request, first=work.first, cells={}), environment)
-            for cell in delivery.cells:
-                missing.discard(cell.position)
-                records = [self._kept(record, parcel) for record in cell.records]
-                sink.ended(
-                    CellEnd(
-                        position=cell.position,
-                        planned=tenancy.work.cells[cell.position],
-                        environment=environment,
-                        records=records,
-                        reused=cell.reused,
-                        problem=cell.problem,
-                    )
-                )
-        tenancy.left.extendleft(sorted(missing, reverse=True))
+            self.hear(worker.name, delivery.events)
+            environment = delivery.environment
+            if environment is None:
+                return BatchResult(left=list(batch.cells))
+            if not batch.cells:
+                self._locks[batch.request.key] = delivery.lock
+            if not environment.is_usable:
+                where = {"reason": f"{environment.reason} (on {host})", "log": None}
+                return BatchResult(environment=environment.model_copy(update=where), left=list(batch.cells))
+            if not batch.cells:
+                self.environments.remember(batch.request, environment)
+            ends = [
+                end.model_copy(update={"records": tuple(self._kept(record, parcel) for record in end.records)})
+                for end in delivery.ends
+            ]
+        ended = {end.position for end in ends}
+        return BatchResult(environment=environment, ends=ends, left=[each for each in batch.cells if each not in ended])
 
     def _kept(self, record: Record, parcel: Parcel) -> Record:
         """Return a record as this machine has it; a new one is written to the run, with its files."""
@@ -256,40 +138,21 @@ class ClusterSite:
         self.records.add(record)
         return record
 
-    def _lost(self, sent: _Sent, error: Exception, sink: CellSink) -> None:
-        """Have a lost unit's cells sent again, each alone; a cell that cost too many workers is an error."""
-        tenancy, host = sent.tenancy, sent.worker.facts.machine.host
-        reason = f"its worker was lost {LOSSES} times, the last time {host}: {first_line(error)}"
-        for position in sent.positions or (-1,):
-            tenancy.losses[position] += 1
-            is_given_up = tenancy.losses[position] >= LOSSES
-            if position >= 0 and not is_given_up:
-                tenancy.lost_on[position] = sent.worker.facts.host
-                tenancy.alone.append(position)
-            elif position >= 0 and tenancy.environment is not None:
-                cell = tenancy.work.cells[position]
-                end = CellEnd(
-                    position=position, planned=cell, environment=tenancy.environment, records=(), problem=reason
-                )
-                sink.ended(end)
-            elif is_given_up:
-                request = tenancy.work.request
-                fields = {"id": digest(["not made", *request.key]), "torch": request.torch, "python": request.python}
-                failed = environment_of(request, fields | {"outcome": Outcome.UNBUILDABLE, "reason": reason})
-                self._refuse(tenancy, failed, sent.worker, sink)
 
-    def _refuse(self, tenancy: Tenancy, environment: Environment, worker: Member, sink: CellSink) -> None:
-        """End an environment that no worker can make or use, with all its cells."""
-        where = f"{environment.reason} (on {worker.facts.machine.host})"
-        sink.acquired(tenancy.work, environment.model_copy(update={"reason": where, "log": None}))
-        tenancy.is_refused = True
+def bearing_on(cells: Iterable[PlannedCell], environment: Environment, records: Records) -> tuple[Record, ...]:
+    """Return the records that a worker needs for cells, without what only people read."""
+    chosen: dict[tuple[object, ...], Record] = {}
+    for cell in cells:
+        key = cell.key(environment)
+        bearing = records.bearing_on(environment.id, cell.scenario, cell.variant, cell.request.hardware_name)
+        own = cell.counting([record for record in bearing if record.key == key], environment)
+        counting = set(map(identity, own))
+        chosen |= {identity(each): each for each in bearing if each.key != key or identity(each) in counting}
+    return tuple(map(_brief, chosen.values()))
 
 
-def machines_of(cluster: Cluster, home: Path) -> OtherMachines:
-    """Return the workers of a cluster as the runs of a state folder use them."""
-    environments = KnownEnvironments(home, cluster)
-
-    def make_site(records: Records, store: RunStore, emit: Emit) -> Site:
-        return ClusterSite(cluster, environments, records, store, emit)
-
-    return OtherMachines(environments=environments, make_site=make_site, slots=cluster.slots)
+def _brief(record: Record) -> Record:
+    evidence = record.attempt.evidence
+    kept = {name: getattr(evidence, name) for name in evidence.model_fields_set - {"samples", "stall", "observed"}}
+    attempt = record.attempt.model_copy(update={"diagnosis": None, "evidence": type(evidence)(**kept)})
+    return record.model_copy(update={"attempt": attempt})

@@ -1,26 +1,28 @@
 """The engine below a cluster: Dask's `distributed`, for membership, transport and the detection of death only.
 
-What it does not promise (dispatch, fencing, records) is the business of `cluster_site` and `host`. Each setting below
-has its reason beside it; all were tried by killing workers, schedulers and clients.
+What it does not promise (dispatch, fencing, records) is the business of `cluster_site` and `batch_host`.
+Each setting below has its reason beside it; all were tried by killing workers, schedulers and clients.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.cluster.unit import Stock, WorkerFacts
+from whichtorch.matrix.cluster.wire import CachedWheels, WorkerFacts
 from whichtorch.matrix.errors import GOES_ON, PreventedError, UsageError
+from whichtorch.matrix.run.work import UndeliveredError, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from distributed import Security
 
-    from whichtorch.matrix.cluster.news import News
+    from whichtorch.matrix.cluster.worker_events import WorkerEvent
 
 FACTS = "whichtorch"  # names what a worker says of itself, and its plugin
 PORT = 8786
@@ -34,8 +36,8 @@ _SETTINGS = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     "distributed.scheduler.allowed-failures": 0,  # whichtorch dispatches again
-    "distributed.scheduler.work-stealing": False,  # a unit is where it was sent
-    "distributed.scheduler.no-workers-timeout": "5s",  # a pinned unit whose worker has gone
+    "distributed.scheduler.work-stealing": False,  # a batch is where it was sent
+    "distributed.scheduler.no-workers-timeout": "5s",  # a pinned batch whose worker has gone
     "distributed.scheduler.worker-ttl": f"{WORKER_TTL:g}s",
     "distributed.admin.low-level-log-length": 10,
     "distributed.admin.tick.limit": "1h",  # a machine that works is no news
@@ -54,44 +56,27 @@ _TLS = re.compile(r"tls://[^/\s:]+(:\d+)?|tls://\[[0-9a-fA-F:]+\](:\d+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A worker that is there now."""
+class Member(Worker):
+    """A worker that is there now, with what it says of itself."""
 
-    address: str
-    name: str
     facts: WorkerFacts
-    stock: Stock
+
+    @classmethod
+    def of(cls, address: str, name: str, facts: WorkerFacts, wheels: CachedWheels) -> Member:
+        """Return the worker that says this of itself."""
+        return cls(
+            address=address,
+            name=name,
+            host=facts.host,
+            machine=facts.machine,
+            slots=facts.slots,
+            installed=frozenset(wheels.installed),
+            fetched=frozenset(wheels.fetched),
+            facts=facts,
+        )
 
 
-class UndeliveredError(Exception):
-    """A unit reached no worker: the one it was meant for had gone already."""
-
-
-class Ticket(Protocol):
-    """A unit that was sent."""
-
-    def cancel(self) -> None:
-        """Have the worker stop, and want no answer."""
-
-
-class Engine(Protocol):
-    """Something that carries units to workers and their deliveries back. Its methods may be called from any thread."""
-
-    @property
-    def address(self) -> str:
-        """Where it is."""
-
-    def members(self) -> Sequence[Member]:
-        """Return the workers that are there now. Raises PreventedError where the engine has gone."""
-
-    def send(self, unit: bytes, dispatch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Ticket:
-        """Send a unit to a worker; `arrived` is called once, in any thread, unless the ticket is cancelled."""
-
-    def follow(self, run: str, hear: Callable[[str, list[News]], None]) -> None:
-        """Have what happens in the units of a run told while it happens: on which worker, and what."""
-
-    def running_lines(self) -> Sequence[str]:
-        """Return what runs now on all workers."""
+Cancel = Callable[[], None]  # has the worker stop, and wants no answer
 
 
 def import_distributed() -> Any:
@@ -159,19 +144,11 @@ def make_certificates(folder: Path) -> bool:
     return True
 
 
-class _Sent:
-    """A unit that was sent, as Dask's future."""
-
-    def __init__(self, future: Any) -> None:
-        self._future = future
-
-    def cancel(self) -> None:
-        """Have the worker stop, and want no answer."""
-        self._future.cancel(force=True)
-
-
 class DaskEngine:
-    """A scheduler of Dask's that others have started."""
+    """Carries batches to workers and their deliveries back, by a scheduler of Dask's that others have started.
+
+    Its methods may be called from any thread.
+    """
 
     def __init__(self, address: str, tls: Path) -> None:
         check_address(address)
@@ -185,7 +162,7 @@ class DaskEngine:
         except (OSError, TimeoutError) as error:
             hint = "start one with `whichtorch scheduler`; its certificates must be those of --tls"
             raise PreventedError(f"no scheduler answers at {address}: {first_line(error)}", hint=hint) from None
-        # by default a message waits for 10 ms for more of them, which is half of what a unit may cost
+        # by default a message waits for 10 ms for more of them, which is half of what a batch may cost
         self._client.scheduler_comm.interval = MESSAGE_INTERVAL
 
     def close(self) -> None:
@@ -203,15 +180,14 @@ class DaskEngine:
         found = []
         for address, row in workers.items():
             if FACTS in row and row["status"] == "running":
-                stock = (row.get("metrics") or {}).get(FACTS)
-                stock = Stock.model_validate_json(stock) if stock else Stock()
-                facts = WorkerFacts.model_validate_json(row[FACTS])
-                found.append(Member(address=address, name=str(row["name"]), facts=facts, stock=stock))
+                told = (row.get("metrics") or {}).get(FACTS)
+                wheels = CachedWheels.model_validate_json(told) if told else CachedWheels()
+                found.append(Member.of(address, str(row["name"]), WorkerFacts.model_validate_json(row[FACTS]), wheels))
         return found
 
-    def send(self, unit: bytes, dispatch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Ticket:
-        """Send a unit to a worker; `arrived` is called once, in any thread, unless the ticket is cancelled."""
-        from whichtorch.matrix.cluster.worker import run_unit  # the worker's side of the call
+    def send(self, order: bytes, batch: str, worker: str, arrived: Callable[[bytes | Exception], None]) -> Cancel:
+        """Send a batch to a worker; `arrived` is called once, in any thread, unless it is cancelled."""
+        from whichtorch.matrix.cluster.worker import run_batch  # the worker's side of the call
 
         def take(done: Any) -> None:
             if done.status == "cancelled":  # by us, or with the scheduler
@@ -219,19 +195,19 @@ class DaskEngine:
                 return
             try:
                 arrived(done.result(timeout=TCP_TIMEOUT))
-            except Exception as error:  # noqa: BLE001  of the engine, or of the unit
+            except Exception as error:  # noqa: BLE001  of the engine, or of the batch
                 is_undelivered = type(error).__name__ == "NoValidWorkerError"
                 arrived(UndeliveredError(str(error)) if is_undelivered else error)
 
         future = self._client.submit(
-            run_unit, unit, key=dispatch, workers=[worker], allow_other_workers=False, retries=0, pure=False
+            run_batch, order, key=batch, workers=[worker], allow_other_workers=False, retries=0, pure=False
         )
         future.add_done_callback(take)
-        return _Sent(future)
+        return partial(future.cancel, force=True)
 
-    def follow(self, run: str, hear: Callable[[str, list[News]], None]) -> None:
-        """Have what happens in the units of a run told while it happens: on which worker, and what."""
-        self._client.subscribe_topic(topic_of(run), lambda event: hear(event[1]["host"], event[1]["news"]))
+    def follow(self, run: str, hear: Callable[[str, list[WorkerEvent]], None]) -> None:
+        """Have what happens in the batches of a run told while it happens: on which worker, and what."""
+        self._client.subscribe_topic(topic_of(run), lambda event: hear(event[1]["host"], event[1]["events"]))
 
     def running_lines(self) -> list[str]:
         """Return what runs now on all workers."""
@@ -248,5 +224,5 @@ class DaskEngine:
 
 
 def topic_of(run: str) -> str:
-    """Return the topic under which workers tell what happens in the units of a run."""
+    """Return the topic under which workers tell what happens in the batches of a run."""
     return f"{FACTS}-{run}"

@@ -6,39 +6,22 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.cache import UNMEASURED_INSTALL, EnvironmentCache
-from whichtorch.matrix.environments.index.sources import local_folder
-from whichtorch.matrix.errors import PreventedError, UsageError
+from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Environment, Request, digest
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from whichtorch.matrix.cluster.membership import Cluster
     from whichtorch.matrix.environments.provider import Stage
 
 
 class KnownEnvironments:
     """The environments that workers have made for this state folder."""
 
-    def __init__(self, home: Path, cluster: Cluster) -> None:
+    def __init__(self, home: Path) -> None:
         self.home = home
-        self._cluster = cluster
         self._cache = EnvironmentCache(home)
-
-    def check(self, requests: Sequence[Request]) -> None:
-        """Raise UsageError for what lies on this machine only, PreventedError for what no worker can run."""
-        for request in requests:
-            if request.interpreter is not None:
-                hint = "leave out --executor, or name a release with --torch"
-                raise UsageError(f"{request.interpreter} is on this machine, and workers are not", hint=hint)
-            folder = request.build.find_links
-            wheel = request.torch if request.torch.endswith(".whl") else ""
-            if wheel or (folder and local_folder(folder) is not None):
-                hint = "leave out --executor, or serve the wheels from an index that the workers reach"
-                raise UsageError(f"{wheel or folder} is on this machine, and workers are not", hint=hint)
-        self._cluster.check(requests)
 
     def known(self, request: Request) -> Environment | None:
         """Return the environment that a worker made, None where none did."""
@@ -55,10 +38,6 @@ class KnownEnvironments:
     def typical_install(self) -> float:
         """Return the seconds that an install takes, as far as one can know."""
         return UNMEASURED_INSTALL
-
-    def expected_size(self, _requests: Sequence[Request]) -> int:
-        """Return 0: nothing is installed on this machine."""
-        return 0
 
     def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any."""

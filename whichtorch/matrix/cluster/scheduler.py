@@ -1,4 +1,4 @@
-"""The scheduler that workers and clients dial: it knows who is there, and passes units on."""
+"""The scheduler that workers and clients dial: it knows who is there, and passes batches on."""
 
 from __future__ import annotations
 

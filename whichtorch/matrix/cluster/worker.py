@@ -1,4 +1,4 @@
-"""A worker: it dials a scheduler, runs the units that it is sent, and dials again when the scheduler has gone."""
+"""A worker: it dials a scheduler, runs the batches that it is sent, and dials again when the scheduler has gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whichtorch.matrix.cluster.engine import (
     security,
     topic_of,
 )
-from whichtorch.matrix.cluster.unit import UnitOfWork, WorkerFacts, code_version
+from whichtorch.matrix.cluster.wire import BatchOrder, WorkerFacts, code_version
 from whichtorch.matrix.environments.machine import this_machine
 from whichtorch.matrix.process.marks import sweep_left_behind
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from whichtorch.matrix.cluster.host import UnitHost
-    from whichtorch.matrix.cluster.news import News
+    from whichtorch.matrix.cluster.batch_host import BatchHost
+    from whichtorch.matrix.cluster.worker_events import WorkerEvent
 
 DIAL_AGAIN = 1.0  # seconds after a scheduler that does not answer; doubled up to
 DIAL_SELDOM = 15.0
@@ -38,67 +38,62 @@ END_PATIENCE = 10.0  # seconds for a worker's threads to end, once their trees h
 
 
 class _HostPlugin:
-    """What links a host to Dask's worker: it hears when a unit is no longer wanted, and when the worker ends."""
+    """What links a host to Dask's worker: it hears when a batch is no longer wanted, and when the worker ends."""
 
     name = FACTS
 
-    def __init__(self, host: UnitHost) -> None:
+    def __init__(self, host: BatchHost) -> None:
         self.host = host
 
     def transition(self, key: str, start: str, finish: str, **_: Any) -> None:
-        """Stop a unit that nobody waits for: a thread goes on unless it is asked.
+        """Stop a batch that nobody waits for: a thread goes on unless it is asked.
 
-        What a unit goes through once it has ended is no news: its id would be kept for ever.
+        What it goes through once it has ended does not matter: its id would be kept for ever.
         """
         if start in {"executing", "long-running"} and finish not in {"memory", "error"}:
             self.host.cancel(key)
 
     async def teardown(self, _worker: Any) -> None:
-        """Stop all units: the scheduler has gone, or the worker is to end."""
+        """Stop all batches: the scheduler has gone, or the worker is to end."""
         await asyncio.to_thread(self.host.close)
 
 
-def facts_of(host: UnitHost, slots: int, ptrace: str = "") -> WorkerFacts:
+def facts_of(host: BatchHost, slots: int, ptrace: str = "") -> WorkerFacts:
     """Return what a worker of this machine says of itself."""
     home = str(host.home)
     return WorkerFacts(code=code_version(), machine=this_machine(), home=home, slots=slots, ptrace=ptrace)
 
 
-def run_unit(data: bytes) -> bytes:
-    """Run a unit on the worker that calls this, and return its packed delivery."""
+def run_batch(data: bytes) -> bytes:
+    """Run a batch on the worker that calls this, and return its packed delivery."""
     from distributed import get_worker
 
     worker = get_worker()
-    unit = UnitOfWork.model_validate_json(data)
-    topic = topic_of(unit.run)
+    order = BatchOrder.model_validate_json(data)
+    topic = topic_of(order.run)
 
-    def send(news: list[News]) -> None:
-        with contextlib.suppress(Exception):  # news only; the delivery holds all
-            worker.log_event(topic, {"host": _name(worker), "news": news})
+    def send(events: list[WorkerEvent]) -> None:
+        with contextlib.suppress(Exception):  # the delivery holds all
+            worker.log_event(topic, {"host": str(worker.name), "events": events})
 
-    return _host_of(worker).run(unit, send)
+    return _host_of(worker).run(order, send)
 
 
 def lines_of_worker(dask_worker: Any) -> list[str]:
     """Return what runs now on a worker; called there by the engine."""
-    host = _name(dask_worker)
-    return [f"{line}  on {host}" for line in _host_of(dask_worker).running_lines()]
+    return [f"{line}  on {dask_worker.name}" for line in _host_of(dask_worker).running_lines()]
 
 
-def _host_of(worker: Any) -> UnitHost:
-    host: UnitHost = worker.plugins[FACTS].host
+def _host_of(worker: Any) -> BatchHost:
+    host: BatchHost = worker.plugins[FACTS].host
     return host
-
-
-def _name(worker: Any) -> str:
-    return str(worker.name)
 
 
 class Dialler:
     """Keeps a worker at a scheduler until it is told to stop, or has had nothing to do for long enough."""
 
     def __init__(
-        self, address: str, tls: Path, host: UnitHost, facts: WorkerFacts, tell: Callable[[str], None]
+        self, address: str, tls: Path, host: BatchHost, facts: WorkerFacts, tell: Callable[[str], None]
     ) -> None:
         check_address(address)
         self._address, self._host, self._facts, self._tell = address, host, facts, tell
@@ -109,7 +104,7 @@ class Dialler:
         self._number = itertools.count(1)
 
     async def run(self, idle: float | None) -> None:
-        """Dial, work, and dial again; return after `idle` seconds without a unit, or when a signal says so."""
+        """Dial, work, and dial again; return after `idle` seconds without a batch, or when a signal says so."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop.set)
@@ -145,7 +140,7 @@ class Dialler:
             dashboard_address=HTTP_ADDRESS,
             plugins=[_plugin(self._distributed, self._host)],
             startup_information={FACTS: lambda _worker: self._facts.model_dump_json()},
-            metrics={FACTS: lambda _worker: self._host.stock.model_dump_json()},
+            metrics={FACTS: lambda _worker: self._host.cached_wheels.model_dump_json()},
             death_timeout=CONNECT_TIMEOUT,  # then it says that nobody answers, and dials again
         )
         await worker
@@ -169,6 +164,6 @@ class Dialler:
         return self._stop.is_set() or (idle is not None and time.monotonic() - self._busy_at > idle)
 
 
-def _plugin(distributed: Any, host: UnitHost) -> Any:
+def _plugin(distributed: Any, host: BatchHost) -> Any:
     """Return the link as a plugin of the library, which wants its own base class."""
     return type("HostPlugin", (_HostPlugin, distributed.WorkerPlugin), {})(host)

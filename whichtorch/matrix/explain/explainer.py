@@ -25,6 +25,7 @@ from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.records import store
 from whichtorch.matrix.records.latest_cells import LatestCells
 from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.search.delta import minimal_set
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.records.known_records import Records
-    from whichtorch.matrix.run.site import OtherMachines
+    from whichtorch.matrix.run.work import Machines
 
 
 class Explanations(Model):
@@ -66,7 +67,7 @@ class ExplainRequest:
     env: str | None  # label or id of a known environment
     may_run: bool
     options: RunOptions
-    elsewhere: OtherMachines | None = None  # None: on this machine
+    machines: Machines | None = None  # None: this one
 
 
 @dataclass(slots=True, kw_only=True)
@@ -285,9 +286,9 @@ def answers(request: ExplainRequest, suite: Sequence[Scenario], cache: Environme
     tests = [(scenario, variant) for scenario in suite for variant in selection.variants_of(scenario)]
     if not request.may_run:
         return Explanations(explanations=tuple(explainer.answer(*test) for test in tests))
-    if request.elsewhere is not None:
-        explainer.cache = request.elsewhere.environments
-    with recorded_run(explainer.cache, records, show, elsewhere=request.elsewhere) as run_cells:
+    machines = request.machines or ThisMachine(environments=cache)
+    explainer.cache = machines.environments
+    with recorded_run(machines, records, show) as run_cells:
         explainer.run = run_cells
         explained: list[Explanation] = []
         try:

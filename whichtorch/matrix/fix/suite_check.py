@@ -16,6 +16,7 @@ from whichtorch.matrix.plan.planning import RunOptions, plan
 from whichtorch.matrix.process.executor import default_jobs
 from whichtorch.matrix.records.store import read_records
 from whichtorch.matrix.run.pipeline import recorded_run
+from whichtorch.matrix.run.site import ThisMachine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,9 @@ def check_suite(
     planned = plan([request, request.model_copy(update={"patch": patch})], suite, RunOptions())
     half = len(planned) // 2
     pairs = list(zip(planned[:half], planned[half:], strict=True))
-    with recorded_run(environments, read_records(environments.home), show, len(planned)) as steps:
+    jobs = default_jobs()
+    machine = ThisMachine(environments=environments, jobs=jobs, waiting=jobs)
+    with recorded_run(machine, read_records(environments.home), show, len(planned)) as steps:
         sides = _run(steps, pairs)
         differing = [place for place, side in enumerate(sides) if _is_doubtful(*side)]
         again = [(_repeated(pairs[place][0]), _repeated(pairs[place][1])) for place in differing]
@@ -102,8 +105,7 @@ def _run(steps: RecordedRun, pairs: Sequence[tuple[PlannedCell, PlannedCell]]) -
     if not pairs:
         return []
     planned = [side for sides in zip(*pairs, strict=True) for side in sides]
-    jobs = default_jobs()
-    environments, cells = steps(planned, jobs, waiting=jobs)
+    environments, cells = steps(planned)
     by_id = {environment.id: environment for environment in environments}
     sides = [(by_id[cell.environment], cell) for cell in cells]
     return list(zip(sides[: len(pairs)], sides[len(pairs) :], strict=True))

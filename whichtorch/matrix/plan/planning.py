@@ -65,9 +65,6 @@ class MatrixRequest:
     scenarios: tuple[str, ...] = ()  # globs; those of the file where nothing is named
     scripts: tuple[str, ...] = ()  # files of the user's own
     options: RunOptions
-    jobs: int | None = None  # attempts at once; None for as many as fit the machine
-    disk_budget_mb: float | None = None  # for environments; None for most of what is free
-    install_timeout: float  # seconds of a step of an install
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from whichtorch.matrix.run.native_modules import VARIABLE as NATIVE_VARIABLE
 from whichtorch.matrix.suite.companions import copy_companions
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Mapping
 
     from whichtorch.matrix.diagnosis.hang.hang_diagnosis import HangDiagnosis
@@ -64,6 +65,7 @@ class AttemptOrder:
     arguments: tuple[str, ...] = ()  # of the script
     folder: Path | None = None  # that it runs in; None: a scratch one for the suite's scripts, the user's for others
     hung_before: Callable[[str], bool] = lambda _: False  # a longer look has shown this signature to be a hang
+    cancelled: threading.Event | None = None  # ends it once it is set
 
 
 def run_attempt(
@@ -79,7 +81,7 @@ def run_attempt(
     task = _task(planned, environment, order, home, folder)
     redactor = store.redactor.knowing(planned.request.config.env)
     try:
-        ending = executor.run(task)
+        ending = executor.run(task, order.cancelled)
     finally:
         _remove(folder / "tmp")
         redactor.tree(folder)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,28 +43,33 @@ class NativeModule:
     problem: str = ""  # one line, with remedy and log: never evidence about torch
 
 
+@dataclass
 class NativeModules:
     """The modules of one state folder. Safe between threads, and between processes."""
 
-    def __init__(self, home: Path, executor: Executor, stage: Callable[[str, str], None]) -> None:
-        self._home, self._executor, self._stage = home, executor, stage
-        self._guard = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
-        self._failed: dict[str, NativeModule] = {}  # not tried again in this run
+    home: Path
+    executor: Executor
+    stage: Callable[[str, str], None]
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _locks: dict[str, threading.Lock] = field(default_factory=dict)
+    _failed: dict[str, NativeModule] = field(default_factory=dict)  # not tried again in this run
 
-    def get(self, planned: PlannedCell, environment: Environment) -> NativeModule | None:
+    def get(
+        self, planned: PlannedCell, environment: Environment, cancelled: threading.Event | None = None
+    ) -> NativeModule | None:
         """Return the module of a cell's scenario, building it where it is not there; None where interrupted."""
-        folder = planned.scenario.path.parent
-        sources = [folder / name for name in planned.scenario.native]
+        if not planned.scenario.native:
+            return NativeModule()
+        sources = _sources(planned)
         key = digest([_installation(environment), [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]])
-        module = self._home / "native" / key / f"{sources[0].stem}.so"
+        module = self.home / "native" / key / f"{sources[0].stem}.so"
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             if module.exists():
                 return NativeModule(path=module)
             if key not in self._failed:
-                built = self._build(planned, environment, sources, module)
+                built = self._build(planned, environment, module, cancelled)
                 if built is None or built.path is not None:
                     return built
                 self._failed[key] = built
@@ -73,7 +78,7 @@ class NativeModules:
     # below: with the lock of the module held
 
     def _build(
-        self, planned: PlannedCell, environment: Environment, sources: list[Path], module: Path
+        self, planned: PlannedCell, environment: Environment, module: Path, cancelled: threading.Event | None
     ) -> NativeModule | None:
         """Build a module; another process that builds the same one at the same time only wastes its time."""
         interpreter = environment.interpreter
@@ -84,19 +89,19 @@ class NativeModules:
         partial = module.parent / f"partial-{os.getpid()}" / module.name
         partial.parent.mkdir(exist_ok=True)
         task = Task(
-            argv=(str(interpreter), str(BUILDER), str(partial), *map(str, sources)),
+            argv=(str(interpreter), str(BUILDER), str(partial), *map(str, _sources(planned))),
             cwd=str(partial.parent),
             env=cell_environ_of(Config(name="default"), interpreter, None),
             stdout=str(log),
             stderr=str(log),
             timeout=BUILD_TIMEOUT,
             memory_mb=BUILD_MEMORY_MB,
-            mark=mark_for(self._home, module.parent.name),
+            mark=mark_for(self.home, module.parent.name),
         )
         names = ", ".join(planned.scenario.native)
-        self._stage(environment.label, f"building {names}")
+        self.stage(environment.label, f"building {names}")
         try:
-            ending = self._executor.run(task)
+            ending = self.executor.run(task, cancelled)
             if ending is None or ending.stopped_by == StoppedBy.INTERRUPT:
                 return None
             if ending.exit_code == 0 and partial.exists():
@@ -105,7 +110,7 @@ class NativeModules:
         finally:
             Redactor.of_this_machine().file(log)
             shutil.rmtree(partial.parent, ignore_errors=True)
-            self._stage(environment.label, "ready")
+            self.stage(environment.label, "ready")
         if ending.exit_code == NO_COMPILER:
             why = "there is no C++ compiler; install g++, or name one in CXX"
         elif ending.stopped_by != StoppedBy.EXIT:
@@ -113,6 +118,10 @@ class NativeModules:
         else:
             why = ending.problem or _first_error(log) or log_summary(log, ending)
         return NativeModule(problem=f"{names} could not be built: {why}; log {log}")
+
+
+def _sources(planned: PlannedCell) -> list[Path]:
+    return [planned.scenario.path.parent / name for name in planned.scenario.native]
 
 
 def _first_error(log: Path) -> str | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from whichtorch.matrix.errors import SIGNAL_CHECK
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 Result = TypeVar("Result")
-
-SIGNAL_CHECK = 0.5  # seconds: a signal that another thread took does not wake the main one
 
 
 class WorkerPool:

@@ -7,7 +7,7 @@ certain, so if runs disagree its bisection is begun again, with all that is know
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError, borrowed, refuse
@@ -18,6 +18,7 @@ from whichtorch.matrix.environments import configs
 from whichtorch.matrix.environments.built_commits import BuiltCommits, CommitBuild
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import judging_records
+from whichtorch.matrix.run.site import ThisMachine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,8 @@ def search(request: SearchRequest, _cache: Environments, show: Show) -> Bisectio
     config = configs.config_named(request.file.axes.config[0], request.file.config)
     cache = BuiltCommits(request.home, build, config, checkout.go_to, fresh=request.fresh)
     refuse(checkout)
-    with workbench(request, cache, show) as bench, borrowed(checkout, request.home):
+    machines = ThisMachine(environments=cache, jobs=request.jobs)
+    with workbench(replace(request, machines=machines), cache, show) as bench, borrowed(checkout, request.home):
         known = Suspects.between(
             bounds, change, checkout=checkout, make_request=cache.request, request=request, bench=bench
         )

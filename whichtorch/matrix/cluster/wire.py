@@ -1,4 +1,4 @@
-"""What goes over the wire, as JSON: a unit of work to a worker, and its delivery back."""
+"""What goes over the wire, as JSON: a batch of cells to a worker, and its delivery back."""
 
 import base64
 import hashlib
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Self
 
 from whichtorch.matrix.atomic_files import write_atomic
-from whichtorch.matrix.cluster.news import News
+from whichtorch.matrix.cluster.worker_events import WorkerEvent
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request, Scenario, digest
 from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite.companions import companions
 
-MOST_BYTES = 5_000_000  # of what comes with a script: it travels with each unit
+MOST_BYTES = 5_000_000  # of what comes with a script: it travels with each batch
 
 
 class ScriptFiles(Model):
@@ -56,47 +57,37 @@ class SharedLock(Model):
     notes: tuple[str, ...] = ()
 
 
-class UnitCell(Model):
-    """A cell of a unit."""
+class OrderedCell(Model):
+    """A cell of a batch."""
 
     position: int  # in the plan of the client's step
     source_hash: str  # of its script
     variant: dict[str, str]
 
 
-class UnitOfWork(Model):
+class BatchOrder(Model):
     """An environment with some of its cells; without cells it is only to be made ready."""
 
-    dispatch: str  # unique: a unit that is sent again has another one
+    id: str  # of the batch
     run: str  # of the client
     request: Request
     options: RunOptions
-    cells: tuple[UnitCell, ...] = ()
+    cells: tuple[OrderedCell, ...] = ()
     scripts: tuple[ScriptFiles, ...] = ()
     known: tuple[Record, ...] = ()  # of the client's, that bear on these cells
     lock: SharedLock | None = None
 
 
-class DeliveredCell(Model):
-    """A cell of which nothing is left to run."""
-
-    position: int
-    records: tuple[Record, ...]
-    reused: int = 0
-    problem: str = ""
-
-
 class Delivery(Model):
-    """What came of a unit."""
+    """What came of a batch. Cells that are missing were not done: the worker was asked to stop."""
 
     environment: Environment | None  # None where the worker was asked to stop before it was there
     lock: SharedLock | None = None  # that the environment was made from
-    cells: tuple[DeliveredCell, ...] = ()
-    news: tuple[News, ...] = ()  # what happened last
-    is_cut: bool = False  # the worker was asked to stop; the cells that are missing were not done
+    ends: tuple[CellEnd, ...] = ()
+    events: tuple[WorkerEvent, ...] = ()  # the last ones
 
 
-class Stock(Model):
+class CachedWheels(Model):
     """What a worker need not fetch, as install keys."""
 
     installed: tuple[str, ...] = ()

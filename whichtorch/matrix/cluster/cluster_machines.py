@@ -1,34 +1,41 @@
-"""Who is there: the workers of a scheduler, which of them get work, and which of their slots are taken."""
+"""The workers of a scheduler: who is there, which of them get work, and what they cannot do."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.cluster.allotment import UNIT_SECONDS
-from whichtorch.matrix.cluster.unit import code_version
-from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.cluster.cluster_site import ClusterSite
+from whichtorch.matrix.cluster.known_environments import KnownEnvironments
+from whichtorch.matrix.cluster.wire import code_version
+from whichtorch.matrix.environments.index.sources import local_folder
+from whichtorch.matrix.errors import PreventedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-    from whichtorch.matrix.cluster.engine import Engine, Member
+    from whichtorch.matrix.cluster.engine import DaskEngine, Member
     from whichtorch.matrix.environments.machine import Machine
+    from whichtorch.matrix.events import Emit
     from whichtorch.matrix.model import Request
+    from whichtorch.matrix.records.known_records import Records
+    from whichtorch.matrix.records.store import RunStore
 
+BATCH_SECONDS = 60.0  # of cells in a batch: what a lost worker costs at most, beside the cell that it ran
 FRESHNESS = 1.0  # seconds for which the list of workers is believed; one that has gone fails what it is sent
 
 
-class Cluster:
-    """The workers of one scheduler, and their slots that this client has taken; the steps of a run share it."""
+class ClusterMachines:
+    """The workers of a scheduler as the commands on a state folder use them."""
 
-    def __init__(self, engine: Engine, jobs: int | None = None, unit_seconds: float = UNIT_SECONDS) -> None:
-        self.engine, self.unit_seconds = engine, unit_seconds
-        self._jobs = jobs  # units at once, None for as many as there are slots
-        self.changed = threading.Condition()  # guards what is below, and tells of deliveries
-        self._busy: Counter[str] = Counter()  # units, by worker
+    def __init__(
+        self, engine: DaskEngine, home: Path, jobs: int | None = None, batch_seconds: float = BATCH_SECONDS
+    ) -> None:
+        self.engine, self.environments, self.batch_seconds = engine, KnownEnvironments(home), batch_seconds
+        self.jobs = jobs  # batches at once, None for as many as there are slots
         self._listed: tuple[float, Sequence[Member]] = (0.0, ())
 
     def members(self) -> list[Member]:
@@ -41,8 +48,8 @@ class Cluster:
         by_host: Counter[Machine] = Counter()
         for member in self.members():
             by_host[member.facts.machine] += member.facts.slots
-        if self._jobs is not None:
-            return min(by_host.total(), self._jobs)
+        if self.jobs is not None:
+            return min(by_host.total(), self.jobs)
         return sum(min(slots, machine.cores or slots) for machine, slots in by_host.items())
 
     def remarks(self) -> list[str]:
@@ -61,8 +68,17 @@ class Cluster:
             for member in others
         ]
 
-    def check(self, requests: Iterable[Request]) -> None:
-        """Raise PreventedError, before anything is sent, for what no worker can run."""
+    def check(self, requests: Sequence[Request]) -> None:
+        """Raise UsageError for what lies on this machine only, PreventedError for what no worker can run."""
+        for request in requests:
+            folder = request.build.find_links
+            wheel = request.torch if request.torch.endswith(".whl") else ""
+            if request.interpreter is not None:
+                hint = "leave out --executor, or name a release with --torch"
+                raise UsageError(f"{request.interpreter} is on this machine, and workers are not", hint=hint)
+            if wheel or (folder and local_folder(folder) is not None):
+                hint = "leave out --executor, or serve the wheels from an index that the workers reach"
+                raise UsageError(f"{wheel or folder} is on this machine, and workers are not", hint=hint)
         members = self.members()
         if not members:
             hint = "; ".join(self.misfits()) or f"start one with: whichtorch worker {self.engine.address}"
@@ -73,28 +89,16 @@ class Cluster:
                 told = "; ".join(dict.fromkeys(f"{host}: {lack}" for host, lack in lacks))
                 raise PreventedError(f"no worker is of the hardware {hardware.name}", hint=told)
 
-    def free(self, members: Iterable[Member]) -> list[Member]:
-        """Return the workers with a free slot, the least busy first; none where `jobs` units are on their way."""
-        with self.changed:
-            free = [each for each in members if self._is_free(each)]
-            return sorted(free, key=lambda each: self._busy[each.address] / each.facts.slots)
+    def install_cost(self, _requests: Sequence[Request]) -> tuple[int, float]:
+        """Return nothing: workers install."""
+        return 0, 0.0
 
-    def occupy(self, member: Member) -> bool:
-        """Take a slot of a worker; return whether there still was one."""
-        with self.changed:
-            is_free = self._is_free(member)
-            self._busy[member.address] += is_free
-            return is_free
-
-    def vacate(self, worker: str) -> None:
-        """Give a slot back."""
-        with self.changed:
-            self._busy[worker] -= 1
-            self.changed.notify_all()
-
-    def _is_free(self, member: Member) -> bool:
-        is_full = self._jobs is not None and self._busy.total() >= self._jobs
-        return not is_full and self._busy[member.address] < member.facts.slots
+    @contextmanager
+    def site(self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False) -> Iterator[ClusterSite]:  # noqa: ARG002  workers see it
+        """Open them as a place for a step of a run."""
+        site = ClusterSite(self, records, store, emit)
+        self.engine.follow(store.run.id, site.hear)
+        yield site
 
     def _all(self) -> Sequence[Member]:
         listed_at, members = self._listed

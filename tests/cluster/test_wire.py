@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.cluster.unit import ScriptFiles
+from whichtorch.matrix.cluster.wire import ScriptFiles
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:

@@ -1,0 +1,211 @@
+"""Where batches are run: one state folder, with this machine's own way to run cells for each batch."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import ValidationError
+
+from whichtorch.matrix.cluster.packing import pack
+from whichtorch.matrix.cluster.wire import BatchOrder, CachedWheels, Delivery, SharedLock
+from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
+from whichtorch.matrix.environments.provider import Environments
+from whichtorch.matrix.model import Record, Run
+from whichtorch.matrix.plan.planning import PlannedCell
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.records.known_records import Records, identity
+from whichtorch.matrix.records.store import RunStore, new_run, read_lines, read_records
+from whichtorch.matrix.run.signals import running_lines
+from whichtorch.matrix.run.site import LocalSite
+from whichtorch.matrix.run.work import Batch, BatchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from whichtorch.matrix.model import Request
+    from whichtorch.matrix.process.executor import Executor
+
+COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
+
+
+class PinnedEnvironments(Environments, Protocol):
+    """Environments that can be made from what others were resolved to."""
+
+    def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
+        """Return the pins that a request was resolved to, and notes on them; None where that is not known."""
+
+    def pin(self, request: Request, text: str, notes: tuple[str, ...]) -> None:
+        """Have a request, where it is not resolved yet, made from pins."""
+
+    def stock(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the keys of what is installed, and of what was and may be fetched from a cache."""
+
+
+class _BatchRecords(Records):
+    """What a batch goes by; what is added goes to the spool, too."""
+
+    def __init__(self, known: Iterable[Record], spool: Records) -> None:
+        super().__init__()
+        for record in known:
+            super().add(record)
+        self._spool = spool
+
+    def add(self, record: Record) -> None:
+        """Add a record."""
+        super().add(record)
+        self._spool.add(record)
+
+
+class BatchHost:
+    """Runs batches in a state folder; its own records are the spool, so what was done is answered, not run again.
+
+    Its methods may be called from several threads.
+    """
+
+    def __init__(
+        self, home: Path, environments: PinnedEnvironments, make_executor: Callable[[], Executor] = LocalExecutor
+    ) -> None:
+        self.home, self.environments = home, environments
+        self._make_executor = make_executor
+        self._guard = threading.Lock()  # of all below
+        self._records: Records | None = None  # read with the first batch
+        self._stores: dict[str, RunStore] = {}  # by the client's run
+        self._sites: dict[str, LocalSite] = {}  # of the batches that run now, by their ids
+        self._cancelled: dict[str, threading.Event] = {}  # of these, and of those that may be about to begin
+        self.is_closing = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a batch runs."""
+        with self._guard:
+            return bool(self._sites)
+
+    @property
+    def cached_wheels(self) -> CachedWheels:
+        """What need not be fetched."""
+        installed, fetched = self.environments.stock()
+        return CachedWheels(installed=installed, fetched=fetched)
+
+    def running_lines(self) -> list[str]:
+        """Return for each attempt that runs how long it has run, and where it is."""
+        with self._guard:
+            running = [attempt for site in self._sites.values() for attempt in site.running]
+        return running_lines(running)
+
+    def run(self, order: BatchOrder, send: Callable[[list[WorkerEvent]], None]) -> bytes:
+        """Run a batch to its end, or until it is cancelled; return its packed delivery.
+
+        Meanwhile `send` is called with what happens, in any thread.
+        """
+        if order.lock is not None:
+            self.environments.pin(order.request, order.lock.text, order.lock.notes)
+        events = EventSender(send)
+        records, cells = self._records_for(order), _planned(order, self.home)
+        with ForkingExecutor(1) if order.options.fork else nullcontext() as forking:
+            with self._guard:
+                store = self._store_for(order.run)
+                site = LocalSite(self.environments, records, store, events, self._make_executor(), forking=forking)
+                self._sites[order.id] = site
+                cancelled = self._cancelled.setdefault(order.id, threading.Event())
+                if self.is_closing:
+                    cancelled.set()
+            try:
+                result = site.run(Batch(id=order.id, request=order.request, cells=cells, cancelled=cancelled))
+            finally:
+                with self._guard:
+                    del self._sites[order.id], self._cancelled[order.id]
+        environment = result.environment
+        if environment is not None and environment.is_usable:
+            self.environments.release(order.request)
+            result = replace(result, environment=site.with_variables(order.request, environment))
+        return self._packed(order, result, events.rest())
+
+    def cancel(self, batch: str) -> None:
+        """Have a batch end soon; what is done of it is kept."""
+        with self._guard:
+            self._cancelled.setdefault(batch, threading.Event()).set()
+
+    def close(self) -> None:
+        """Have all batches end soon, and begin no other."""
+        with self._guard:
+            self.is_closing = True
+            for cancelled in self._cancelled.values():
+                cancelled.set()
+
+    def _packed(self, order: BatchOrder, result: BatchResult, events: tuple[WorkerEvent, ...]) -> bytes:
+        lock = self.environments.lock_of(order.request)
+        shared = SharedLock(text=lock[0], notes=lock[1]) if lock else None
+        delivery = Delivery(environment=result.environment, lock=shared, ends=tuple(result.ends), events=events)
+        known = {identity(record) for record in order.known}
+        new = [record for end in result.ends for record in end.records if identity(record) not in known]
+        return pack(delivery.model_dump_json(by_alias=True), new, self.home)
+
+    def _store_for(self, client_run: str) -> RunStore:
+        """Return the stored run for a client's run; close those of clients that have nothing left here."""
+        used = [site.store for site in self._sites.values()]
+        for run, store in list(self._stores.items()):
+            if run != client_run and store not in used:
+                _finish(self._stores.pop(run))
+        if client_run not in self._stores:
+            self._stores[client_run] = new_run(self.home, (COMMAND, client_run))
+        return self._stores[client_run]
+
+    def _spool(self) -> Records:
+        if self._records is None:
+            self._records = read_records(self.home)
+        return self._records
+
+    def _records_for(self, order: BatchOrder) -> Records:
+        """Return the records that bear on a batch's cells: the client's, and those made here.
+
+        Of a fresh run only those count here that were made for it.
+        """
+        with self._guard:
+            spool = self._spool()
+        own = _made_for(self.home, order.run) if order.options.fresh else None
+        distinct = {identity(record): record for record in order.known}
+        for cell in order.cells:
+            for record in spool.of_test(cell.source_hash, cell.variant):
+                if own is None or identity(record) in own:
+                    distinct.setdefault(identity(record), record)
+        return _BatchRecords(distinct.values(), spool)
+
+    def finish(self) -> None:
+        """Write the end of all stored runs."""
+        with self._guard:
+            for store in self._stores.values():
+                _finish(store)
+            self._stores.clear()
+
+
+def _finish(store: RunStore) -> None:
+    with store:
+        store.finish(store.run)
+
+
+def _planned(order: BatchOrder, home: Path) -> dict[int, PlannedCell]:
+    """Lay the scripts of a batch, and return its cells."""
+    folder = home / "cluster" / "scripts"
+    scripts = {each.scenario.source_hash: each.laid(folder) for each in order.scripts}
+    options = replace(order.options, fresh=False)  # the records are chosen instead
+    return {
+        cell.position: PlannedCell(
+            request=order.request, scenario=scripts[cell.source_hash], variant=cell.variant, options=options
+        )
+        for cell in order.cells
+    }
+
+
+def _made_for(home: Path, client_run: str) -> set[tuple[object, ...]]:
+    """Return what identifies the records that workers of this state folder made for a client's run."""
+    found = set()
+    for file in (home / "runs").glob("*/run.json"):
+        with suppress(OSError, ValidationError):
+            if Run.model_validate_json(file.read_bytes()).command == (COMMAND, client_run):
+                found |= {identity(record) for record in read_lines(file.with_name("records.jsonl"), Record)}
+    return found

@@ -1,0 +1,155 @@
+"""The work of a run, and who does it: what the scheduler of cells and the places where they run agree on.
+
+A `Site` is a place with workers: this machine is one with a single worker, a cluster one with many.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from whichtorch.matrix.model import Model, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from whichtorch.matrix.environments.machine import Machine
+    from whichtorch.matrix.environments.provider import Environments
+    from whichtorch.matrix.events import Emit
+    from whichtorch.matrix.model import Environment, Request
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.process.supervision import Supervised
+    from whichtorch.matrix.records.known_records import Records
+    from whichtorch.matrix.records.store import RunStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentWork:
+    """The cells of one environment that are to be run, by their positions in the plan."""
+
+    request: Request
+    first: int  # position of the first of all its cells
+    cells: Mapping[int, PlannedCell]
+
+
+class CellEnd(Model):
+    """What a cell rests on when nothing is left to run of it."""
+
+    position: int  # in the plan
+    records: tuple[Record, ...] = ()
+    reused: int = 0  # of the records that judge: those that an earlier run made
+    problem: str = ""  # what kept it from being run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A machine with slots, as it is now. Each slot takes one batch at a time."""
+
+    address: str = ""  # unique
+    name: str = ""
+    host: str = ""  # what workers share that have the same state folder
+    machine: Machine | None = None  # None: whatever hardware is asked for was found here
+    slots: int
+    hang_slots: int = 0  # more of them, for cells that are expected to hang: these wait rather than work
+    install_slots: int | None = None  # for environments that are made ready; None: they take the slots of cells
+    installed: Collection[str] = ()  # install keys of environments that are there
+    fetched: Collection[str] = ()  # those that were evicted since: their wheels are in a cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a worker is given at once: cells of one environment, in their order; without cells it is made ready."""
+
+    id: str  # unique: what is sent again has another one
+    request: Request
+    environment: Environment | None = None  # None: not there yet
+    cells: Mapping[int, PlannedCell] = field(default_factory=dict)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """What came of a batch."""
+
+    environment: Environment | None = None  # None: it was cancelled before the environment was there
+    ends: Sequence[CellEnd] = ()
+    left: Sequence[int] = ()  # cells that another worker is to run
+
+
+Done = Callable[[Callable[[], BatchResult]], None]
+
+
+class WorkerLostError(Exception):
+    """A worker has gone, or failed, with a batch."""
+
+
+class UndeliveredError(Exception):
+    """A batch reached no worker: the one it was meant for had gone already."""
+
+
+@dataclass
+class Site(ABC):
+    """A place where cells run, for one step of a run. Its methods may be called from any thread."""
+
+    environments: Environments
+    records: Records  # of earlier runs; those of attempts made here are added
+    store: RunStore
+    emit: Emit  # where it tells what happens
+    address = "this machine"  # what people call it
+    batch_seconds = 0.0  # about how long the cells of a batch take; 0: a batch is one cell
+    most_batches: int | None = field(default=None, init=False)  # at once, on all workers; None: one for each slot
+
+    @property
+    def running(self) -> Sequence[Supervised]:
+        """The attempts that run now and can be looked at from here."""
+        return ()
+
+    @abstractmethod
+    def running_lines(self) -> Sequence[str]:
+        """Return for each attempt that runs now how long it has run, and where it is."""
+
+    def with_variables(self, _request: Request, environment: Environment) -> Environment:
+        """Return an environment with those variables that its cells run with and that are recorded."""
+        return environment
+
+    @abstractmethod
+    def check(self, request: Request) -> None:
+        """Raise UsageError or PreventedError for what no worker can make or run."""
+
+    @abstractmethod
+    def workers(self) -> Sequence[Worker]:
+        """Return the workers that are there now. Raises PreventedError where they cannot be asked."""
+
+    @abstractmethod
+    def start(self, batch: Batch, worker: Worker, done: Done) -> None:
+        """Begin a batch. Call `done` with what returns its result, or raises why there is none."""
+
+    def cancel(self, batch: Batch) -> None:  # noqa: B027  its attempts may look at `Batch.cancelled`
+        """Have a batch end soon; `done` is called then. What is done of it is kept."""
+
+
+class Machines(Protocol):
+    """The machines that a command uses: this one, or those of a cluster."""
+
+    @property
+    def environments(self) -> Environments:
+        """What is known of environments, and what makes them."""
+
+    @property
+    def slots(self) -> int:
+        """How many cells run at once."""
+
+    def check(self, requests: Sequence[Request]) -> None:
+        """Raise UsageError for what these machines cannot make, PreventedError for what none of them can run."""
+
+    def install_cost(self, requests: Sequence[Request]) -> tuple[int, float]:
+        """Return about how many bytes and seconds it takes to install on this machine what is to run here."""
+
+    def site(
+        self, records: Records, store: RunStore, emit: Emit, *, forks: bool = False
+    ) -> AbstractContextManager[Site]:
+        """Open them as a place for a step of a run; where it `forks`, some cells begin forked."""
