@@ -208,7 +208,7 @@ class Ledger:
 
     def _costs(self) -> Costs:
         """Return what probes cost, by the runs and installs so far."""
-        attempts = [record.attempt for seen in self.seen for record in seen.telling]
+        attempts = [record.attempt for seen in self.seen for record in seen.counted]
         good = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.PASS]
         bad = [attempt.seconds for attempt in attempts if attempt.outcome.is_red or attempt.outcome is Outcome.SLOW]
         install = self.bench.cache.typical_install()
@@ -233,15 +233,15 @@ class Ledger:
 
     def _probe(self, seen: PositionEvidence, label: SearchVerdict | None) -> Probe:
         decisive = combine([record.attempt for record in seen.records])
-        position, telling = seen.position, seen.telling
+        position, counted = seen.position, seen.counted
         return Probe(
             value=self.axis.values[position],
             title=self.axis.subject(position),
             outcome=seen.cell.outcome,
             signature=seen.cell.signature,
-            k=sum(record.attempt.outcome is (decisive.outcome if decisive else None) for record in telling),
-            n=len(telling),
-            reused=min(seen.reused, len(telling)),  # a longer look stands for the run before it
+            k=sum(record.attempt.outcome is (decisive.outcome if decisive else None) for record in counted),
+            n=len(counted),
+            reused=min(seen.reused, len(counted)),  # a longer look stands for the run before it
             verdict=label if label is not None else SearchVerdict.UNTESTABLE,
             # if every value is probed, no probe has a purpose of its own
             purpose=self.purposes.get(position) if self.axis.name.row.is_ordered else None,

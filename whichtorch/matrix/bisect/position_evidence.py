@@ -24,7 +24,7 @@ class PositionEvidence:
     reused: int = 0  # how many of them an earlier run made
 
     @property
-    def telling(self) -> tuple[Record, ...]:
+    def counted(self) -> tuple[Record, ...]:
         """The records that count.
 
         A slow run, which the clock ended while it moved, counts until another decides. A longer look stands for that
@@ -41,13 +41,13 @@ class PositionEvidence:
     @property
     def unanswered(self) -> list[Record]:
         """The slow records beside those that count, if none of these had more time."""
-        most = max((record.attempt.limit for record in self.telling), default=0.0)
-        return [each for each in self.records if each not in self.telling and each.attempt.limit >= most]
+        most = max((record.attempt.limit for record in self.counted), default=0.0)
+        return [each for each in self.records if each not in self.counted and each.attempt.limit >= most]
 
     @property
     def failures(self) -> list[Failure]:
         """What its records show that is a failure, or may become one."""
-        shown = [record for record in self.telling if record.attempt.outcome.is_red or _is_slow(record)]
+        shown = [record for record in self.counted if record.attempt.outcome.is_red or _is_slow(record)]
         return [Failure.of(record).provisional for record in shown]
 
     def failure_with(self, words: str) -> Failure | None:
@@ -86,14 +86,14 @@ def reference_of(
     older passes: the feature was taken away.
     """
     failing = {seen.position: seen for seen in evidence if seen.failure_with(named)}
-    telling = [position for position, seen in failing.items() if any_failure or named or not seen.lacks_feature]
-    if not telling:
+    counted = [position for position, seen in failing.items() if any_failure or named or not seen.lacks_feature]
+    if not counted:
         oldest_pass = min((seen.position for seen in evidence if seen.passes), default=max(failing, default=0))
-        telling = [position for position in failing if find is Find.FIX or position > oldest_pass]
-    if not telling:
+        counted = [position for position in failing if find is Find.FIX or position > oldest_pass]
+    if not counted:
         return None
     passing = [seen.position for seen in evidence if seen.passes and not seen.failures]
-    position = named_bad if named_bad in telling else _at_newest_change(sorted(telling), passing, find)
+    position = named_bad if named_bad in counted else _at_newest_change(sorted(counted), passing, find)
     return failing[position].failure_with(named)
 
 
@@ -120,7 +120,7 @@ def observations_of(
             provisional=record is not None and _is_slow(record),
         )
         for seen in evidence
-        for record in ([None] if seen.is_untestable else (*seen.telling, *seen.unanswered))
+        for record in ([None] if seen.is_untestable else (*seen.counted, *seen.unanswered))
     )
 
 

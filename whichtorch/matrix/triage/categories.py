@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.triage.failure_facts import FailureFacts
 
-_LIMITS = frozenset(["RecompileLimitExceeded", "FailOnRecompileLimitHit", "CacheLimitExceeded", "FailOnCacheLimitHit"])
+_LIMITS = ("RecompileLimitExceeded", "FailOnRecompileLimitHit", "CacheLimitExceeded", "FailOnCacheLimitHit")
 # raised only while something is compiled
 COMPILING = frozenset(
     ["BackendCompilerFailed", "InductorError", "LoweringException", "TorchRuntimeError", "Unsupported", "UserError"]
@@ -59,21 +59,9 @@ def _has(*names: str) -> Callable[[FailureFacts], bool]:
     return lambda facts: bool(facts.names.intersection(names))
 
 
-def _is_device_fault(facts: FailureFacts) -> bool:
-    return bool(_ILLEGAL_ACCESS.search(facts.text))
-
-
-def _is_worker_error(facts: FailureFacts) -> bool:
-    return Component.DATA in facts.components
-
-
 def _is_removed(facts: FailureFacts) -> bool:
     """Return whether torch says that what the script asks for is gone, or is no setting of this release."""
     return facts.innermost is not Component.SCRIPT and bool(_REMOVED.search(facts.text))
-
-
-def _is_limit(facts: FailureFacts) -> bool:
-    return bool(facts.names & _LIMITS)
 
 
 def _is_data_dependent(facts: FailureFacts) -> bool:
@@ -86,11 +74,6 @@ def _is_constraint(facts: FailureFacts) -> bool:
     if facts.names & _CONSTRAINTS:
         return True
     return "UserError" in facts.names and bool(_CONSTRAINT.search(facts.text))
-
-
-def _is_generated(facts: FailureFacts) -> bool:
-    """Return whether code that Inductor wrote raised, when it was run."""
-    return Component.GENERATED in facts.components and not is_tracing(facts)
 
 
 def is_tracing(facts: FailureFacts) -> bool:
@@ -142,10 +125,6 @@ def _counts_compilations(facts: FailureFacts) -> bool:
     return (is_wrong(facts) or is_count) and any(call.own for call in facts.calls)
 
 
-def _is_fake(facts: FailureFacts) -> bool:
-    return Component.FAKE in facts.components
-
-
 def _is_meta(facts: FailureFacts) -> bool:
     if facts.is_raised_by_script:
         return False
@@ -194,7 +173,7 @@ CATEGORIES = (
         words="a kernel on the device reads or writes where it may not",
         layer="generated code",
         logs=("output_code", "kernel_code"),
-        applies=_is_device_fault,
+        applies=lambda facts: bool(_ILLEGAL_ACCESS.search(facts.text)),
     ),
     Category(
         name="triton",
@@ -207,7 +186,7 @@ CATEGORIES = (
         name="worker-error",
         words="a worker of a DataLoader raises",
         layer="the script",
-        applies=_is_worker_error,
+        applies=lambda facts: Component.DATA in facts.components,
     ),
     Category(
         name="missing-api",
@@ -220,7 +199,7 @@ CATEGORIES = (
         words="a function is compiled again and again, up to the limit",
         layer="Dynamo",
         logs=("recompiles", "recompiles_verbose", "guards"),
-        applies=_is_limit,
+        applies=_has(*_LIMITS),
     ),
     Category(
         name="recompile-error",
@@ -283,7 +262,7 @@ CATEGORIES = (
         words="code that Inductor wrote raises when it is run",
         layer="generated code",
         logs=("output_code", "post_grad_graphs"),
-        applies=_is_generated,
+        applies=lambda facts: Component.GENERATED in facts.components and not is_tracing(facts),
     ),
     Category(
         name="trace-operator",
@@ -345,7 +324,7 @@ CATEGORIES = (
         name="fake-tensor",
         words="an operator fails on fake tensors",
         layer="fake tensors",
-        applies=lambda facts: _is_fake(facts) and facts.is_same_eagerly,
+        applies=lambda facts: Component.FAKE in facts.components and facts.is_same_eagerly,
     ),
     Category(
         name="meta-missing",
