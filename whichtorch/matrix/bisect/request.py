@@ -3,21 +3,19 @@
 A new axis is a module in `matrix/bisect/axes` with a function `search`, and a row here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from whichtorch.matrix.bisect.strategy.evidence import SearchOptions
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.plan.option import max_time, option
+from whichtorch.matrix.plan.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
@@ -68,15 +66,15 @@ class Axis:
 
     name: AxisName
     values: tuple[str, ...]  # what people call the positions
-    requests: tuple[Request, ...] = ()
+    requests: "tuple[Request, ...]" = ()
     subjects: tuple[str, ...] = ()  # what else they are called: the first line of a commit's message
     first: tuple[int, ...] = ()  # positions worth trying first where everything passes
 
-    def request(self, position: int) -> Request:
+    def request(self, position: int) -> "Request":
         """Return the request for a position; it may ask an index, and has a problem where that refuses."""
         return self.requests[position]
 
-    def known_request(self, position: int) -> Request | None:
+    def known_request(self, position: int) -> "Request | None":
         """Return the same, None where an index would have to be asked first."""
         return self.requests[position]
 
@@ -93,8 +91,10 @@ class Axis:
 class Budget:
     """What a search may use; None for no limit."""
 
-    seconds: float | None = None
-    installs: int | None = None
+    seconds: float | None = max_time(panel="Budget")
+    installs: int | None = option(
+        "--max-installs", metavar="N", least=1, panel="Budget", help="Install at most so many."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +120,8 @@ class SearchRequest:
     """What is searched, for what, and what it may cost."""
 
     home: Path
-    file: MatrixFile  # its axes name one build, Python and config, and the versions to search
-    scenario: Scenario
+    file: "MatrixFile"  # its axes name one build, Python and config, and the versions to search
+    scenario: "Scenario"
     variant: dict[str, str]
     axis: AxisName = AxisName.VERSION
     good: str | None = None  # bounds: values of the axis
@@ -133,7 +133,7 @@ class SearchRequest:
     budget: Budget = field(default_factory=Budget)
     jobs: int = 1
     fresh: bool = False
-    elsewhere: OtherMachines | None = None  # None: on this machine
+    elsewhere: "OtherMachines | None" = None  # None: on this machine
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None
@@ -150,7 +150,7 @@ def day_named(text: str) -> date:
         raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
 
 
-def search(request: SearchRequest, environments: EnvironmentCache, show: Show) -> Bisection:
+def search(request: SearchRequest, environments: "EnvironmentCache", show: "Show") -> "Bisection":
     """Search the axis that is asked for; its module is imported here, because other commands start without it."""
     bisection: Bisection = import_module(f"whichtorch.matrix.bisect.axes.{request.axis.row.module}").search(
         request, environments, show

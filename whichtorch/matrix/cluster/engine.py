@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from whichtorch.matrix.cluster import PORT
 from whichtorch.matrix.cluster.unit import Stock, WorkerFacts
 from whichtorch.matrix.errors import GOES_ON, PreventedError, UsageError
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.cluster.news import News
 
 FACTS = "whichtorch"  # names what a worker says of itself, and its plugin
-PORT = 8786
 CONNECT_TIMEOUT = 5.0  # seconds
 MESSAGE_INTERVAL = 0.001  # seconds between two messages to the scheduler
 TCP_TIMEOUT = 15.0  # seconds without an answer after which a connection is given up; 10 or less breaks every one

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.environments.canary import probed_installation, probed_interpreter
 from whichtorch.matrix.environments.commander import (
-    INSTALL_TIMEOUT,
     CancelledError,
     Commander,
     InstallError,

@@ -1,0 +1,183 @@
+"""The options that commands share, each group a request of its own.
+
+A command that fills a matrix takes MatrixAxes. One that searches what is known takes KnownAxes, which leave the other
+environments out. A search takes SearchAxes: it keeps all but one axis at one value. What only some commands need is
+imported when it is called.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.cli.command import state_folder
+from whichtorch.matrix.environments import INSTALL_TIMEOUT
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.option import argument, megabytes, option
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.plan.matrix_file import MatrixFile
+    from whichtorch.matrix.run.site import OtherMachines
+
+Words = tuple[str, ...]  # an option that may be repeated
+environment_option = partial(option, panel="Environments")
+running_option = partial(option, panel="How it runs")
+test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
+
+_several = partial(environment_option, default=(), metavar="NAME[,NAME]")
+_specs = partial(environment_option, "--torch", default=(), metavar="SPEC[,SPEC]")
+_pythons = partial(environment_option, "--python", default=(), metavar="3.11[,3.12]")
+_patches = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
+_single = partial(environment_option, default=(), metavar="NAME")
+_file = partial(
+    environment_option, "--matrix", metavar="FILE", parse=Path, help="Matrix file, instead of the default one."
+)
+
+
+def commas(values: Words) -> Words:
+    """Split "a,b" and repeated options alike."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def matrix_file(path: Path | None) -> "MatrixFile":
+    """Read a matrix file, or the default one."""
+    from whichtorch.matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
+
+    return read_matrix_file(path or DEFAULT_FILE)
+
+
+def torch_specs(torch: Sequence[str]) -> Words:
+    """Return the versions that options name; a comma within a specifier does not end it."""
+    from whichtorch.matrix.environments.index.version_specs import split_specs
+
+    return tuple(split_specs(",".join(torch)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixAxes:
+    """Environments: those of a matrix file, with the axes that options name instead of its own."""
+
+    path: Path | None = _file()
+    torch: Words = _specs(
+        help="A version, a specifier such as '>=2.9,<2.13', recent:3, latest, nightly, "
+        "nightly:2026-11-01..2026-11-20, or a wheel's path."
+    )
+    python: Words = _pythons(help="Python versions.")
+    build: Words = _several(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, or of the file.")
+    config: Words = _several(
+        help="default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file."
+    )
+    patch: Words = _patches(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
+    hardware: Words = _several(help="Kinds of machines, each a [hardware.NAME] of the file.")
+
+    def file(self) -> "MatrixFile":
+        """Return the matrix file with these axes."""
+        named = {
+            axis: commas(getattr(self, axis)) or None for axis in ("python", "build", "config", "patch", "hardware")
+        }
+        return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownAxes(MatrixAxes):
+    """Environments of which records are known: where an axis is named, only those with its values."""
+
+    torch: Words = _specs(help="Only these versions.")
+    python: Words = _pythons(help="Only these Pythons.")
+    build: Words = _several(help="Only these builds.")
+    config: Words = _several(help="Only these configs.")
+    patch: Words = _patches(help="Only these patches, none for without.")
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether any axis is named."""
+        return any((self.torch, self.python, self.build, self.config, self.patch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchAxes:
+    """What a search keeps as it is: one build, Python, config, patch and hardware, by default the default ones."""
+
+    path: Path | None = _file()
+    python: Words = _single(metavar="3.11", help="Python version.")
+    build: Words = _single(help="pypi, cpu, cu128, nightly-cpu, or of the file.")
+    config: Words = _single(help="default, or another config.")
+    patch: Words = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
+    hardware: Words = _single(help="A kind of machine, a [hardware.NAME] of the file.")
+
+    def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
+        """Return the matrix file with these axes; only the axis `several` may have more than one value.
+
+        Raises UsageError.
+        """
+        from whichtorch.matrix.model import NO_PATCH
+
+        named = {axis: commas(getattr(self, axis)) for axis in ("python", "build", "config", "patch", "hardware")}
+        for axis, values in named.items():
+            if axis != several and len(values) > 1:
+                hint = "name one" + ("" if axis == "patch" else f", or have them told apart with --axis {axis}")
+                raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
+        usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
+        axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
+        return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What installed environments may use."""
+
+    disk_budget_mb: float | None = environment_option(
+        "--disk",
+        metavar="SIZE",
+        parse=megabytes,
+        help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
+    )
+    install_timeout: float = environment_option(
+        default=INSTALL_TIMEOUT, metavar="S", least=1, help="Seconds after which a step of an install is given up."
+    )
+
+    def cache(self, home: Path) -> "EnvironmentCache":
+        """Return the environments of a state folder."""
+        from whichtorch.matrix.environments.cache import EnvironmentCache
+
+        return EnvironmentCache(home, disk_budget_mb=self.disk_budget_mb, install_timeout=self.install_timeout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterAddress:
+    """The cluster that runs the cells."""
+
+    executor: str | None = running_option(
+        metavar="ADDRESS", help="Run on the workers of a scheduler, tls://head:8786. [default: here]"
+    )
+    tls: Path | None = running_option(
+        metavar="DIR", help="A cluster's certificates. [default: tls in the state folder]"
+    )
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of the cluster's certificates."""
+        return self.tls or state_folder() / "tls"
+
+    @contextmanager
+    def machines(self, home: Path, jobs: int | None = None) -> Iterator["OtherMachines | None"]:
+        """Give the cluster's workers as a run uses them, None where none is named; say which of them get no work."""
+        if self.executor is None:
+            yield None
+            return
+        from whichtorch.matrix.cluster.cluster_site import machines_of
+        from whichtorch.matrix.cluster.engine import DaskEngine
+        from whichtorch.matrix.cluster.membership import Cluster
+
+        engine = DaskEngine(self.executor, self.certificates)
+        try:
+            cluster = Cluster(engine, jobs)
+            for line in cluster.remarks():
+                print(line, file=sys.stderr)
+            yield machines_of(cluster, home)
+        finally:
+            engine.close()

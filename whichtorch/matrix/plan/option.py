@@ -1,0 +1,91 @@
+"""How a field of a request is given on the command line: `cli/parser.py` makes an option or an argument of it.
+
+A field with `group` holds a request of its own, so that several commands share its options. The types of fields are
+read, so modules that declare options do without `from __future__ import annotations`.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from whichtorch.matrix.errors import UsageError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_MEGABYTES = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What the command line knows of a field. Its default, and whether it may be repeated, are the field's."""
+
+    help: str
+    name: str = ""  # "" for the field's own: `max_time` is --max-time
+    metavar: str | None = None
+    panel: str = "Options"  # the heading in --help
+    parse: Callable[[str], object] | None = None  # raises UsageError; None: the type says how
+    choices: tuple[str, ...] = ()  # () for all of an enum
+    least: float | None = None
+    most: float | None = None
+    is_argument: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The options of another request that a field stands for."""
+
+    kind: type
+    only: tuple[str, ...] = ()  # fields; () for all
+    panel: str = ""  # "" for their own
+
+
+def option(name: str = "", *, default: Any = None, **details: Any) -> Any:
+    """Declare a field that is an option; `details` are those of Option."""
+    return field(default=default, metadata={"option": Option(name=name, **details)})
+
+
+def argument(metavar: str, text: str, *, default: Any = MISSING) -> Any:
+    """Declare a field that is a positional argument, required if there is no default."""
+    return field(default=default, metadata={"option": Option(metavar=metavar, help=text, is_argument=True)})
+
+
+def group(kind: type, *only: str, panel: str = "") -> Any:
+    """Declare a field that holds another request, with all of its options or `only` some."""
+    return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only, panel=panel)})
+
+
+def seconds(text: str) -> float:
+    """Return "90s", "30m" or "2h" as seconds; a plain number is seconds."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, "s")
+    try:
+        duration = float(number) * _SECONDS[unit]
+    except ValueError:
+        duration = 0.0
+    if duration <= 0:
+        raise UsageError(f"{text!r} is not a time", hint="write it as 90s, 30m or 2h")
+    return duration
+
+
+def megabytes(text: str) -> float:
+    """Return "60GB" as 60000; a plain number is gigabytes."""
+    number = text.strip().upper().rstrip("BIMGT")
+    unit = text.strip().upper()[len(number) :].strip() or "GB"
+    try:
+        return float(number) * _MEGABYTES[unit if unit.endswith("B") else unit + "B"]
+    except (KeyError, ValueError):
+        raise UsageError(f"--disk {text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None
+
+
+def output_path(text: str) -> Path:
+    """Return the path of a file to write; raise UsageError where there is no folder for it, before hours of work."""
+    path = Path(text)
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"no folder {path.parent} to write {path.name} into")
+    return path
+
+
+output_file = partial(option, metavar="FILE", panel="Output", parse=output_path)
+max_time = partial(
+    option, "--max-time", metavar="TIME", parse=seconds, help="Stop after 90s, 30m, 2h, ..., with what is known."
+)

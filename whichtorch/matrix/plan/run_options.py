@@ -1,0 +1,31 @@
+"""How cells are run, as far as a user or a command decides it."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.plan.option import option
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.model import Outcome
+
+_option = partial(option, panel="How it runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How cells are run."""
+
+    timeout: float | None = _option(metavar="S", least=0.1, help="Seconds per attempt, instead of the test's own.")
+    look_longer: bool = _option(
+        default=False, help="Try a test that is slow at your timeout once more, for three times as long."
+    )
+    repeat: int = _option(default=1, metavar="N", least=1, help="Attempts per cell.")
+    fresh: bool = _option(default=False, help="Run again what earlier runs have answered.")
+    stall: bool = _option("--no-stall", default=True, help="Wait out every timeout, even on evidence of a deadlock.")
+    fork: bool = _option(
+        default=False, help="Import torch once for what is expected to pass; all else is confirmed cold."
+    )
+    until: "frozenset[Outcome]" = frozenset()  # no attempt is made after a new one with such an outcome
+    provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
+    in_search: bool = False  # it is compared with passes elsewhere: what takes many times as long is as bad as a hang
