@@ -46,7 +46,7 @@ _RUNS_COMMANDS: dict[Callable[[Any], Exit | None], tuple[str, str]] = {
 }
 
 
-def app() -> PanelGroup:
+def app() -> click.Group:
     """Return the command line."""
     summary = "Which torch hangs, which torch fixed it: run scripts over PyTorch versions, builds and configurations."
     examples = (f"{called('matrix')} --script repro.py", f"{called('bisect')} repro.py")
@@ -54,7 +54,7 @@ def app() -> PanelGroup:
     for function, arguments in _COMMANDS.items():
         group.add_command(_command(function, "", arguments, is_group=function is runs))
     below = group.commands["runs"]
-    assert isinstance(below, PanelGroup)
+    assert isinstance(below, click.Group)
     for function, arguments in _RUNS_COMMANDS.items():
         below.add_command(_command(function, "runs ", arguments))
     return group

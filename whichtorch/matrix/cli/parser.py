@@ -1,7 +1,7 @@
 """Requests whose fields are options -> commands of click, with help by panel -> requests with what a user gave."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -125,14 +125,17 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
     )
 
 
-def request_of(kind: type, context: click.Context) -> Any:
+def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:
     """Return a request with what was given on the command line; all else has the defaults of its fields."""
-    given = {
-        each.key: each.value(context.params[each.key])
-        for each in _option_fields(kind)
-        if context.get_parameter_source(each.key) is ParameterSource.COMMANDLINE
-    }
-    return _filled(kind, given)
+    values: dict[str, object] = {}
+    for each in fields(kind):
+        key, inner = prefix + each.name, each.metadata.get("group")
+        if inner:
+            values[each.name] = request_of(inner.kind, context, f"{key}__")
+        elif context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
+            option = _OptionField(key=key, option=each.metadata["option"], kind=each.type, default=each.default)
+            values[each.name] = option.value(context.params[key])
+    return kind(**values)
 
 
 def _option_fields(kind: type, group: Group | None = None, prefix: str = "") -> Iterator[_OptionField]:
@@ -146,15 +149,3 @@ def _option_fields(kind: type, group: Group | None = None, prefix: str = "") -> 
         elif option:
             panel = group.panel if group and group.panel else option.panel
             yield _OptionField(key=key, option=replace(option, panel=panel), kind=each.type, default=each.default)
-
-
-def _filled(kind: type, given: Mapping[str, object], prefix: str = "") -> Any:
-    """Return a request with values by their keys."""
-    values: dict[str, object] = {}
-    for each in fields(kind):
-        key, inner = prefix + each.name, each.metadata.get("group")
-        if inner:
-            values[each.name] = _filled(inner.kind, given, f"{key}__")
-        elif key in given:
-            values[each.name] = given[key]
-    return kind(**values)
