@@ -97,7 +97,7 @@ def test_values_are_read_by_the_types_of_fields() -> None:
 )
 def test_a_mistake_is_told_with_its_place(words: list[str], message: str) -> None:
     """It ends with exit code 2; an option that a group leaves out does not exist."""
-    with pytest.raises(click.UsageError) as mistake:  # noqa: PT011  its text is not its str()
+    with pytest.raises(click.UsageError) as mistake:
         given(*words)
     assert message in mistake.value.format_message()
     assert mistake.value.exit_code == 2

@@ -1,4 +1,4 @@
-"""The command line: its commands with examples, in the order of its help, and how it ends."""
+"""The command line: the commands and their examples, in the order of the help, and the exit code."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ from whichtorch.matrix.cli.runs import compare, history, merge, report, runs, ru
 from whichtorch.matrix.cli.triage import new_scenario, replay, triage
 from whichtorch.matrix.errors import GOES_ON, WhichtorchError, is_disk_full
 
-# with the arguments of two examples each
+# each command, with the arguments of two examples
 _COMMANDS: dict[Callable[[Any], Exit | None], tuple[str, str]] = {
     matrix: ("--script repro.py --torch '>=2.9'", "--scenario 'meta_mm/*' --config default,single-thread"),
     bisect: ("repro.py --torch '>=2.9'", "repro.py --axis config --config default,single-thread,iomp"),
@@ -63,7 +63,7 @@ def app() -> click.Group:
 def _command(
     function: Callable[[Any], Exit | None], above: str, examples: tuple[str, str], *, is_group: bool = False
 ) -> PanelCommand:
-    """Return a command that is named as its function is, with help from the docstring."""
+    """Return a command with the name and the docstring of its function."""
     text, name = getdoc(function) or "", function.__name__.replace("_", "-").removeprefix(above.replace(" ", "-"))
     lines = [f"{called(above + name)} {arguments}".rstrip() for arguments in examples]
     summary = text.partition("\n\n")[0].replace("\n", " ")
@@ -71,7 +71,7 @@ def _command(
 
 
 def _help(text: str, examples: Iterable[str]) -> str:
-    """Return the help of a command: examples before the text."""
+    """Return the help of a command, which starts with examples."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples), "", text])
 
 
@@ -90,7 +90,7 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.stdout.flush()
-        os._exit(Exit.INTERRUPTED)  # a second Ctrl-C: wait for no thread
+        os._exit(Exit.INTERRUPTED)  # a second Ctrl-C: do not wait for threads
     except BrokenPipeError:
         os._exit(Exit.GOOD)
     except Exception as error:

@@ -21,7 +21,7 @@ from whichtorch.matrix.bisect.request import (
 from whichtorch.matrix.bisect.strategy.evidence import Find, SearchOptions
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress, SearchAxes, Storage, Words, commas, test_argument
+from whichtorch.matrix.cli.groups import ClusterAddress, SearchAxes, Storage, Strings, commas, test_argument
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import group, option, output_file
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
 _SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
-# the options of each panel of --help
+# a panel of --help each
 _what = partial(option, panel="What is searched")
 _bound = partial(option, panel="Bounds", metavar="VALUE")
 _sure = partial(option, panel="How sure")
@@ -45,16 +45,18 @@ _package_set = partial(option, panel="Packages", parse=Path)
 
 @dataclass(frozen=True, kw_only=True)
 class BisectOptions:
-    """What a user asks of `bisect`."""
+    """The options of `bisect`."""
 
     test: str = test_argument()
     axis: AxisName = _what(
         default=AxisName.VERSION, choices=NAMED_AXES, metavar=f"[{'|'.join(NAMED_AXES)}]", help="The axis."
     )
-    torch: Words = _what(default=(), metavar="SPEC[,SPEC]", help="The versions. [default: every release with a wheel]")
+    torch: Strings = _what(
+        default=(), metavar="SPEC[,SPEC]", help="The versions. [default: every release with a wheel]"
+    )
     since: str | None = _what(metavar="DAY", help="With --axis date: the first day.")
     until: str | None = _what(metavar="DAY", help="With --axis date: the last day. [default: yesterday]")
-    requirements: Words = _what(
+    requirements: Strings = _what(
         "--with", default=(), metavar="REQUIREMENT", help="With --axis date: resolved with torch. Repeatable."
     )
     others: SearchAxes = group(SearchAxes)
@@ -103,13 +105,13 @@ class BisectOptions:
 
     @property
     def sides(self) -> tuple[PackageSet, PackageSet] | None:
-        """The two sets of packages, good and bad, where packages are searched."""
+        """The good and the bad set of packages, if packages are searched."""
         good, bad = _side(self.good_lock, self.good_env), _side(self.bad_lock, self.bad_env)
         return (good, bad) if good and bad else None
 
     @property
     def source(self) -> Source | None:
-        """The git history, where commits are searched."""
+        """The git history, if commits are searched."""
         if not (self.git and self.build_command):
             return None
         limit = self.install_timeout or BUILD_TIMEOUT
@@ -129,19 +131,19 @@ def bisect(options: BisectOptions) -> Exit:
     axis, home = check_options(options.axis, options.given), command.state_folder()
     request, console = _search_request(options, axis, home), command.new_console()
     storage = replace(options.storage, install_timeout=options.install_timeout or INSTALL_TIMEOUT)
-    with command.going_on_later(request.budget.seconds):
+    with command.resumable(request.budget.seconds):
         with options.cluster.machines(home, options.jobs) as elsewhere:
             if elsewhere is not None:
                 request = replace(request, elsewhere=elsewhere, jobs=options.jobs or max(1, elsewhere.slots))
             bisection = search(request, storage.cache(home), command.progress_on(console))
-        _hand_on(bisection, options, home, console)
+        _write_answer(bisection, options, home, console)
         if bisection.interrupted:
             raise KeyboardInterrupt
     return Exit.UNANSWERED if bisection.answer == "inconclusive" else Exit.GOOD
 
 
 def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> SearchRequest:
-    """Return what is searched along an axis."""
+    """Return the request to search an axis."""
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
     torch = options.torch or [EVERY_RELEASE if options.axis.row.is_ordered else "latest"]
@@ -172,7 +174,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
 
 
 def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
-    """Return the axis that options choose, by their names; raise UsageError for all that do not go together."""
+    """Return the axis that the given options select. Raises UsageError that lists all conflicts between options."""
     searched = next((name for name in AxisName if set(name.row.options) & set(given)), axis)
     if searched is AxisName.COMMIT:
         others = {"--torch", "--python", "--build", "--patch", "--axis"}.union(*_SIDES)
@@ -203,15 +205,15 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
 
 
 def _side(lock: Path | None, python: Path | None) -> PackageSet | None:
-    """Return the one side of a comparison that options name, None where they name none."""
+    """Return one side of a comparison of packages, or None if no option names it."""
     if lock is not None and python is not None:
         raise UsageError(f"{lock} and {python} name the same side", hint="give a lock file or a Python for each side")
     path = lock or python
     return PackageSet(path=path, is_lock=lock is not None) if path else None
 
 
-def _hand_on(bisection: "Bisection", options: BisectOptions, home: Path, console: "Console") -> None:
-    """Print the answer, keep it with the run for later reports, and write the files that options name."""
+def _write_answer(bisection: "Bisection", options: BisectOptions, home: Path, console: "Console") -> None:
+    """Print the answer, store it with the run for later reports, and write the requested files."""
     from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown
 
     bisection = bisection.model_copy(update={"command": command.rerun_command("bisect")})

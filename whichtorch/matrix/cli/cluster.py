@@ -11,13 +11,13 @@ from whichtorch.matrix.cluster import PORT
 from whichtorch.matrix.plan.option import argument, group, option, seconds
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerOptions:
-    """How a scheduler is started."""
+    """The options of `scheduler`."""
 
     port: int = option(default=PORT, metavar="N", least=0, most=65535, help="Where to listen.")
     host: str = option(
@@ -39,12 +39,12 @@ def scheduler(options: SchedulerOptions) -> None:
     from whichtorch.matrix.cluster.scheduler import serve
 
     address = f"tcp://127.0.0.1:{options.port}" if options.plain else f"tls://{options.host}:{options.port}"
-    asyncio.run(serve(address, options.cluster.certificates, _tell))
+    asyncio.run(serve(address, options.cluster.certificates, _print_line))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """How a worker is started."""
+    """The options of `worker`."""
 
     address: str = argument("ADDRESS", "Of the scheduler, tls://head:8786.")
     slots: int | None = option(metavar="N", least=1, help="Attempts at once. [default: cores, memory permitting]")
@@ -70,7 +70,7 @@ def worker(options: WorkerOptions) -> None:
     from whichtorch.matrix.inspect.checkup import State, ptrace_check
     from whichtorch.matrix.process.executor import default_jobs
 
-    certificates = options.cluster.certificates  # before --home: its default is the user's own
+    certificates = options.cluster.certificates  # before --home changes the state folder, where they are by default
     if options.home is not None:
         os.environ["WHICHTORCH_HOME"] = str(options.home.absolute())
     home = state_folder()
@@ -79,9 +79,9 @@ def worker(options: WorkerOptions) -> None:
     ptrace = ptrace_check()
     lack = "" if ptrace.state is State.GOOD else ptrace.found
     if lack:
-        _tell(f"{lack}; remedy: {ptrace.remedy}")
+        _print_line(f"{lack}; remedy: {ptrace.remedy}")
     facts = facts_of(host, options.slots or default_jobs(), lack)
-    dialler = Dialler(options.address, certificates, host, facts, _tell)
+    dialler = Dialler(options.address, certificates, host, facts, _print_line)
 
     async def work() -> None:
         await dialler.run(options.idle)

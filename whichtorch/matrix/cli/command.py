@@ -1,4 +1,4 @@
-"""What commands share: how they were called, the test they are about, what they write, how they end."""
+"""What commands share: the call as the user typed it, the test, interrupts, output files and exit codes."""
 
 import os
 import re
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Model, Outcome, Scenario
 
-WRAP_UP = 4.0  # seconds that a search has to end by itself when its time is over, before whatever it does is stopped
+WRAP_UP = 4.0  # seconds for a search to end by itself after its time limit, before it is interrupted
 _RUN = re.compile(r"latest(~\d+)?|\d{8}-\d{6}-[0-9a-f]+")
 
 
 class Exit(IntEnum):
-    """What the exit code says."""
+    """The exit codes."""
 
     GOOD = 0
     RED = 1  # something hung, crashed, failed or ran out of memory that no scenario expects
@@ -38,7 +38,7 @@ class Exit(IntEnum):
 
 
 def exit_code(cells: "Iterable[tuple[Outcome, bool]]") -> Exit:
-    """Return what the exit code says of a whole run: of the outcome of each cell, and whether it is expected."""
+    """Return the exit code of a run, given the outcome of each cell and whether it is expected."""
     kinds = set(cells)
     if any(outcome.is_red and not is_expected for outcome, is_expected in kinds):
         return Exit.RED
@@ -46,12 +46,12 @@ def exit_code(cells: "Iterable[tuple[Outcome, bool]]") -> Exit:
 
 
 def called(command: str) -> str:
-    """Return how the user calls a command: as they called this one."""
+    """Return how the user types a command: through nox or directly, as they did for this one."""
     return f"nox -s {command} --" if "WHICHTORCH_COMMAND" in os.environ else f"whichtorch {command}"
 
 
 def rerun_command(command: str, *more: str) -> str:
-    """Return this very call as a command to repeat, with more arguments."""
+    """Return the command line of this call, with more arguments."""
     return f"{called(command)} {shlex.join([*sys.argv[2:], *more])}"
 
 
@@ -70,14 +70,14 @@ def new_console() -> "Console":
 
 
 def progress_on(console: "Console | None" = None) -> "Show":
-    """Return what shows the progress of a number of cells, and of the environments they need."""
+    """Return what shows the progress of cells and of their environments."""
     from whichtorch.reports.terminal import Progress
 
     return partial(Progress, console or new_console())
 
 
 def scenarios_of(test: str) -> "list[Scenario]":
-    """Return what a user names: scenarios of the suite, by name or path, or a script of their own."""
+    """Return the scenarios with a name or path in the suite, or the user's own script."""
     from whichtorch.matrix.suite import selection
     from whichtorch.matrix.suite.headers import SUITE_ROOT
 
@@ -114,7 +114,7 @@ def one_test(test: str) -> "tuple[Scenario, dict[str, str]]":
 
 
 def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path) -> str:
-    """Return the words that --failure names: as they are, or for RUN:ENVIRONMENT those of the failure in its cell.
+    """Return the text of --failure itself, or for RUN:ENVIRONMENT the message of the failure in that cell.
 
     Raises UsageError for a run without that cell, and for a cell without a failure.
     """
@@ -138,7 +138,7 @@ def failure_words(text: str, test: "tuple[Scenario, dict[str, str]]", home: Path
 
 @contextmanager
 def terminating_like_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP do what Ctrl-C does."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C."""
 
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
         if number == signal.SIGHUP:
@@ -154,15 +154,15 @@ def terminating_like_interrupt() -> Iterator[None]:
 
 
 def _leave_lost_terminal() -> None:
-    """Write no more to a terminal that is gone, where each line would fail; what is known is still to be written."""
+    """Discard output to a lost terminal, where each write would fail, so that files can still be written."""
     for stream in (1, 2):
         if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 @contextmanager
-def going_on_later(seconds: float | None = None) -> Iterator[None]:
-    """End the command with the right exit code on an interrupt or when its time is over; say that nothing is lost."""
+def resumable(seconds: float | None = None) -> Iterator[None]:
+    """On an interrupt or after the time limit, say that the same command resumes, and exit with the right code."""
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
         raise TimeOverError(f"the time limit of {seconds:g} s is over")
@@ -184,7 +184,7 @@ def going_on_later(seconds: float | None = None) -> Iterator[None]:
 
 
 def write_json(path: Path | None, model: "Model") -> None:
-    """Write a model as JSON, redacted, where a file is named."""
+    """Write a model as redacted JSON, if a file was requested."""
     from whichtorch.matrix.privacy.redaction import Redactor
 
     if path:
@@ -193,7 +193,7 @@ def write_json(path: Path | None, model: "Model") -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines, redacted."""
+    """Write redacted lines."""
     from whichtorch.matrix.privacy.redaction import Redactor
 
     path.write_text(Redactor.of_this_machine().text("\n".join(lines)) + "\n", encoding="utf-8")

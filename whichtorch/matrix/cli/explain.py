@@ -19,7 +19,7 @@ from whichtorch.matrix.plan.run_options import RunOptions
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions:
-    """What a user asks of `explain`."""
+    """The options of `explain`."""
 
     test: str = test_argument()
     here: Path | None = environment_option(metavar="PYTHON", help="Why not with this interpreter?")
@@ -57,7 +57,7 @@ def explain(options: ExplainOptions) -> Exit:
     suite = command.scenarios_of(options.test)
     cluster = options.cluster if options.may_run else ClusterAddress()
     again = "" if options.may_run else command.rerun_command("explain", "--run")
-    with command.going_on_later():
+    with command.resumable():
         with cluster.machines(home) as elsewhere:
             request = replace(request, elsewhere=elsewhere)
             show = command.progress_on()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import SearchAxes, Storage, Words, environment_option, running_option, test_argument
+from whichtorch.matrix.cli.groups import SearchAxes, Storage, Strings, environment_option, running_option, test_argument
 from whichtorch.matrix.errors import INTERRUPTED, why_stopped
 from whichtorch.matrix.plan.option import group, option, output_file, output_path
 from whichtorch.matrix.plan.run_options import RunOptions
@@ -22,12 +22,12 @@ _release_option = partial(option, panel="The two releases", metavar="VERSION")
 
 
 def _patch_path(text: str) -> Path:
-    return PATCH if Path(text) == PATCH else output_path(text)  # the folder of PATCH is made
+    return PATCH if Path(text) == PATCH else output_path(text)  # the folder of the default is created
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions:
-    """What a user asks of `fix`."""
+    """The options of `fix`."""
 
     test: str = test_argument()
     bad: str | None = _release_option(help="The release that fails. [default: found by a bisection]")
@@ -35,7 +35,7 @@ class FixOptions:
     failure: str = _release_option(
         default="", metavar="WORDS", help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]"
     )
-    torch: Words = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
+    torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config")
     storage: Storage = group(Storage, "disk_budget_mb")
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
@@ -66,17 +66,17 @@ def fix(options: FixOptions) -> Exit:
     search = _search_request(options, home)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     cache = options.storage.cache(home)
-    with command.going_on_later(search.budget.seconds):
+    with command.resumable(search.budget.seconds):
         order = FixOrder(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
-        is_cured = _keep_patch(answer, options.patch_file)
+        is_cured = _write_patch(answer, options.patch_file)
         if options.check_suite and is_cured and not answer.interrupted:
             say(f"cured, the patch is in {options.patch_file}; the suite runs on {answer.bad} without it and with it")
             try:
                 answer = with_suite(answer, search, options.patch_file, cache, command.progress_on(console))
             except KeyboardInterrupt as interrupt:
                 answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
-        _hand_on(answer.model_copy(update={"command": command.rerun_command("fix")}), options)
+        _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options)
         if answer.interrupted:
             raise KeyboardInterrupt
     is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))
@@ -85,7 +85,7 @@ def fix(options: FixOptions) -> Exit:
 
 
 def _search_request(options: FixOptions, home: Path) -> SearchRequest:
-    """Return the search for the two releases."""
+    """Return the request to search for the two releases."""
     from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
@@ -104,8 +104,8 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
     )
 
 
-def _keep_patch(answer: "FixAnswer", patch_file: Path) -> bool:
-    """Write the patch, before anything else takes its time; return whether there is one."""
+def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:
+    """Write the patch as soon as it is known; return whether there is one."""
     if not (answer.fix and answer.fix.patch):
         return False
     patch_file.parent.mkdir(parents=True, exist_ok=True)
@@ -113,8 +113,8 @@ def _keep_patch(answer: "FixAnswer", patch_file: Path) -> bool:
     return True
 
 
-def _hand_on(answer: "FixAnswer", options: FixOptions) -> None:
-    """Print the answer, and write the files that options name."""
+def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
+    """Print the answer, and write the requested files."""
     from whichtorch.reports.fix_text import fix_lines, fix_markdown
 
     patch = str(options.patch_file)

@@ -1,8 +1,8 @@
-"""The options that commands share, each group a request of its own.
+"""Groups of options that several commands share.
 
-A command that fills a matrix takes MatrixAxes. One that searches what is known takes KnownAxes, which leave the other
-environments out. A search takes SearchAxes: it keeps all but one axis at one value. What only some commands need is
-imported when it is called.
+A command that runs a matrix takes MatrixAxes. One that reads stored records takes KnownAxes, which filter environments.
+A search takes SearchAxes, which fix all axes but one at a single value. --help must start fast, so imports that it does
+not need are inside functions.
 """
 
 import sys
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.run.site import OtherMachines
 
-Words = tuple[str, ...]  # an option that may be repeated
+Strings = tuple[str, ...]  # of an option that may be repeated
 environment_option = partial(option, panel="Environments")
 running_option = partial(option, panel="How it runs")
 test_argument = partial(argument, "SCENARIO|SCRIPT", "One test, as NAME or NAME[variant=value].")
@@ -38,8 +38,8 @@ _file = partial(
 )
 
 
-def commas(values: Words) -> Words:
-    """Split "a,b" and repeated options alike."""
+def commas(values: Strings) -> Strings:
+    """Split values at commas: `--python 3.11,3.12` is the same as `--python 3.11 --python 3.12`."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
@@ -50,8 +50,8 @@ def matrix_file(path: Path | None) -> "MatrixFile":
     return read_matrix_file(path or DEFAULT_FILE)
 
 
-def torch_specs(torch: Sequence[str]) -> Words:
-    """Return the versions that options name; a comma within a specifier does not end it."""
+def torch_specs(torch: Sequence[str]) -> Strings:
+    """Return the versions given; a specifier such as >=2.9,<2.13 is one of them."""
     from whichtorch.matrix.environments.index.version_specs import split_specs
 
     return tuple(split_specs(",".join(torch)))
@@ -59,20 +59,20 @@ def torch_specs(torch: Sequence[str]) -> Words:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixAxes:
-    """Environments: those of a matrix file, with the axes that options name instead of its own."""
+    """The environments of a matrix file; options replace its axes."""
 
     path: Path | None = _file()
-    torch: Words = _specs(
+    torch: Strings = _specs(
         help="A version, a specifier such as '>=2.9,<2.13', recent:3, latest, nightly, "
         "nightly:2026-11-01..2026-11-20, or a wheel's path."
     )
-    python: Words = _pythons(help="Python versions.")
-    build: Words = _several(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, or of the file.")
-    config: Words = _several(
+    python: Strings = _pythons(help="Python versions.")
+    build: Strings = _several(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, or of the file.")
+    config: Strings = _several(
         help="default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file."
     )
-    patch: Words = _patches(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
-    hardware: Words = _several(help="Kinds of machines, each a [hardware.NAME] of the file.")
+    patch: Strings = _patches(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
+    hardware: Strings = _several(help="Kinds of machines, each a [hardware.NAME] of the file.")
 
     def file(self) -> "MatrixFile":
         """Return the matrix file with these axes."""
@@ -84,36 +84,33 @@ class MatrixAxes:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownAxes(MatrixAxes):
-    """Environments of which records are known: where an axis is named, only those with its values."""
+    """A filter on environments with stored records."""
 
-    torch: Words = _specs(help="Only these versions.")
-    python: Words = _pythons(help="Only these Pythons.")
-    build: Words = _several(help="Only these builds.")
-    config: Words = _several(help="Only these configs.")
-    patch: Words = _patches(help="Only these patches, none for without.")
+    torch: Strings = _specs(help="Only these versions.")
+    python: Strings = _pythons(help="Only these Pythons.")
+    build: Strings = _several(help="Only these builds.")
+    config: Strings = _several(help="Only these configs.")
+    patch: Strings = _patches(help="Only these patches, none for without.")
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether any axis is named."""
+        """Whether the filter excludes any environment."""
         return any((self.torch, self.python, self.build, self.config, self.patch))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchAxes:
-    """What a search keeps as it is: one build, Python, config, patch and hardware, by default the default ones."""
+    """What a search keeps constant: one build, Python, config, patch and kind of hardware."""
 
     path: Path | None = _file()
-    python: Words = _single(metavar="3.11", help="Python version.")
-    build: Words = _single(help="pypi, cpu, cu128, nightly-cpu, or of the file.")
-    config: Words = _single(help="default, or another config.")
-    patch: Words = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
-    hardware: Words = _single(help="A kind of machine, a [hardware.NAME] of the file.")
+    python: Strings = _single(metavar="3.11", help="Python version.")
+    build: Strings = _single(help="pypi, cpu, cu128, nightly-cpu, or of the file.")
+    config: Strings = _single(help="default, or another config.")
+    patch: Strings = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
+    hardware: Strings = _single(help="A kind of machine, a [hardware.NAME] of the file.")
 
     def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
-        """Return the matrix file with these axes; only the axis `several` may have more than one value.
-
-        Raises UsageError.
-        """
+        """Return the matrix file with these axes. Raises UsageError for several values on an axis but `several`."""
         from whichtorch.matrix.model import NO_PATCH
 
         named = {axis: commas(getattr(self, axis)) for axis in ("python", "build", "config", "patch", "hardware")}
@@ -128,7 +125,7 @@ class SearchAxes:
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What installed environments may use."""
+    """Limits on the disk and the time that environments take."""
 
     disk_budget_mb: float | None = environment_option(
         "--disk",
@@ -149,7 +146,7 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterAddress:
-    """The cluster that runs the cells."""
+    """Which cluster runs the cells."""
 
     executor: str | None = running_option(
         metavar="ADDRESS", help="Run on the workers of a scheduler, tls://head:8786. [default: here]"
@@ -165,7 +162,7 @@ class ClusterAddress:
 
     @contextmanager
     def machines(self, home: Path, jobs: int | None = None) -> Iterator["OtherMachines | None"]:
-        """Give the cluster's workers as a run uses them, None where none is named; say which of them get no work."""
+        """Yield the workers of the cluster, or None if no scheduler is given; print which workers cannot be used."""
         if self.executor is None:
             yield None
             return

@@ -1,4 +1,4 @@
-"""The commands that look at what is there: `whichtorch stacks`, `dispatch` and `doctor`."""
+"""The commands that inspect processes, dispatch tables and the machine: `stacks`, `dispatch` and `doctor`."""
 
 import sys
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from pathlib import Path
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import MatrixAxes, Words, environment_option, running_option
+from whichtorch.matrix.cli.groups import MatrixAxes, Strings, environment_option, running_option
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import argument, group, option, output_file
 
 
 @dataclass(frozen=True, kw_only=True)
 class StacksOptions:
-    """Which processes are looked at."""
+    """The options of `stacks`."""
 
-    targets: Words = argument("PID|FILE...", "A process, of any origin; with --merge, files.")
+    targets: Strings = argument("PID|FILE...", "A process, of any origin; with --merge, files.")
     merge: bool = option(default=False, help="One answer of what `stacks PID --json` wrote on several machines.")
     as_json: bool = option("--json", default=False, panel="Output", help="Write the diagnosis and the stacks as JSON.")
 
@@ -39,8 +39,8 @@ def stacks(options: StacksOptions) -> None:
         print(line)
 
 
-def _process_number(targets: Words) -> int:
-    """Return the only target, which must be the number of a process."""
+def _process_number(targets: Strings) -> int:
+    """Return the PID, which must be the only target."""
     files = [target for target in targets if not target.isdigit()]
     if files:
         raise UsageError(f"{', '.join(files)}: no number of a process", hint="to read files, give --merge")
@@ -53,10 +53,10 @@ def _process_number(targets: Words) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchOptions:
-    """Whose kernels are compared."""
+    """The options of `dispatch`."""
 
     operator: str = argument("OPERATOR", "For example aten::mm or aten::add.Tensor.")
-    environments: Words = argument("ENV [ENV]", "Label or id of a known environment, or a Python's path.")
+    environments: Strings = argument("ENV [ENV]", "Label or id of a known environment, or a Python's path.")
     axes: MatrixAxes = group(MatrixAxes, "path")
     json_file: Path | None = output_file("--json", help="Write the tables as JSON.")
 
@@ -80,7 +80,7 @@ def dispatch(options: DispatchOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """What runs the controls."""
+    """The options of `doctor`."""
 
     interpreter: str | None = environment_option(
         metavar="PATH|LABEL", help="Python, or known environment, that runs the controls."
@@ -118,7 +118,7 @@ def doctor(options: DoctorOptions) -> Exit:
 
 
 def _python_named(interpreter: str | None, home: Path) -> Path:
-    """Return the Python at a path or of a known environment; by default this one."""
+    """Return the Python at a path or of a known environment, by default the current one."""
     from whichtorch.matrix.plan.expansion import environment_named
     from whichtorch.matrix.records import store
 

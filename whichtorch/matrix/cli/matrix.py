@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress, MatrixAxes, Storage, Words, environment_option, running_option
+from whichtorch.matrix.cli.groups import (
+    ClusterAddress,
+    MatrixAxes,
+    Storage,
+    Strings,
+    environment_option,
+    running_option,
+)
 from whichtorch.matrix.plan.option import group, option, output_file
 from whichtorch.matrix.plan.run_options import RunOptions
 
@@ -25,7 +32,7 @@ _output_option = partial(option, panel="Output")
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixOptions:
-    """What a user asks of `matrix`."""
+    """The options of `matrix`."""
 
     axes: MatrixAxes = group(MatrixAxes)
     interpreters: tuple[Path, ...] = environment_option(
@@ -35,10 +42,10 @@ class MatrixOptions:
         help="Python of an existing environment, used as it is. Repeatable.",
     )
     storage: Storage = group(Storage)
-    scenarios: Words = _scenario_option(
+    scenarios: Strings = _scenario_option(
         "--scenario", metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."
     )
-    scripts: Words = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
+    scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
     run: RunOptions = group(RunOptions)
     jobs: int | None = running_option(
         metavar="N", least=1, help="Attempts at once. [default: cores, memory permitting; twice that for hangs]"
@@ -83,7 +90,7 @@ def matrix(options: MatrixOptions) -> Exit:
         disk_budget_mb=options.storage.disk_budget_mb,
         install_timeout=options.storage.install_timeout,
     )
-    before = stored_runs.find(options.baseline, home) if options.baseline else None  # now: later `latest` is this run
+    before = stored_runs.find(options.baseline, home) if options.baseline else None  # before `latest` is this run
     with options.cluster.machines(home, options.jobs) as elsewhere:
         planned = PlannedMatrix.of(request, elsewhere)
         for line in (*planned.notes, *planned.forecast()):
@@ -110,7 +117,7 @@ def matrix(options: MatrixOptions) -> Exit:
 
 
 def _compared(before: "StoredRun", stored: "StoredRun", called: "Called") -> Exit:
-    """Tell what changed since another run, and return what the exit code says of it."""
+    """Print what changed since another run, and return the exit code for it."""
     from whichtorch.matrix.compare.comparison import compare
     from whichtorch.reports.stored_run_text import comparison_lines
 
@@ -124,7 +131,7 @@ def _compared(before: "StoredRun", stored: "StoredRun", called: "Called") -> Exi
 
 
 def _report_lines(stored: "StoredRun", console: "Console", called: "Called") -> Iterator[str]:
-    """Yield the table, the legend, the red cells, what came of the run, and the command to go on with."""
+    """Yield the table, the legend, the red cells, the summary of the run, and the next command to try."""
     from whichtorch.reports import table
 
     result = stored.result

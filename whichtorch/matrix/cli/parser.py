@@ -1,4 +1,7 @@
-"""Requests whose fields are options -> commands of click, with help by panel -> requests with what a user gave."""
+"""Build the commands of click from requests, whose fields are options, and fill requests with what a user typed.
+
+Click is used directly because typer takes options only from a signature, and cyclopts takes twice as long to start.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -16,17 +19,17 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class PanelCommand(click.Command):
-    """A command whose help has its options by panel, and whose values may be paths that begin with ~.
+    """A command whose help shows its options by panel, and that expands ~ in arguments.
 
-    The commands that reports give have such paths within quotes, where no shell expands them.
+    Reports suggest commands with quoted paths, in which no shell expands ~.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments with the user's folder instead of ~, as in ~/a.py and --script=~/a.py."""
+        """Parse the arguments with ~ expanded, as in ~/a.py and --script=~/a.py."""
         return super().parse_args(ctx, [re.sub(r"^(--[\w-]+=)?~(?=/|$)", rf"\g<1>{Path.home()}", arg) for arg in args])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options below the headings of their panels."""
+        """Write the options, each below the heading of its panel."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -38,7 +41,7 @@ class PanelCommand(click.Command):
 
 
 class PanelGroup(PanelCommand, click.Group):
-    """A command with others below it, and a request of its own where none of them is named."""
+    """A command with subcommands. It may have options of its own, for a call without a subcommand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """Return the names of the commands in the order in which they were added."""
@@ -51,7 +54,7 @@ class PanelGroup(PanelCommand, click.Group):
 
 
 class _PanelOption(click.Option):
-    """An option that knows its heading in the help."""
+    """An option with the heading that it has in the help."""
 
     def __init__(self, *arguments: Any, panel: str, **details: Any) -> None:
         super().__init__(*arguments, **details)
@@ -60,7 +63,7 @@ class _PanelOption(click.Option):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OptionField:
-    """A field that is an option or an argument, in a request or in a group within it."""
+    """A field of a request, or of a group in it, that is an option or an argument."""
 
     key: str  # unique in its command
     option: Option
@@ -69,7 +72,7 @@ class _OptionField:
 
     @property
     def is_list(self) -> bool:
-        """Whether it may be given several times."""
+        """Whether it takes several values."""
         return get_origin(self.kind) is tuple
 
     @property
@@ -78,7 +81,7 @@ class _OptionField:
         return next(kind for kind in get_args(self.kind) or (self.kind,) if kind is not type(None))
 
     def parameter(self) -> click.Parameter:
-        """Return what click reads it with."""
+        """Return the parameter of click."""
         option, is_required = self.option, self.default is MISSING
         details: dict[str, Any] = {"required": is_required, "metavar": option.metavar, "help": option.help}
         if option.is_argument:
@@ -93,7 +96,7 @@ class _OptionField:
         )
 
     def _click_type(self) -> click.ParamType[Any] | type:
-        """Return the type that click checks; `value` makes the rest."""
+        """Return the type that click checks; `value` converts further."""
         kind, option = self.value_kind, self.option
         if option.parse or kind not in {int, float}:
             is_choice = issubclass(kind, StrEnum) and not option.parse
@@ -102,7 +105,7 @@ class _OptionField:
         return kind if option.least is option.most else in_range(option.least, option.most)
 
     def value(self, given: Any) -> object:
-        """Return the field's value for what click has read."""
+        """Return the value of the field, from what click has parsed."""
         if self.kind is bool:
             return not self.default
         read = self.option.parse or self.value_kind
@@ -110,7 +113,7 @@ class _OptionField:
 
 
 def command_of(function: Callable[..., int | None], name: str, *, is_group: bool, **texts: Any) -> PanelCommand:
-    """Return the command that calls a function with the request that is its only parameter, and ends with its code."""
+    """Return a command that calls a function with its request, and exits with the code that the function returns."""
     (request,) = (kind for parameter, kind in get_type_hints(function).items() if parameter != "return")
 
     def call(**_given: object) -> None:
@@ -126,7 +129,7 @@ def command_of(function: Callable[..., int | None], name: str, *, is_group: bool
 
 
 def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:
-    """Return a request with what was given on the command line; all else has the defaults of its fields."""
+    """Return a request with the values from the command line, and the defaults of its fields elsewhere."""
     values: dict[str, object] = {}
     for each in fields(kind):
         key, inner = prefix + each.name, each.metadata.get("group")
@@ -139,7 +142,7 @@ def request_of(kind: type, context: click.Context, prefix: str = "") -> Any:
 
 
 def _option_fields(kind: type, group: Group | None = None, prefix: str = "") -> Iterator[_OptionField]:
-    """Yield what a request takes, in the order of its fields."""
+    """Yield the options and arguments of a request, in the order of its fields."""
     for each in fields(kind):
         key, inner, option = prefix + each.name, each.metadata.get("group"), each.metadata.get("option")
         if group and group.only and each.name not in group.only:

@@ -15,7 +15,7 @@ from whichtorch.matrix.plan.option import argument, group, option, output_path
 from whichtorch.reports.formats import FORMATS, ReportFormat
 
 DAY = 86400.0  # seconds
-OUTPUT = Path("output")  # where reports go for which no file is named
+OUTPUT = Path("output")  # where reports go by default
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _TAKEN = re.compile(r"latest(~\d+)?")
 _json_file = partial(option, "--json", metavar="FILE", parse=output_path)
@@ -23,7 +23,7 @@ _json_file = partial(option, "--json", metavar="FILE", parse=output_path)
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions:
-    """What a user asks of `runs` alone."""
+    """The options of `runs` without a subcommand."""
 
     json_file: Path | None = _json_file(help="Write the list as JSON.")
 
@@ -43,7 +43,7 @@ def runs(options: RunsOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class NameOptions:
-    """Which run gets which name."""
+    """The options of `runs name`."""
 
     run: str = argument("RUN", "Its id or the beginning of it, name, latest, or day.")
     text: str = argument("NAME", "What to call it from now on.")
@@ -72,7 +72,7 @@ def runs_name(options: NameOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PruneOptions:
-    """Which runs stay, and what goes with the others."""
+    """The options of `runs prune`."""
 
     keep: int = option(default=MISSING, metavar="N", least=0, help="How many of the latest runs stay.")
     wheels: float | None = option(metavar="DAYS", least=0, help="Also the kept wheels of nightlies not used so long.")
@@ -108,7 +108,7 @@ def runs_prune(options: PruneOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """Which two runs are compared."""
+    """The options of `compare`."""
 
     old: str = argument("OLD", "A run: id or its beginning, name, latest~1, day, folder.")
     new: str = argument("NEW", "Another one, such as latest.")
@@ -137,7 +137,7 @@ def compare(options: CompareOptions) -> Exit:
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
-    """Which runs become one."""
+    """The options of `merge`."""
 
     folders: tuple[Path, ...] = argument("DIR...", "Folders of runs, or such that hold some, as downloaded.")
 
@@ -168,7 +168,7 @@ def merge(options: MergeOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryOptions:
-    """Which test's history is told."""
+    """The options of `history`."""
 
     scenario: str = argument("SCENARIO", "A test by name, with or without its variant.")
     json_file: Path | None = _json_file(help="Write the lines as JSON.")
@@ -192,7 +192,7 @@ def history(options: HistoryOptions) -> None:
 
 
 def format_options(formats: Iterable[ReportFormat]) -> type:
-    """Return a request with an option for each format."""
+    """Return a group with an option for each report format."""
     options = [
         (row.name, Path | None, option(metavar="DIR" if row.in_folder else "FILE", help=row.help, parse=output_path))
         for row in formats
@@ -202,7 +202,7 @@ def format_options(formats: Iterable[ReportFormat]) -> type:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """Which reports are made of which run."""
+    """The options of `report`."""
 
     run: str = argument(
         "RUN", "Its id or the beginning of it, name, latest, day, or folder. [default: latest]", default="latest"
@@ -210,7 +210,7 @@ class ReportOptions:
     baseline: str | None = option(
         metavar="RUN", help="What changed since this run? [default: the last with half its cells]"
     )
-    files: Any = group(format_options(FORMATS))  # paths by the names of formats
+    files: Any = group(format_options(FORMATS))  # the path of each format, by its name
 
 
 def report(options: ReportOptions) -> None:

@@ -1,4 +1,4 @@
-"""`whichtorch triage`: from a failing script to a case; `replay` and `new-scenario` start from one."""
+"""`whichtorch triage` makes a case of a failing script; `replay` and `new-scenario` use a case."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import SearchAxes, Storage, Words, environment_option, running_option, test_argument
+from whichtorch.matrix.cli.groups import SearchAxes, Storage, Strings, environment_option, running_option, test_argument
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.option import argument, group, max_time, option, output_file
 from whichtorch.matrix.plan.run_options import RunOptions
@@ -24,14 +24,14 @@ _case_folder = partial(option, "--case", metavar="FOLDER")
 
 @dataclass(frozen=True, kw_only=True)
 class CaseEnvironmentOptions:
-    """The one environment in which a case's script is run."""
+    """The environment that runs the script of a case."""
 
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config", "patch")
     interpreter: Path | None = environment_option(metavar="PYTHON", help="Your own environment, as it is.")
     storage: Storage = group(Storage, "disk_budget_mb")
 
-    def place(self, torch: str | Words, home: Path) -> "CasePlace":
-        """Return where the script is run."""
+    def place(self, torch: Strings, home: Path) -> "CasePlace":
+        """Return the place that runs the script."""
         from whichtorch.matrix.triage.places import CasePlace
 
         return CasePlace(home=home, file=self.axes.file(torch), interpreter=self.interpreter, beside=Path.cwd())
@@ -39,10 +39,10 @@ class CaseEnvironmentOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TriageOptions:
-    """What a user asks of `triage`."""
+    """The options of `triage`."""
 
     test: str = test_argument()
-    torch: Words = _torch(help="Where it fails. [default: latest]")
+    torch: Strings = _torch(help="Where it fails. [default: latest]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")
@@ -56,7 +56,7 @@ class TriageOptions:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps that are asked for, in their order, with those that they need."""
+        """The requested steps and the steps that they need, in order."""
         steps = tuple(Step)[: tuple(Step).index(self.until) + 1] if self.until else tuple(Step)
         needed = {step for name in self.only for step in name.needs} if self.only else set(steps)
         return tuple(step for step in steps if step in needed)
@@ -90,7 +90,7 @@ def triage(options: TriageOptions) -> Exit:
         shown=partial(_keep, folder),
     )
     cache = options.environment.storage.cache(place.home)
-    with command.going_on_later(order.max_seconds):
+    with command.resumable(order.max_seconds):
         case = make_case(order, cache, command.progress_on(console))
         command.write_json(options.json_file, case)
         order.shown(case)
@@ -105,7 +105,7 @@ def triage(options: TriageOptions) -> Exit:
 
 
 def _keep(folder: Path, case: "Case") -> None:
-    """Write what is known so far for people, and pack it."""
+    """Write the case so far as Markdown, and pack its folder."""
     from whichtorch.matrix.privacy.redaction import Redactor
     from whichtorch.matrix.triage.archive import pack
     from whichtorch.reports.case_text import case_markdown
@@ -116,10 +116,10 @@ def _keep(folder: Path, case: "Case") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions:
-    """What a user asks of `replay`."""
+    """The options of `replay`."""
 
     archive: Path = argument("CASE.ZIP", "A case, as triage packs it.")
-    torch: Words = _torch(help="Where it is run. [default: the case's]")
+    torch: Strings = _torch(help="Where it is run. [default: the case's]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     whole: bool = running_option(default=False, help="Run the script as it was, instead of the smallest.")
     json_file: Path | None = output_file("--json", help="Write the answer as JSON.")
@@ -139,7 +139,7 @@ def replay(options: ReplayOptions) -> Exit:
     release = case.environment.torch.partition("+")[0] if case.environment is not None else "latest"
     place = options.environment.place(options.torch or (release,), command.state_folder())
     order = ReplayOrder(archive=options.archive, whole=options.whole, place=place)
-    with command.going_on_later():
+    with command.resumable():
         replayed = run_case(order, options.environment.storage.cache(place.home), command.progress_on())
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]
     print(f"{replayed.name} {verdict} in {replayed.environment}: {replayed.script} was run {len(replayed.seen)} times")
@@ -151,7 +151,7 @@ def replay(options: ReplayOptions) -> Exit:
 
 @dataclass(frozen=True, kw_only=True)
 class NewScenarioOptions:
-    """Which case becomes a scenario."""
+    """The options of `new-scenario`."""
 
     test: str = test_argument()
     case_folder: Path | None = _case_folder(help="Its case. [default: output/cases/NAME]")

@@ -1,7 +1,7 @@
-"""How a field of a request is given on the command line: `cli/parser.py` makes an option or an argument of it.
+"""Declare a field of a request as an option of the command line; `cli/parser.py` builds the option from it.
 
-A field with `group` holds a request of its own, so that several commands share its options. The types of fields are
-read, so modules that declare options do without `from __future__ import annotations`.
+A field declared with `group` holds another request, so that several commands share its options. The parser reads the
+types of fields, so a module that declares options must not import `annotations` from `__future__`.
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ _MEGABYTES = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What the command line knows of a field. Its default, and whether it may be repeated, are the field's."""
+    """How a field is given on the command line. Its type and its default are those of the field."""
 
     help: str
-    name: str = ""  # "" for the field's own: `max_time` is --max-time
+    name: str = ""  # "" for the name of the field: `max_time` is --max-time
     metavar: str | None = None
     panel: str = "Options"  # the heading in --help
-    parse: Callable[[str], object] | None = None  # raises UsageError; None: the type says how
+    parse: Callable[[str], object] | None = None  # raises UsageError; None to convert by the type
     choices: tuple[str, ...] = ()  # () for all of an enum
     least: float | None = None
     most: float | None = None
@@ -33,25 +33,25 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The options of another request that a field stands for."""
+    """A request whose options are part of another request."""
 
     kind: type
-    only: tuple[str, ...] = ()  # fields; () for all
-    panel: str = ""  # "" for their own
+    only: tuple[str, ...] = ()  # the fields that are options; () for all
+    panel: str = ""  # "" for the panels of the options
 
 
 def option(name: str = "", *, default: Any = None, **details: Any) -> Any:
-    """Declare a field that is an option; `details` are those of Option."""
+    """Declare a field as an option; `details` are the fields of Option."""
     return field(default=default, metadata={"option": Option(name=name, **details)})
 
 
 def argument(metavar: str, text: str, *, default: Any = MISSING) -> Any:
-    """Declare a field that is a positional argument, required if there is no default."""
+    """Declare a field as a positional argument, which is required if it has no default."""
     return field(default=default, metadata={"option": Option(metavar=metavar, help=text, is_argument=True)})
 
 
 def group(kind: type, *only: str, panel: str = "") -> Any:
-    """Declare a field that holds another request, with all of its options or `only` some."""
+    """Declare a field that holds another request, with all of its options or `only` some of them."""
     return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only, panel=panel)})
 
 
@@ -78,7 +78,7 @@ def megabytes(text: str) -> float:
 
 
 def output_path(text: str) -> Path:
-    """Return the path of a file to write; raise UsageError where there is no folder for it, before hours of work."""
+    """Return the path of a file to write. Raises UsageError if its folder does not exist, before hours of work."""
     path = Path(text)
     if not path.absolute().parent.is_dir():
         raise UsageError(f"no folder {path.parent} to write {path.name} into")

@@ -1,4 +1,4 @@
-"""How cells are run, as far as a user or a command decides it."""
+"""The options that decide how cells are run."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ _option = partial(option, panel="How it runs")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How cells are run."""
+    """How cells are run. The last three are not options of the command line."""
 
     timeout: float | None = _option(metavar="S", least=0.1, help="Seconds per attempt, instead of the test's own.")
     look_longer: bool = _option(
@@ -26,6 +26,6 @@ class RunOptions:
     fork: bool = _option(
         default=False, help="Import torch once for what is expected to pass; all else is confirmed cold."
     )
-    until: "frozenset[Outcome]" = frozenset()  # no attempt is made after a new one with such an outcome
-    provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
-    in_search: bool = False  # it is compared with passes elsewhere: what takes many times as long is as bad as a hang
+    until: "frozenset[Outcome]" = frozenset()  # after an attempt with one of these outcomes, no other is made
+    provisional: bool = False  # a slow attempt does not get a longer look
+    in_search: bool = False  # passes elsewhere are known: many times their duration counts as a hang
