@@ -15,9 +15,9 @@ from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.request import AxisName
 from whichtorch.matrix.cli.bisect import check_options
-from whichtorch.matrix.cli.groups import SearchAxes
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.environment_options import SearchAxes
 
 pytestmark = pytest.mark.shell
 

@@ -58,4 +58,4 @@ def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     given = parser.request_of(MatrixOptions, command.make_context("matrix", words))
     assert given.scripts == (f"{tmp_path}/a.py", f"{tmp_path}/b.py")
     assert given.json_file == tmp_path / "c"
-    assert given.axes.torch == ("~d",)
+    assert given.torch == ("~d",)

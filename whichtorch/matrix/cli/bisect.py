@@ -3,28 +3,21 @@
 import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.request import (
-    BUILD_TIMEOUT,
-    AxisName,
-    Budget,
-    PackageSet,
-    SearchRequest,
-    Source,
-    day_named,
-    search,
-)
+from whichtorch.matrix.bisect import request as bisect_request
+from whichtorch.matrix.bisect.request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
 from whichtorch.matrix.bisect.strategy.evidence import Find, SearchOptions
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress, SearchAxes, Storage, Strings, commas, test_argument
+from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import group, option, output_file
+from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, commas
+from whichtorch.matrix.plan.option import Strings, group, option, output_file
 from whichtorch.matrix.plan.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -36,6 +29,7 @@ NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
 _SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
 # a panel of --help each
 _what = partial(option, panel="What is searched")
+_day = partial(_what, metavar="DAY", parse=bisect_request.day_named)
 _bound = partial(option, panel="Bounds", metavar="VALUE")
 _sure = partial(option, panel="How sure")
 _cost = partial(option, panel="Budget", least=1)
@@ -54,8 +48,8 @@ class BisectOptions:
     torch: Strings = _what(
         default=(), metavar="SPEC[,SPEC]", help="The versions. [default: every release with a wheel]"
     )
-    since: str | None = _what(metavar="DAY", help="With --axis date: the first day.")
-    until: str | None = _what(metavar="DAY", help="With --axis date: the last day. [default: yesterday]")
+    since: date | None = _day(help="With --axis date: the first day.")
+    until: date | None = _day(help="With --axis date: the last day. [default: yesterday]")
     requirements: Strings = _what(
         "--with", default=(), metavar="REQUIREMENT", help="With --axis date: resolved with torch. Repeatable."
     )
@@ -135,7 +129,7 @@ def bisect(options: BisectOptions) -> Exit:
         with options.cluster.machines(home, options.jobs) as elsewhere:
             if elsewhere is not None:
                 request = replace(request, elsewhere=elsewhere, jobs=options.jobs or max(1, elsewhere.slots))
-            bisection = search(request, storage.cache(home), command.progress_on(console))
+            bisection = bisect_request.search(request, storage.cache(home), command.progress_on(console))
         _write_answer(bisection, options, home, console)
         if bisection.interrupted:
             raise KeyboardInterrupt
@@ -149,7 +143,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
     torch = options.torch or [EVERY_RELEASE if options.axis.row.is_ordered else "latest"]
     file = options.others.file(torch, several=options.axis)
     scenario, variant = command.one_test(options.test)
-    last = day_named(options.until) if options.until else datetime.now(UTC).date() - timedelta(days=1)
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
     return SearchRequest(
         home=home,
         file=file,
@@ -166,7 +160,7 @@ def _search_request(options: BisectOptions, axis: AxisName, home: Path) -> Searc
         jobs=options.jobs or 1,
         fresh=options.fresh,
         values=commas(getattr(options.others, options.axis, ())),
-        days=(day_named(options.since), last) if options.since else None,
+        days=(options.since, options.until or yesterday) if options.since else None,
         requirements=options.requirements,
         sides=options.sides,
         source=options.source,

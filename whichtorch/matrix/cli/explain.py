@@ -5,16 +5,10 @@ from pathlib import Path
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import (
-    ClusterAddress,
-    KnownAxes,
-    Storage,
-    environment_option,
-    running_option,
-    test_argument,
-)
+from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
+from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option
 from whichtorch.matrix.plan.option import group, output_file
-from whichtorch.matrix.plan.run_options import RunOptions
+from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +41,7 @@ def explain(options: ExplainOptions) -> Exit:
     home = command.state_folder()
     request = explainer.ExplainRequest(
         home=home,
-        file=options.axes.file(),
+        file=options.axes.file,
         is_narrowed=options.axes.is_narrowed,
         here=options.here.absolute() if options.here else None,
         env=options.env,

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import SearchAxes, Storage, Strings, environment_option, running_option, test_argument
+from whichtorch.matrix.cli.groups import test_argument
 from whichtorch.matrix.errors import INTERRUPTED, why_stopped
-from whichtorch.matrix.plan.option import group, option, output_file, output_path
-from whichtorch.matrix.plan.run_options import RunOptions
+from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
+from whichtorch.matrix.plan.option import Strings, group, option, output_file, output_path
+from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.fix.commission import FixAnswer

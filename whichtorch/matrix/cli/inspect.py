@@ -6,9 +6,10 @@ from pathlib import Path
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import MatrixAxes, Strings, environment_option, running_option
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import argument, group, option, output_file
+from whichtorch.matrix.plan.environment_options import MatrixAxes, environment_option
+from whichtorch.matrix.plan.option import Strings, argument, group, option, output_file
+from whichtorch.matrix.plan.run_options import running_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def dispatch(options: DispatchOptions) -> None:
 
     cache = EnvironmentCache(command.state_folder())
     comparison = dispatch_tables.compare_operator(
-        options.operator, options.environments, options.axes.file(), cache, LocalExecutor()
+        options.operator, options.environments, options.axes.file, cache, LocalExecutor()
     )
     print(*dispatch_tables.comparison_lines(comparison), sep="\n")
     command.write_json(options.json_file, comparison)

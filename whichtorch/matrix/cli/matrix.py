@@ -2,23 +2,16 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import (
-    ClusterAddress,
-    MatrixAxes,
-    Storage,
-    Strings,
-    environment_option,
-    running_option,
-)
+from whichtorch.matrix.cli.groups import ClusterAddress
+from whichtorch.matrix.plan.matrix_request import MatrixRequest
 from whichtorch.matrix.plan.option import group, option, output_file
-from whichtorch.matrix.plan.run_options import RunOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,30 +19,13 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.store import StoredRun
     from whichtorch.reports.cell_text import Called
 
-_scenario_option = partial(option, panel="Scenarios", default=())
 _output_option = partial(option, panel="Output")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixOptions:
+class MatrixOptions(MatrixRequest):
     """The options of `matrix`."""
 
-    axes: MatrixAxes = group(MatrixAxes)
-    interpreters: tuple[Path, ...] = environment_option(
-        "--interpreter",
-        default=(),
-        metavar="PATH",
-        help="Python of an existing environment, used as it is. Repeatable.",
-    )
-    storage: Storage = group(Storage)
-    scenarios: Strings = _scenario_option(
-        "--scenario", metavar="GLOB", help="Scenarios by name, 'tag:NAME', or 'NAME[variant=value]'. Repeatable."
-    )
-    scripts: Strings = _scenario_option("--script", metavar="FILE", help="Any script of your own. Repeatable.")
-    run: RunOptions = group(RunOptions)
-    jobs: int | None = running_option(
-        metavar="N", least=1, help="Attempts at once. [default: cores, memory permitting; twice that for hangs]"
-    )
     cluster: ClusterAddress = group(ClusterAddress)
     list_only: bool = _output_option(
         "--list", default=False, help="Show what would run and what is already known, and run nothing."
@@ -69,30 +45,16 @@ def matrix(options: MatrixOptions) -> Exit:
     130 interrupted. With --baseline: 1 something that passed in the other run does not in this one; 3 cells that
     had an outcome there were kept from running.
     """
-    from whichtorch.matrix.plan.planning import MatrixRequest
     from whichtorch.matrix.records import stored_runs
     from whichtorch.matrix.run.planned_matrix import PlannedMatrix
     from whichtorch.reports import markdown, table
     from whichtorch.reports.cell_text import where_it_ran
 
-    home = command.state_folder()
+    options = replace(options, home=command.state_folder())
     console = command.new_console()
-    request = MatrixRequest(
-        home=home,
-        file=options.axes.file(),
-        path=options.axes.path,
-        interpreters=options.interpreters,
-        product=bool(options.axes.torch) or not options.interpreters,
-        scenarios=options.scenarios,
-        scripts=options.scripts,
-        options=options.run,
-        jobs=options.jobs,
-        disk_budget_mb=options.storage.disk_budget_mb,
-        install_timeout=options.storage.install_timeout,
-    )
-    before = stored_runs.find(options.baseline, home) if options.baseline else None  # before `latest` is this run
-    with options.cluster.machines(home, options.jobs) as elsewhere:
-        planned = PlannedMatrix.of(request, elsewhere)
+    before = stored_runs.find(options.baseline, options.home) if options.baseline else None  # as yet
+    with options.cluster.machines(options.home, options.jobs) as elsewhere:
+        planned = PlannedMatrix.of(options, elsewhere)
         for line in (*planned.notes, *planned.forecast()):
             console.print(line, style="dim", highlight=False, soft_wrap=True)
         if options.list_only:

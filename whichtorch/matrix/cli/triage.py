@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import SearchAxes, Storage, Strings, environment_option, running_option, test_argument
+from whichtorch.matrix.cli.groups import test_argument
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.option import argument, group, max_time, option, output_file
-from whichtorch.matrix.plan.run_options import RunOptions
+from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
+from whichtorch.matrix.plan.option import Strings, argument, group, max_time, option, output_file
+from whichtorch.matrix.plan.run_options import RunOptions, running_option
 from whichtorch.matrix.triage.step import Step, step_named
 
 if TYPE_CHECKING:

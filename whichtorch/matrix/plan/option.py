@@ -85,6 +85,7 @@ def output_path(text: str) -> Path:
     return path
 
 
+Strings = tuple[str, ...]  # of an option that may be repeated
 output_file = partial(option, metavar="FILE", panel="Output", parse=output_path)
 max_time = partial(
     option, "--max-time", metavar="TIME", parse=seconds, help="Stop after 90s, 30m, 2h, ..., with what is known."

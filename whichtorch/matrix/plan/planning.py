@@ -36,24 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from whichtorch.matrix.plan.matrix_file import MatrixFile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixRequest:
-    """What a user asks `matrix` for, read and checked."""
-
-    home: Path  # the state folder
-    file: MatrixFile
-    path: Path | None = None  # of the file; None for the default one
-    interpreters: tuple[Path, ...] = ()  # of existing environments
-    product: bool = True  # False where only the interpreters are meant
-    scenarios: tuple[str, ...] = ()  # globs; those of the file where nothing is named
-    scripts: tuple[str, ...] = ()  # files of the user's own
-    options: RunOptions
-    jobs: int | None = None  # attempts at once; None for as many as fit the machine
-    disk_budget_mb: float | None = None  # for environments; None for most of what is free
-    install_timeout: float  # seconds of a step of an install
+    from whichtorch.matrix.plan.matrix_request import MatrixRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

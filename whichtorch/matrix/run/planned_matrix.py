@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.environments.cache import EnvironmentCache
 from whichtorch.matrix.environments.machine import check_hardware
-from whichtorch.matrix.plan.planning import MatrixRequest, Plan, PlannedCell, plan_matrix
+from whichtorch.matrix.plan.planning import Plan, PlannedCell, plan_matrix
 from whichtorch.matrix.process.executor import default_jobs
 from whichtorch.matrix.records.store import RunStore, read_records
 from whichtorch.matrix.run.pipeline import MatrixRun, recorded_run, with_answers
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Request
+    from whichtorch.matrix.plan.matrix_request import MatrixRequest
     from whichtorch.matrix.records.known_records import Records
 
 TYPICAL_CELL = 5.5  # seconds: 152 cells of the suite take eight minutes on two cores, with four installs
