@@ -154,19 +154,12 @@ def called_one(where: str, code: Iterable[Module]) -> Iterator[Count]:
 
 def sizes(product: list[Module]) -> Iterator[Count]:
     """Count what is long: functions, lists of parameters, modules."""
-    options = {
-        ast.unparse(node.targets[0])
-        for module in product
-        if "/cli/" in module.path
-        for node in module.tree.body
-        if isinstance(node, ast.Assign) and "Annotated[" in ast.unparse(node.value)
-    }
     long, wide = [], []
     for module in product:
         for node in (node for node in ast.walk(module.tree) if isinstance(node, Function)):
             name = f"{module.path}:{node.lineno} {node.name}"
             length = (node.end_lineno or 0) - node.lineno + 1
-            parameters = parameters_of(node, options if "/cli/" in module.path else set())
+            parameters = parameters_of(node)
             long += [f"{name}: {length} lines"] if length > LONGEST_FUNCTION else []
             wide += [f"{name}: {parameters}"] if parameters > MOST_PARAMETERS else []
     heights = {module.path: module.text.count("\n") for module in product}
@@ -176,13 +169,11 @@ def sizes(product: list[Module]) -> Iterator[Count]:
     yield counted(f"modules over {LONGEST_MODULE} lines", tall)
 
 
-def parameters_of(function: Function, options: set[str]) -> int:
-    """Count a function's parameters without self, cls and those that are options of the command line."""
+def parameters_of(function: Function) -> int:
+    """Count a function's parameters without self and cls."""
     given = function.args
     taken = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    named = [each for each in taken if each is not None and each.arg not in {"self", "cls"}]
-    kinds = [ast.unparse(each.annotation) if each.annotation else "" for each in named]
-    return sum("Annotated[" not in kind and kind.rpartition(".")[2] not in options for kind in kinds)
+    return sum(each is not None and each.arg not in {"self", "cls"} for each in taken)
 
 
 def lines_of_code(module: Module) -> int:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from inspect import signature
 from typing import Any
 
+import click
 import pytest
-import typer
-from typer.core import TyperGroup
 
 from tests import contract
 from tests.reports.test_junit import properties, read
@@ -48,11 +47,11 @@ STORED: tuple[type[Model], ...] = (Result, Run, Environment, Cell, CellLine, Rec
 EVERYWHERE = {Exit.GOOD, Exit.USAGE, Exit.PREVENTED, Exit.INTERRUPTED}  # codes that any command may end with
 
 
-def helps(group: TyperGroup) -> Iterator[tuple[str, str]]:
+def helps(group: click.Group) -> Iterator[tuple[str, str]]:
     """Yield the help of each command, and of those below it, with the name of the one at the top."""
     for name, command in group.commands.items():
         yield name, command.help or ""
-        if isinstance(command, TyperGroup):
+        if isinstance(command, click.Group):
             yield from ((name, below) for _, below in helps(command))
 
 
@@ -68,9 +67,7 @@ def test_exit_codes_of_commands() -> None:
         row[0]: {Exit(code) for code, what in zip((1, 4), row[1:], strict=True) if what != "-"}
         for row in contract.table("command", "1", "4")
     }
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    for name, text in helps(group):
+    for name, text in helps(app()):
         said = re.search(r"Exit code:(.*)", text, re.DOTALL)
         assert said is not None, f"the help of {name} says nothing of its exit code"
         codes = {Exit(int(code)) for code in re.findall(r"\b(\d+)\b", said[1])}

@@ -14,10 +14,10 @@ from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.request import AxisName
-from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.bisect import check_options
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.environment_options import SearchAxes
 
 pytestmark = pytest.mark.shell
 
@@ -157,17 +157,14 @@ def test_bounds_of_an_axis_without_order_are_refused(user: User) -> None:
 @pytest.mark.parametrize(
     ("named", "several", "message"),
     [
-        ({"build": ["cpu,pypi"]}, "config", "--build names 2 for a search along another axis"),
-        ({"config": ["default", "iomp"]}, "", "--config names 2 for a search along another axis"),
+        ({"build": ("cpu,pypi",)}, "config", "--build names 2 for a search along another axis"),
+        ({"config": ("default", "iomp")}, "", "--config names 2 for a search along another axis"),
     ],
 )
-def test_only_the_searched_axis_may_have_several_values(
-    named: dict[str, list[str]], several: str, message: str
-) -> None:
+def test_only_the_searched_axis_may_have_several_values(named: dict[str, Any], several: str, message: str) -> None:
     """All else is equal, or what differs could not be told."""
-    given: dict[str, list[str] | None] = {"python": None, "build": None, "config": None}
     with pytest.raises(UsageError, match=message):
-        command.read_search_matrix(None, ["latest"], **given | named, several=several)
+        SearchAxes(**named).file(["latest"], several=several)
 
 
 @pytest.mark.parametrize(

@@ -6,27 +6,22 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
-import typer
-from typer.core import TyperCommand, TyperGroup
 
 from tests.cli.shell import User
+from whichtorch.matrix.cli import parser
 from whichtorch.matrix.cli.app import app
+from whichtorch.matrix.cli.matrix import MatrixOptions
 
 
-def commands(group: TyperGroup, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:
+def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield every command with the words that call it."""
     for name, command in group.commands.items():
-        if isinstance(command, TyperGroup):
+        if isinstance(command, click.Group):
             yield from commands(command, (*words, name))
-        elif isinstance(command, TyperCommand):
+        else:
             yield (*words, name), command
-
-
-def root() -> TyperGroup:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    return group
 
 
 def examples(text: str) -> list[list[str]]:
@@ -38,13 +33,13 @@ def examples(text: str) -> list[list[str]]:
 
 def test_help_begins_with_two_examples_that_are_commands() -> None:
     """Each example has options and arguments that its command takes."""
-    for words, command in commands(root()):
+    for words, command in commands(app()):
         shown = examples(command.help or "")
         assert len(shown) == 2, words
         for example in shown:
             assert tuple(example[: 1 + len(words)]) == ("whichtorch", *words)
             command.make_context(words[-1], example[1 + len(words) :])
-    assert len(examples(root().help or "")) == 2
+    assert len(examples(app().help or "")) == 2
 
 
 def test_options_of_matrix_stand_by_panel(user: User) -> None:
@@ -55,12 +50,12 @@ def test_options_of_matrix_stand_by_panel(user: User) -> None:
     assert sections == ["Environments:", "Scenarios:", "How it runs:", "Output:", "Options:"]
 
 
-def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilde_is_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Within quotes no shell expands it, so each value and each element of a list is expanded here."""
-    monkeypatch.setenv("HOME", "/somewhere")
-    command = dict(commands(root()))[("matrix",)]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    command = dict(commands(app()))[("matrix",)]
     words = ["--script", "~/a.py", "--script=~/b.py", "--json", "~/c", "--torch", "~d"]
-    given = command.make_context("matrix", words).params
-    assert list(given["script"]) == ["/somewhere/a.py", "/somewhere/b.py"]
-    assert Path(given["json_file"]) == Path("/somewhere/c")
-    assert list(given["torch"]) == ["~d"]
+    given = parser.request_of(MatrixOptions, command.make_context("matrix", words))
+    assert given.scripts == (f"{tmp_path}/a.py", f"{tmp_path}/b.py")
+    assert given.json_file == tmp_path / "c"
+    assert given.torch == ("~d",)

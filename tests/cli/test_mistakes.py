@@ -35,7 +35,7 @@ def test_a_full_disk_ends_with_one_line(
     command: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is no verdict on torch, and what was written before is kept."""
-    monkeypatch.setattr(app, "app", lambda **_options: command())
+    monkeypatch.setattr(app, "app", command)
     with pytest.raises(SystemExit) as ended:
         app.main()
     assert ended.value.code == 3

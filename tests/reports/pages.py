@@ -27,8 +27,8 @@ from whichtorch.matrix.model import (
 )
 from whichtorch.matrix.records import stored_runs
 from whichtorch.matrix.records.store import StoredRun
-from whichtorch.reports.formats import RunFacts
 from whichtorch.reports.page.html import page
+from whichtorch.reports.run_facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

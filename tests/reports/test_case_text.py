@@ -7,8 +7,8 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import Case, CaseEnvironment, Classification, Ladder, Minimal, Newest, Reproduction
 from whichtorch.matrix.triage.failure_facts import Rung
 from whichtorch.reports.case_text import ERROR_LINES, case_card, case_markdown
-from whichtorch.reports.formats import RunFacts
 from whichtorch.reports.page.html import page
+from whichtorch.reports.run_facts import RunFacts
 
 CAUSE = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyError: 'x'\n"
 ENDING = f"a line before\n{CAUSE}\nThe above exception was the direct cause of the following exception:\n\n{CAUSE}"

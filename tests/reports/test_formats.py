@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from dataclasses import make_dataclass
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests import results
+from whichtorch.matrix.cli.parser import PanelCommand, command_of
 from whichtorch.matrix.model import Outcome
-from whichtorch.reports.formats import FORMATS, ReportFormat, RunFacts
+from whichtorch.matrix.plan.option import group
+from whichtorch.reports.formats import FORMATS, ReportFormat
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.reports.cell_text import CommandPrefix
+    from whichtorch.reports.run_facts import RunFacts
 
 report = importlib.import_module("whichtorch.matrix.cli.runs")
 
@@ -26,7 +29,7 @@ def names(facts: RunFacts, called: CommandPrefix) -> list[str]:
 
 
 @pytest.fixture
-def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PanelCommand:
     """Return `report` with one more format, in a folder with a stored run."""
     where = results.environment()
     results.stored(tmp_path / "home", results.result([where], [results.cell(where, Outcome.HANG)]))
@@ -34,14 +37,13 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.chdir(tmp_path)
     formats = (*FORMATS, ReportFormat(name="names", help="Write the names.", file="names.txt", content=names))
     monkeypatch.setattr(report, "FORMATS", formats)
-    monkeypatch.setitem(report.report.__dict__, "__signature__", report.report.__dict__["__signature__"])
-    report.offer(formats)
-    app = typer.Typer()
-    app.command()(report.report)
-    return app
+    files = ("files", Any, group(report.format_options(formats)))
+    options = make_dataclass("MoreOptions", [files], bases=(report.ReportOptions,), frozen=True, kw_only=True)
+    monkeypatch.setitem(report.report.__annotations__, "options", options)
+    return command_of(report.report, "report", is_group=False)
 
 
-def test_a_row_is_all_that_a_new_format_takes(app: typer.Typer, tmp_path: Path) -> None:
+def test_a_row_is_all_that_a_new_format_takes(app: PanelCommand, tmp_path: Path) -> None:
     """It is written by default with the others, and its option writes it alone."""
     written = CliRunner().invoke(app, [])
     assert written.exit_code == 0, written.output

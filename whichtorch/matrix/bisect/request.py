@@ -1,23 +1,21 @@
-"""What is searched: the axes there are, the one type that all of them are, and the options of a user, parsed once.
+"""The axes that can be searched, the type that they share, and the request for a search.
 
 A new axis is a module in `matrix/bisect/axes` with a function `search`, and a row here.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date
 from enum import StrEnum
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from whichtorch.matrix.bisect.strategy.evidence import SearchOptions
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.planning import RunOptions
+from whichtorch.matrix.plan.option import max_time, option
+from whichtorch.matrix.plan.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
@@ -34,8 +32,8 @@ class AxisRow:
 
     module: str  # in whichtorch.matrix.bisect.axes; its function `search` takes what `request.search` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
-    options: tuple[str, ...] = ()  # any of these chooses the axis; () for one that `--axis` names
-    may_travel: bool = True  # False: it needs what is on this machine only
+    options: tuple[str, ...] = ()  # each of these selects the axis; () for an axis that `--axis` selects
+    may_travel: bool = True  # False: it needs files of this machine
 
 
 class AxisName(StrEnum):
@@ -64,42 +62,44 @@ class AxisName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Environments in a row, oldest first where they have an order."""
+    """The environments to search, from old to new if the axis has an order."""
 
     name: AxisName
-    values: tuple[str, ...]  # what people call the positions
-    requests: tuple[Request, ...] = ()
-    subjects: tuple[str, ...] = ()  # what else they are called: the first line of a commit's message
-    first: tuple[int, ...] = ()  # positions worth trying first where everything passes
+    values: tuple[str, ...]  # the names of the positions
+    requests: "tuple[Request, ...]" = ()
+    subjects: tuple[str, ...] = ()  # a description of each, such as the first line of a commit's message
+    first: tuple[int, ...] = ()  # positions to try first if everything passes
 
-    def request(self, position: int) -> Request:
-        """Return the request for a position; it may ask an index, and has a problem where that refuses."""
+    def request(self, position: int) -> "Request":
+        """Return the request for a position. This may ask an index; if that fails, the request has a problem."""
         return self.requests[position]
 
-    def known_request(self, position: int) -> Request | None:
-        """Return the same, None where an index would have to be asked first."""
+    def known_request(self, position: int) -> "Request | None":
+        """Return the request if it is known without asking an index, else None."""
         return self.requests[position]
 
     def nearest(self, value: str) -> int:
-        """Return the position of a value, or of the nearest one that exists; raises UsageError for no value."""
+        """Return the position of a value or of the nearest one that exists. Raises UsageError if it is not a value."""
         raise NotImplementedError
 
     def subject(self, position: int) -> str:
-        """Return what else a position is called, "" for nothing."""
+        """Return the description of a position, or ""."""
         return self.subjects[position] if self.subjects else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a search may use; None for no limit."""
+    """The limits of a search; None for no limit."""
 
-    seconds: float | None = None
-    installs: int | None = None
+    seconds: float | None = max_time(panel="Budget")
+    installs: int | None = option(
+        "--max-installs", metavar="N", least=1, panel="Budget", help="Install at most so many."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSet:
-    """One of two sets of packages: a lock file, or the environment of a Python."""
+    """The packages of a lock file, or of an existing environment."""
 
     path: Path  # of the file, or of the Python
     is_lock: bool
@@ -107,7 +107,7 @@ class PackageSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A git history, and how a commit of it becomes something to run."""
+    """A git history, and how to build its commits."""
 
     checkout: Path
     command: str  # for the shell, in the checkout's top folder
@@ -117,23 +117,23 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """What is searched, for what, and what it may cost."""
+    """A search: the test, the axis, the failure and the limits."""
 
     home: Path
-    file: MatrixFile  # its axes name one build, Python and config, and the versions to search
-    scenario: Scenario
+    file: "MatrixFile"  # its axes name one build, Python and config, and the versions to search
+    scenario: "Scenario"
     variant: dict[str, str]
     axis: AxisName = AxisName.VERSION
     good: str | None = None  # bounds: values of the axis
     bad: str | None = None
     goal: SearchOptions = field(default_factory=SearchOptions)
-    failure: str = ""  # words of the failure that is meant; "" for the one at the newest change
+    failure: str = ""  # text of the failure to look for; "" for the failure at the newest change
     any_failure: bool = False
     run_options: RunOptions = field(default_factory=RunOptions)  # of each attempt
     budget: Budget = field(default_factory=Budget)
     jobs: int = 1
     fresh: bool = False
-    machines: Machines | None = None  # None: this one
+    machines: "Machines | None" = None  # None: this one
     # of one axis each
     values: tuple[str, ...] = ()  # an axis without order; () for the usual values
     days: tuple[date, date] | None = None
@@ -150,8 +150,8 @@ def day_named(text: str) -> date:
         raise UsageError(f"{text!r} is no day", hint="write it as 2026-11-01") from None
 
 
-def search(request: SearchRequest, environments: EnvironmentCache, show: Show) -> Bisection:
-    """Search the axis that is asked for; its module is imported here, because other commands start without it."""
+def search(request: SearchRequest, environments: "EnvironmentCache", show: "Show") -> "Bisection":
+    """Search the axis of a request. Its module is imported here, because other commands start without it."""
     bisection: Bisection = import_module(f"whichtorch.matrix.bisect.axes.{request.axis.row.module}").search(
         request, environments, show
     )

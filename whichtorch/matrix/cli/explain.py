@@ -1,41 +1,32 @@
 """`whichtorch explain`: why a test fails in some environments and not in others."""
 
-import shlex
-import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
-
-import typer
-from rich.console import Console
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.cluster import Executor, TlsFolder, machines_at
-from whichtorch.matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption, called
-from whichtorch.matrix.environments.cache import EnvironmentCache
-from whichtorch.matrix.plan import planning
-from whichtorch.matrix.records import store
+from whichtorch.matrix.cli.command import Exit
+from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
+from whichtorch.matrix.plan.environment_options import KnownAxes, Storage, environment_option
+from whichtorch.matrix.plan.option import group, output_file
+from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 
-def explain(  # one parameter per option
-    test: command.Test,
-    here: Annotated[Path | None, EnvironmentOption(metavar="PYTHON", help="Why not with this interpreter?")] = None,
-    env: Annotated[str | None, EnvironmentOption(metavar="ID|LABEL", help="Why not in this known environment?")] = None,
-    run: Annotated[bool, RunningOption("--run", help="Run the cells that tell more, and confirm the answer.")] = False,
-    matrix_file: command.MatrixPath = None,
-    torch: command.OnlyTorch = None,
-    python: command.OnlyPython = None,
-    build: command.OnlyBuild = None,
-    config_names: command.OnlyConfig = None,
-    patch: command.OnlyPatch = None,
-    timeout: command.Timeout = None,
-    look_longer: command.LookLonger = False,
-    repeat: command.Repeat = 1,
-    executor: Executor = None,
-    tls: TlsFolder = None,
-    disk: command.Disk = None,
-    json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the answers as JSON.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """The options of `explain`."""
+
+    test: str = test_argument()
+    here: Path | None = environment_option(metavar="PYTHON", help="Why not with this interpreter?")
+    env: str | None = environment_option(metavar="ID|LABEL", help="Why not in this known environment?")
+    may_run: bool = running_option("--run", default=False, help="Run the cells that tell more, and confirm the answer.")
+    axes: KnownAxes = group(KnownAxes, "path", "torch", "python", "build", "config", "patch")
+    run: RunOptions = group(RunOptions, "timeout", "look_longer", "repeat")
+    cluster: ClusterAddress = group(ClusterAddress)
+    storage: Storage = group(Storage, "disk_budget_mb")
+    json_file: Path | None = output_file("--json", help="Write the answers as JSON.")
+
+
+def explain(options: ExplainOptions) -> Exit:
     """Say why a test hangs or fails in some environments and not in others, from what is recorded.
 
     The answer is an environment, a version, conditions that were not met, or that the test does fail here. With
@@ -44,33 +35,31 @@ def explain(  # one parameter per option
     signature, answers (kind, rule, counts, histories, unmet conditions), observations, experiment, and the cells
     that are missing. Exit code: 0 answered; 4 not answered; 2 wrong usage; 130 interrupted.
     """
-    # imported here, because these imports take longer than `matrix` needs to answer from its records
     from whichtorch.matrix.explain import explainer
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.reports.explanation_text import explanation_lines
 
-    home = store.state_folder()
-    command.check_folders_of(json_file)
+    home = command.state_folder()
     request = explainer.ExplainRequest(
         home=home,
-        file=command.read_matrix(matrix_file, torch, python=python, build=build, config=config_names, patch=patch),
-        is_narrowed=any((torch, python, build, config_names, patch)),
-        here=here.absolute() if here else None,
-        env=env,
-        may_run=run,
-        options=planning.RunOptions(timeout=timeout, look_longer=look_longer, repeat=repeat),
+        file=options.axes.file,
+        is_narrowed=options.axes.is_narrowed,
+        here=options.here.absolute() if options.here else None,
+        env=options.env,
+        may_run=options.may_run,
+        options=options.run,
     )
-    suite = command.scenarios_of(test)
-    cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
-    again = "" if run else f"{called('explain')} {shlex.join([*sys.argv[2:], '--run'])}"
-    with command.going_on_later():
-        with machines_at(executor if run else None, tls, ThisMachine(environments=cache)) as machines:
+    suite = command.scenarios_of(options.test)
+    cluster = options.cluster if options.may_run else ClusterAddress()
+    again = "" if options.may_run else command.rerun_command("explain", "--run")
+    with command.resumable():
+        cache = options.storage.cache(home)
+        with cluster.machines(ThisMachine(environments=cache)) as machines:
             request = replace(request, machines=machines)
-            explanations = explainer.answers(request, suite, cache, command.progress_on(Console()))
-        if json_file:
-            command.write_json(json_file, explanations)
+            explanations = explainer.answers(request, suite, cache, command.progress_on())
+        command.write_json(options.json_file, explanations)
         for explanation in explanations.explanations:
-            print(*explanation_lines(explanation, called("matrix"), again), sep="\n")
+            print(*explanation_lines(explanation, command.called("matrix"), again), sep="\n")
         if explanations.interrupted:
             raise KeyboardInterrupt
-    raise typer.Exit(Exit.GOOD if explanations.is_answered else Exit.UNANSWERED)
+    return Exit.GOOD if explanations.is_answered else Exit.UNANSWERED

@@ -1,67 +1,58 @@
 """`whichtorch fix`: the smallest change of the bad release's Python that makes a test pass, as a patch."""
 
 import shlex
-import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit, OutputOption, RunningOption, called
-from whichtorch.matrix.environments.cache import EnvironmentCache
-from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
+from whichtorch.matrix.cli.command import Exit
+from whichtorch.matrix.cli.groups import test_argument
 from whichtorch.matrix.errors import INTERRUPTED, why_stopped
-from whichtorch.matrix.plan.planning import RunOptions
-from whichtorch.matrix.records import store
+from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
+from whichtorch.matrix.plan.option import Strings, group, option, output_file, output_path
+from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 if TYPE_CHECKING:
     from whichtorch.matrix.fix.commission import FixAnswer
 
 PATCH = Path("output") / "fix.diff"
-_Release = partial(typer.Option, rich_help_panel="The two releases", metavar="VERSION")
+_release_option = partial(option, panel="The two releases", metavar="VERSION")
 
 
-def fix(  # one parameter per option
-    test: command.Test,
-    bad: Annotated[str | None, _Release(help="The release that fails. [default: found by a bisection]")] = None,
-    good: Annotated[str | None, _Release(help="The release that passes.")] = None,
-    failure: Annotated[
-        str, _Release(metavar="WORDS", help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]")
-    ] = "",
-    matrix_file: command.MatrixPath = None,
-    torch: Annotated[
-        list[str] | None, command.EnvironmentOption(metavar="SPEC[,SPEC]", help="The versions that are bisected.")
-    ] = None,
-    python: command.OnePython = None,
-    build: command.OneBuild = None,
-    config_name: command.OneConfig = None,
-    disk: command.Disk = None,
-    timeout: command.Timeout = None,
-    look_longer: command.LookLonger = False,
-    jobs: Annotated[
-        int, RunningOption(metavar="N", min=1, help="Trials at once, and candidates of the bisection.")
-    ] = 1,
-    max_time: Annotated[
-        str | None, RunningOption(metavar="TIME", help="Stop after 90s, 30m, 2h, ..., with what is known.")
-    ] = None,
-    max_trials: Annotated[int | None, RunningOption(metavar="N", min=1, help="Make at most so many trials.")] = None,
-    git: Annotated[
-        Path | None,
-        OutputOption("--git", metavar="CHECKOUT", help="Name the commits of the patch, by a git checkout of PyTorch."),
-    ] = None,
-    check_suite: Annotated[
-        bool, RunningOption("--check-suite", help="Run the suite with the patch and without it, and compare.")
-    ] = False,
-    patch_file: Annotated[Path, OutputOption("--output", metavar="FILE", help="Write the patch here.")] = PATCH,
-    json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the answer as JSON.")] = None,
-    report_file: Annotated[
-        Path | None, OutputOption("--report", metavar="FILE", help="Write Markdown, ready for an issue.")
-    ] = None,
-) -> None:
+def _patch_path(text: str) -> Path:
+    return PATCH if Path(text) == PATCH else output_path(text)  # the folder of the default is created
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixOptions:
+    """The options of `fix`."""
+
+    test: str = test_argument()
+    bad: str | None = _release_option(help="The release that fails. [default: found by a bisection]")
+    good: str | None = _release_option(help="The release that passes.")
+    failure: str = _release_option(
+        default="", metavar="WORDS", help="Which failure: words of it, or RUN:ENVIRONMENT. [default: newest]"
+    )
+    torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
+    axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config")
+    storage: Storage = group(Storage, "disk_budget_mb")
+    run: RunOptions = group(RunOptions, "timeout", "look_longer")
+    jobs: int = running_option(default=1, metavar="N", least=1, help="Trials at once, and candidates of the bisection.")
+    budget: Budget = group(Budget, "seconds", panel="How it runs")
+    max_trials: int | None = running_option(metavar="N", least=1, help="Make at most so many trials.")
+    checkout: Path | None = option(
+        "--git", metavar="CHECKOUT", panel="Output", help="Name the commits of the patch, by a git checkout of PyTorch."
+    )
+    check_suite: bool = running_option(default=False, help="Run the suite with the patch and without it, and compare.")
+    patch_file: Path = output_file("--output", default=PATCH, parse=_patch_path, help="Write the patch here.")
+    json_file: Path | None = output_file("--json", help="Write the answer as JSON.")
+    report_file: Path | None = output_file("--report", help="Write Markdown, ready for an issue.")
+
+
+def fix(options: FixOptions) -> Exit:
     """Find the smallest change of a bad release's Python that makes a test pass, from the good release's wheel.
 
     Without --bad and --good, a bisection finds the two. Parts of the good release are tried in the bad one, in
@@ -70,56 +61,52 @@ def fix(  # one parameter per option
     same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 1 cured, but the patch
     breaks the suite that --check-suite runs; 4 not known; 2 wrong usage; 3 a release cannot be had; 130 interrupted.
     """
-    # imported here, because other commands start without them
     from whichtorch.matrix.fix.commission import FixOrder, fix_of, with_suite
-    from whichtorch.reports.fix_text import fix_lines, fix_markdown
 
-    command.check_folders_of(json_file, report_file, patch_file if patch_file != PATCH else None)
-    specs = torch or [EVERY_RELEASE]
-    file = command.read_search_matrix(matrix_file, specs, python=python, build=build, config=config_name)
-    scenario, variant = command.one_test(test)
-    home = store.state_folder()
-    search = SearchRequest(
-        home=home,
-        file=file,
-        scenario=scenario,
-        variant=variant,
-        good=good,
-        bad=bad,
-        failure=command.failure_words(failure, (scenario, variant), home),
-        run_options=RunOptions(timeout=timeout, look_longer=look_longer),
-        jobs=jobs,
-        budget=Budget(seconds=command.seconds(max_time)),
-    )
-    console = Console()
+    console, home = command.new_console(), command.state_folder()
+    search = _search_request(options, home)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    cache = EnvironmentCache(home, disk_budget_mb=command.megabytes(disk))
-    with command.going_on_later(search.budget.seconds):
-        order = FixOrder(search=search, max_trials=max_trials, checkout=git, tell=say)
+    cache = options.storage.cache(home)
+    with command.resumable(search.budget.seconds):
+        order = FixOrder(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
-        is_cured = _keep_patch(answer, patch_file)
-        if check_suite and is_cured and not answer.interrupted:
-            say(f"cured, the patch is in {patch_file}; the suite runs on {answer.bad} without it and with it")
+        is_cured = _write_patch(answer, options.patch_file)
+        if options.check_suite and is_cured and not answer.interrupted:
+            say(f"cured, the patch is in {options.patch_file}; the suite runs on {answer.bad} without it and with it")
             try:
-                answer = with_suite(answer, search, patch_file, cache, command.progress_on(console))
+                answer = with_suite(answer, search, options.patch_file, cache, command.progress_on(console))
             except KeyboardInterrupt as interrupt:
                 answer = answer.model_copy(update={"interrupted": why_stopped(interrupt) == INTERRUPTED})
-        answer = answer.model_copy(update={"command": f"{called('fix')} {shlex.join(sys.argv[2:])}"})
-        rerun = f"{called('matrix')} --torch {answer.bad} --patch {patch_file} {_option(test)}"
-        if json_file:
-            command.write_json(json_file, answer)
-        if report_file:
-            command.write_lines(report_file, fix_markdown(answer, str(patch_file), rerun))
-        print(*fix_lines(answer, str(patch_file), rerun), sep="\n")
+        _write_answer(answer.model_copy(update={"command": command.rerun_command("fix")}), options)
         if answer.interrupted:
             raise KeyboardInterrupt
     is_known = is_cured or (answer.fix is not None and bool(answer.fix.why_not))
     code = Exit.GOOD if is_known else Exit.UNANSWERED
-    raise typer.Exit(Exit.RED if answer.suite and answer.suite.is_worse else code)
+    return Exit.RED if answer.suite and answer.suite.is_worse else code
 
 
-def _keep_patch(answer: "FixAnswer", patch_file: Path) -> bool:
-    """Write the patch, before anything else takes its time; return whether there is one."""
+def _search_request(options: FixOptions, home: Path) -> SearchRequest:
+    """Return the request to search for the two releases."""
+    from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
+
+    file = options.axes.file(options.torch or [EVERY_RELEASE])
+    scenario, variant = command.one_test(options.test)
+    return SearchRequest(
+        home=home,
+        file=file,
+        scenario=scenario,
+        variant=variant,
+        good=options.good,
+        bad=options.bad,
+        failure=command.failure_words(options.failure, (scenario, variant), home),
+        run_options=options.run,
+        jobs=options.jobs,
+        budget=options.budget,
+    )
+
+
+def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:
+    """Write the patch as soon as it is known; return whether there is one."""
     if not (answer.fix and answer.fix.patch):
         return False
     patch_file.parent.mkdir(parents=True, exist_ok=True)
@@ -127,5 +114,15 @@ def _keep_patch(answer: "FixAnswer", patch_file: Path) -> bool:
     return True
 
 
-def _option(test: str) -> str:
-    return f"--{'script' if Path(test.partition('[')[0]).suffix == '.py' else 'scenario'} {shlex.quote(test)}"
+def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
+    """Print the answer, and write the requested files."""
+    from whichtorch.reports.fix_text import fix_lines, fix_markdown
+
+    patch = str(options.patch_file)
+    kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
+    test = f"--{kind} {shlex.quote(options.test)}"
+    rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
+    command.write_json(options.json_file, answer)
+    if options.report_file:
+        command.write_lines(options.report_file, fix_markdown(answer, patch, rerun))
+    print(*fix_lines(answer, patch, rerun), sep="\n")

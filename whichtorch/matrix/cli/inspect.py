@@ -1,50 +1,47 @@
-"""The commands that look at what is there: `whichtorch stacks`, `dispatch` and `doctor`."""
+"""The commands that inspect processes, dispatch tables and the machine: `stacks`, `dispatch` and `doctor`."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
-from rich.console import Console
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import EnvironmentOption, Exit, OutputOption, RunningOption
-from whichtorch.matrix.environments.cache import EnvironmentCache
+from whichtorch.matrix.cli.command import Exit
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.plan.expansion import environment_named
-from whichtorch.matrix.process.executor import LocalExecutor, default_jobs
-from whichtorch.matrix.records import store
+from whichtorch.matrix.plan.environment_options import MatrixAxes, environment_option
+from whichtorch.matrix.plan.option import Strings, argument, group, option, output_file
+from whichtorch.matrix.plan.run_options import running_option
 
 
-def stacks(
-    targets: Annotated[
-        list[str], typer.Argument(metavar="PID|FILE...", help="A process, of any origin; with --merge, files.")
-    ],
-    merge: Annotated[
-        bool, typer.Option("--merge", help="One answer of what `stacks PID --json` wrote on several machines.")
-    ] = False,
-    as_json: Annotated[bool, OutputOption("--json", help="Write the diagnosis and the stacks as JSON.")] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class StacksOptions:
+    """The options of `stacks`."""
+
+    targets: Strings = argument("PID|FILE...", "A process, of any origin; with --merge, files.")
+    merge: bool = option(default=False, help="One answer of what `stacks PID --json` wrote on several machines.")
+    as_json: bool = option("--json", default=False, panel="Output", help="Write the diagnosis and the stacks as JSON.")
+
+
+def stacks(options: StacksOptions) -> None:
     """Say where a running process and its children are stuck, and who waits for whom.
 
     Each process is paused for some tenths of a second. Of a distributed job give the launcher: torchrun's own PID.
     If it runs on several machines, write a file on each and merge them. Exit code: 0 told; 2 no such process, or
     files that cannot be merged; 3 not permitted.
     """
-    from whichtorch.matrix.inspect import process_report  # here: `matrix` starts without it
+    from whichtorch.matrix.inspect import process_report
 
-    if merge:
-        shown = process_report.merged([Path(target) for target in targets])
+    if options.merge:
+        shown = process_report.merged([Path(target) for target in options.targets])
     else:
-        shown = process_report.inspect_process(_process_number(targets))
+        shown = process_report.inspect_process(_process_number(options.targets))
     for note in shown.notes:
         print(f"note: {note}", file=sys.stderr)
-    for line in [shown.json_text] if as_json else shown.lines:
+    for line in [shown.json_text] if options.as_json else shown.lines:
         print(line)
 
 
-def _process_number(targets: list[str]) -> int:
-    """Return the only target, which must be the number of a process."""
+def _process_number(targets: Strings) -> int:
+    """Return the PID, which must be the only target."""
     files = [target for target in targets if not target.isdigit()]
     if files:
         raise UsageError(f"{', '.join(files)}: no number of a process", hint="to read files, give --merge")
@@ -55,44 +52,55 @@ def _process_number(targets: list[str]) -> int:
     return int(targets[0])
 
 
-def dispatch(
-    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="For example aten::mm or aten::add.Tensor.")],
-    environments: Annotated[
-        list[str], typer.Argument(metavar="ENV [ENV]", help="Label or id of a known environment, or a Python's path.")
-    ],
-    matrix_file: command.MatrixPath = None,
-    json_file: Annotated[Path | None, OutputOption("--json", metavar="FILE", help="Write the tables as JSON.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DispatchOptions:
+    """The options of `dispatch`."""
+
+    operator: str = argument("OPERATOR", "For example aten::mm or aten::add.Tensor.")
+    environments: Strings = argument("ENV [ENV]", "Label or id of a known environment, or a Python's path.")
+    axes: MatrixAxes = group(MatrixAxes, "path")
+    json_file: Path | None = output_file("--json", help="Write the tables as JSON.")
+
+
+def dispatch(options: DispatchOptions) -> None:
     """Compare by which kernels two environments dispatch an operator, or show those of one.
 
     The tables are taken live, inside each. Exit code: 0 done; 2 wrong usage; 3 an environment cannot be had.
     """
-    from whichtorch.matrix.inspect import dispatch_tables  # here: `matrix` starts without it
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.inspect import dispatch_tables
+    from whichtorch.matrix.process.executor import LocalExecutor
 
-    file = command.read_matrix(matrix_file)
-    cache = EnvironmentCache(store.state_folder())
-    comparison = dispatch_tables.compare_operator(operator, environments, file, cache, LocalExecutor())
+    cache = EnvironmentCache(command.state_folder())
+    comparison = dispatch_tables.compare_operator(
+        options.operator, options.environments, options.axes.file, cache, LocalExecutor()
+    )
     print(*dispatch_tables.comparison_lines(comparison), sep="\n")
-    if json_file:
-        command.write_json(json_file, comparison)
+    command.write_json(options.json_file, comparison)
 
 
-def doctor(
-    interpreter: Annotated[
-        str | None,
-        EnvironmentOption(metavar="PATH|LABEL", help="Python, or known environment, that runs the controls."),
-    ] = None,
-    jobs: Annotated[int | None, RunningOption(metavar="N", min=1, help="Controls at once.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions:
+    """The options of `doctor`."""
+
+    interpreter: str | None = environment_option(
+        metavar="PATH|LABEL", help="Python, or known environment, that runs the controls."
+    )
+    jobs: int | None = running_option(metavar="N", least=1, help="Controls at once.")
+
+
+def doctor(options: DoctorOptions) -> Exit:
     """Check tools and permissions, then run every control scenario: each must get its own outcome.
 
     The controls need no torch; by default the Python of whichtorch runs them. They take some three minutes.
     Exit code: 0 all is well; 1 not, each problem with its remedy; 2 wrong usage; 130 interrupted.
     """
-    from whichtorch.matrix.inspect import checkup, controls  # here: `matrix` starts without them
+    from whichtorch.matrix.inspect import checkup, controls
+    from whichtorch.matrix.process.executor import default_jobs
 
-    home = store.state_folder()
-    python = _python_named(interpreter, home)
+    home = command.state_folder()
+    python = _python_named(options.interpreter, home)
+    jobs = options.jobs or default_jobs()
     problems = 0
     for check in checkup.check_up(home):
         problems += check.state is checkup.CheckState.PROBLEM
@@ -101,17 +109,20 @@ def doctor(
             print(f"{'':<8} remedy: {check.remedy}")
     print()
     with command.terminating_like_interrupt():
-        results = list(controls.run_controls(home, python, jobs or default_jobs(), command.progress_on(Console())))
+        results = list(controls.run_controls(home, python, jobs, command.progress_on()))
     print()
     print(*controls.control_lines(results), sep="\n")
     problems += sum(result.problem is not None for result in results)
     print()
     print("all is well" if not problems else f"{problems} {'problem' if problems == 1 else 'problems'}")
-    raise typer.Exit(Exit.RED if problems else Exit.GOOD)
+    return Exit.RED if problems else Exit.GOOD
 
 
 def _python_named(interpreter: str | None, home: Path) -> Path:
-    """Return the Python at a path or of a known environment; by default this one."""
+    """Return the Python at a path or of a known environment, by default the current one."""
+    from whichtorch.matrix.plan.expansion import environment_named
+    from whichtorch.matrix.records import store
+
     this = Path(sys.executable)
     if interpreter is None:
         return this

@@ -3,58 +3,64 @@
 import re
 import sys
 import time
-from collections.abc import Sequence
-from inspect import Parameter, Signature, signature
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, make_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from whichtorch.matrix.cli.command import Exit, JsonOption, called, check_folders_of, write_json, write_lines
+from whichtorch.matrix.cli.command import Exit, called, write_json, write_lines
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import Model
-from whichtorch.matrix.privacy.redaction import Redactor
-from whichtorch.matrix.records import store, stored_runs
-from whichtorch.reports.cell_text import where_it_ran
-from whichtorch.reports.formats import FORMATS, ReportFormat, gather
+from whichtorch.matrix.plan.option import argument, group, option, output_path
+from whichtorch.reports.formats import FORMATS, ReportFormat
 
 DAY = 86400.0  # seconds
-OUTPUT = Path("output")  # where reports go for which no file is named
-runs = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+OUTPUT = Path("output")  # where reports go by default
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _TAKEN = re.compile(r"latest(~\d+)?")
-Which = Annotated[str, typer.Argument(metavar="RUN", help="Its id or the beginning of it, name, latest, or day.")]
+_json_file = partial(option, "--json", metavar="FILE", parse=output_path)
 
 
-@runs.callback()
-def list_runs(
-    context: typer.Context, json_file: Annotated[Path | None, JsonOption(help="Write the list as JSON.")] = None
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions:
+    """The options of `runs` without a subcommand."""
+
+    json_file: Path | None = _json_file(help="Write the list as JSON.")
+
+
+def runs(options: RunsOptions) -> None:
     """List the stored runs, oldest first; `runs name` gives one a name, `runs prune` removes old ones.
 
     Exit code: 0; 2 wrong usage.
     """
-    if context.invoked_subcommand is not None:
-        return
+    from whichtorch.matrix.records import store, stored_runs
     from whichtorch.reports.stored_run_text import Runs, run_lines
 
-    check_folders_of(json_file)
     stored = tuple(head.run for head in stored_runs.all_runs(store.state_folder()))
     print(*run_lines(stored), sep="\n")
-    if json_file:
-        write_json(json_file, Runs(runs=stored))
+    write_json(options.json_file, Runs(runs=stored))
 
 
-@runs.command()
-def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="What to call it from now on.")]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class NameOptions:
+    """The options of `runs name`."""
+
+    run: str = argument("RUN", "Its id or the beginning of it, name, latest, or day.")
+    text: str = argument("NAME", "What to call it from now on.")
+
+
+def runs_name(options: NameOptions) -> None:
     """Give a run a name: `compare`, `report` and `runs` know it by that, and `runs prune` spares it.
 
     Exit code: 0; 2 no such run, or no name.
     """
-    home = store.state_folder()
+    from whichtorch.matrix.privacy.redaction import Redactor
+    from whichtorch.matrix.records import store, stored_runs
+
+    home, text = store.state_folder(), options.text
     if not _NAME.fullmatch(text) or _TAKEN.fullmatch(text):
         raise UsageError(f"{text!r} cannot be a name", hint="begin with a letter, then letters, digits, . _ and -")
-    head = stored_runs.find(run, home)
+    head = stored_runs.find(options.run, home)
     if head.folder.parent != home / "runs":
         raise UsageError(f"{head.folder} is not among the stored runs", hint="`whichtorch merge` takes it in")
     bearers = [other.run.id for other in stored_runs.all_runs(home) if text in {other.run.name, other.run.id}]
@@ -64,46 +70,52 @@ def name(run: Which, text: Annotated[str, typer.Argument(metavar="NAME", help="W
     print(f"{head.run.id} is called {text}")
 
 
-@runs.command()
-def prune(
-    keep: Annotated[int, typer.Option(metavar="N", min=0, help="How many of the latest runs stay.")],
-    wheels: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0, help="Also the kept wheels of nightlies not used so long.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions:
+    """The options of `runs prune`."""
+
+    keep: int = option(default=MISSING, metavar="N", least=0, help="How many of the latest runs stay.")
+    wheels: float | None = option(metavar="DAYS", least=0, help="Also the kept wheels of nightlies not used so long.")
+    dry_run: bool = option(default=False, help="Say what would go, and remove nothing.")
+
+
+def runs_prune(options: PruneOptions) -> None:
     """Remove all but the latest runs, and what they have found out: it will be run again when it is asked for.
 
     Runs with a name stay, and what the runs that stay rest on. A wheel of a nightly that its index has dropped cannot
     be had again. Exit code: 0; 2 wrong usage.
     """
     from whichtorch.matrix.environments.disk import Disk
+    from whichtorch.matrix.records import store, stored_runs
     from whichtorch.reports.stored_run_text import prune_lines
 
     home = store.state_folder()
-    kept = Disk(home).kept_wheels() if wheels is not None else []
-    last = time.time() - (wheels or 0) * DAY
+    kept = Disk(home).kept_wheels() if options.wheels is not None else []
+    last = time.time() - (options.wheels or 0) * DAY
     old = [path for path in kept if path.stat().st_atime < last]
     heads = stored_runs.all_runs(home)
-    chosen = stored_runs.removable(heads, keep)
-    if dry_run:
-        for head in chosen:
-            print(f"would remove {head.run.id}")
-        for path in old:
-            print(f"would remove {path.name}")
-    else:
-        others = [head for head in heads if head not in chosen]
-        print(*prune_lines(stored_runs.prune(home, chosen, others)), sep="\n")
-        for path in old:
-            path.unlink(missing_ok=True)
-            print(f"removed {path.name}")
+    chosen = stored_runs.removable(heads, options.keep)
+    if options.dry_run:
+        for name in (*(head.run.id for head in chosen), *(path.name for path in old)):
+            print(f"would remove {name}")
+        return
+    others = [head for head in heads if head not in chosen]
+    print(*prune_lines(stored_runs.prune(home, chosen, others)), sep="\n")
+    for path in old:
+        path.unlink(missing_ok=True)
+        print(f"removed {path.name}")
 
 
-def compare(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="A run: id or its beginning, name, latest~1, day, folder.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Another one, such as latest.")],
-    json_file: Annotated[Path | None, JsonOption(help="Write the comparison as JSON.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The options of `compare`."""
+
+    old: str = argument("OLD", "A run: id or its beginning, name, latest~1, day, folder.")
+    new: str = argument("NEW", "Another one, such as latest.")
+    json_file: Path | None = _json_file(help="Write the comparison as JSON.")
+
+
+def compare(options: CompareOptions) -> Exit:
     """Compare two runs cell by cell: regressions, fixes, new and different failures, what came and went.
 
     A run is named by its id or the beginning of it, by its name, by `latest` or `latest~1`, by a day (the last run
@@ -111,92 +123,115 @@ def compare(
     is compared with the one of the other night. Exit code: 0 nothing got worse; 1 a regression; 2 no such run.
     """
     from whichtorch.matrix.compare import comparison
+    from whichtorch.matrix.records import store, stored_runs
+    from whichtorch.reports.cell_text import where_it_ran
     from whichtorch.reports.stored_run_text import comparison_lines
 
     home = store.state_folder()
-    check_folders_of(json_file)
-    before, after = (stored_runs.find(text, home).read() for text in (old, new))
+    before, after = (stored_runs.find(text, home).read() for text in (options.old, options.new))
     compared = comparison.compare(before.result, after.result)
     print(*comparison_lines(compared, before, after, where_it_ran(called, after.result.run)), sep="\n")
-    if json_file:
-        write_json(json_file, compared)
-    raise typer.Exit(Exit.RED if compared.is_worse else Exit.GOOD)
+    write_json(options.json_file, compared)
+    return Exit.RED if compared.is_worse else Exit.GOOD
 
 
-def merge(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or such that hold some, as downloaded.")
-    ],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """The options of `merge`."""
+
+    folders: tuple[Path, ...] = argument("DIR...", "Folders of runs, or such that hold some, as downloaded.")
+
+
+def merge(options: MergeOptions) -> None:
     """Make one run of runs that were made on several machines or by several jobs of a CI service.
 
     The same record twice is kept once; conflicting ones are both kept, and the cells that rest on them told. The
     parts stay as they are; the merged run is then the `latest` one. Exit code: 0; 2 a folder holds no run.
     """
-    from whichtorch.matrix.records import merging
+    from whichtorch.matrix.records import merging, store, stored_runs
     from whichtorch.reports.stored_run_text import merge_lines
 
-    home = store.state_folder()
     heads = []
     problems = []
-    for folder in folders:
+    for folder in options.folders:
         try:
             heads += stored_runs.runs_below(folder)
         except UsageError as error:
             problems.append(error.message)
     if problems:
         raise UsageError("\n".join(problems), hint="name a folder with a run.json, or one above it")
-    with store.new_run(home, tuple(sys.argv[1:])) as run_store:
+    with store.new_run(store.state_folder(), tuple(sys.argv[1:])) as run_store:
         merged = merging.merge(heads, run_store)
         run_store.finish(run_store.run)
     print(*merge_lines(merged, run_store.run), sep="\n")
 
 
-def history(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A test by name, with or without its variant.")],
-    json_file: Annotated[Path | None, JsonOption(help="Write the lines as JSON.")] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class HistoryOptions:
+    """The options of `history`."""
+
+    scenario: str = argument("SCENARIO", "A test by name, with or without its variant.")
+    json_file: Path | None = _json_file(help="Write the lines as JSON.")
+
+
+def history(options: HistoryOptions) -> None:
     """Tell what stored runs made of a test: one line per night and environment, and where that changed.
 
     Exit code: 0; 2 no run has it.
     """
     from whichtorch.matrix.compare import nights
+    from whichtorch.matrix.records import store, stored_runs
     from whichtorch.reports.stored_run_text import history_lines
 
-    home = store.state_folder()
-    check_folders_of(json_file)
-    heads = [head for head in stored_runs.all_runs(home) if head.run.kind in stored_runs.COMPARABLE]
-    histories = nights.history(scenario, heads)
+    heads = [head for head in stored_runs.all_runs(store.state_folder()) if head.run.kind in stored_runs.COMPARABLE]
+    histories = nights.history(options.scenario, heads)
     if not histories:
-        raise UsageError(f"no stored run has a cell {scenario}", hint="`whichtorch runs` lists the runs")
+        raise UsageError(f"no stored run has a cell {options.scenario}", hint="`whichtorch runs` lists the runs")
     print(*history_lines(histories), sep="\n")
-    if json_file:
-        write_json(json_file, nights.Histories(histories=histories))
+    write_json(options.json_file, nights.Histories(histories=histories))
 
 
-def report(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Its id or the beginning of it, name, latest, day, or folder.")
-    ] = "latest",
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="What changed since this run? [default: the last with half its cells]"),
-    ] = None,
-    **paths: Path | None,
-) -> None:
+def format_options(formats: Iterable[ReportFormat]) -> type:
+    """Return a group with an option for each report format."""
+    options = [
+        (row.name, Path | None, option(metavar="DIR" if row.in_folder else "FILE", help=row.help, parse=output_path))
+        for row in formats
+    ]
+    return make_dataclass("FormatOptions", options, frozen=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The options of `report`."""
+
+    run: str = argument(
+        "RUN", "Its id or the beginning of it, name, latest, day, or folder. [default: latest]", default="latest"
+    )
+    baseline: str | None = option(
+        metavar="RUN", help="What changed since this run? [default: the last with half its cells]"
+    )
+    files: Any = group(format_options(FORMATS))  # the path of each format, by its name
+
+
+def report(options: ReportOptions) -> None:
     """Make the reports of a stored run: by default all of them, of the latest run, in the folder output.
 
     They are made from the records alone: at any time, and of a run from another machine, too. Exit code: 0; 2 no
     such run, or nowhere to write.
     """
+    from whichtorch.matrix.model import Model
+    from whichtorch.matrix.privacy.redaction import Redactor
+    from whichtorch.matrix.records import store, stored_runs
+    from whichtorch.reports.cell_text import where_it_ran
+    from whichtorch.reports.run_facts import gather
     from whichtorch.reports.table import shown_path
 
-    named = [(row, path) for row in FORMATS if (path := paths[row.name])]
-    check_folders_of(*(path for _, path in named))
+    named = [(row, path) for row in FORMATS if (path := getattr(options.files, row.name))]
     files = [(row, path / row.file if row.in_folder else path) for row, path in named]
     files = files or [(row, OUTPUT / row.file) for row in FORMATS]
     home = store.state_folder()
-    facts = gather(stored_runs.find(run, home), home, stored_runs.find(baseline, home) if baseline else None)
+    baseline = stored_runs.find(options.baseline, home) if options.baseline else None
+    facts = gather(stored_runs.find(options.run, home), home, baseline)
     there = where_it_ran(called, facts.stored.result.run)
     for row, file in files:
         file.parent.mkdir(exist_ok=True)
@@ -209,18 +244,3 @@ def report(
             write_lines(file, content)
     for _, file in files:
         print(f"wrote {shown_path(file)}")
-
-
-def offer(formats: Sequence[ReportFormat]) -> None:
-    """Give `report` an option for each format: typer reads the options of a command from its signature."""
-    own = signature(report).parameters.values()
-    given = [parameter for parameter in own if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    report.__dict__["__signature__"] = Signature([*given, *map(_option, formats)])
-
-
-def _option(row: ReportFormat) -> Parameter:
-    option = typer.Option(f"--{row.name}", metavar="DIR" if row.in_folder else "FILE", help=row.help)
-    return Parameter(row.name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[Path | None, option])
-
-
-offer(FORMATS)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.cluster import PORT
 from whichtorch.matrix.cluster.wire import CachedWheels, WorkerFacts
 from whichtorch.matrix.errors import GOES_ON, PreventedError, UsageError
 from whichtorch.matrix.run.work import UndeliveredError, Worker
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.cluster.worker_events import WorkerEvent
 
 FACTS = "whichtorch"  # names what a worker says of itself, and its plugin
-PORT = 8786
 CONNECT_TIMEOUT = 5.0  # seconds
 MESSAGE_INTERVAL = 0.001  # seconds between two messages to the scheduler
 TCP_TIMEOUT = 15.0  # seconds without an answer after which a connection is given up; 10 or less breaks every one

@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.atomic_files import remove_tree, write_atomic
+from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.environments.canary import probed_installation, probed_interpreter
 from whichtorch.matrix.environments.commander import (
-    INSTALL_TIMEOUT,
     CancelledError,
     Commander,
     InstallError,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.environments.index.releases import kept_folder
 from whichtorch.matrix.environments.index.sources import Sources, configured_sources, without_credentials
 from whichtorch.matrix.environments.provider import Stage, silent
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-INSTALL_TIMEOUT: float = 1800  # seconds for one step of an install: 3 GB over a slow line
 REASON_LENGTH = 400  # characters of uv's own explanation that a table can show
 LOG_READ = 64 * 2**10  # bytes of the end of a log in which an explanation is looked for
 # uv's variables that say how to reach an index, not what to install from it

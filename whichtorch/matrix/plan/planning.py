@@ -29,42 +29,14 @@ from whichtorch.matrix.model import (
     variant_suffix,
 )
 from whichtorch.matrix.plan.expansion import expand
+from whichtorch.matrix.plan.run_options import RunOptions as RunOptions  # noqa: TC001  part of a plan
 from whichtorch.matrix.suite import selection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from whichtorch.matrix.plan.matrix_file import MatrixFile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How cells are run."""
-
-    timeout: float | None = None  # seconds, instead of the scenarios' own
-    repeat: int = 1  # attempts a cell
-    fresh: bool = False  # records of earlier runs do not count
-    stall: bool = True  # stop early on evidence of a deadlock
-    look_longer: bool = False  # look once more, for longer, at what a timeout that somebody chose has stopped
-    until: frozenset[Outcome] = frozenset()  # no attempt is made after a new one with such an outcome
-    provisional: bool = False  # a slow attempt is left at that, instead of getting a longer look
-    in_search: bool = False  # it is compared with passes elsewhere: what takes many times as long is as bad as a hang
-    fork: bool = False  # what is expected to pass may do so in a process that has imported torch before
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixRequest:
-    """What a user asks `matrix` for, read and checked."""
-
-    home: Path  # the state folder
-    file: MatrixFile
-    path: Path | None = None  # of the file; None for the default one
-    interpreters: tuple[Path, ...] = ()  # of existing environments
-    product: bool = True  # False where only the interpreters are meant
-    scenarios: tuple[str, ...] = ()  # globs; those of the file where nothing is named
-    scripts: tuple[str, ...] = ()  # files of the user's own
-    options: RunOptions
+    from whichtorch.matrix.plan.matrix_request import MatrixRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

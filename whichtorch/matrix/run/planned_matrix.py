@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.plan.planning import MatrixRequest, Plan, plan_matrix
+from whichtorch.matrix.plan.planning import Plan, plan_matrix
 from whichtorch.matrix.records.store import RunStore, read_records
 from whichtorch.matrix.run.environment_queue import expected_seconds
 from whichtorch.matrix.run.pipeline import MatrixRun, recorded_run, with_answers
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Request
+    from whichtorch.matrix.plan.matrix_request import MatrixRequest
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.run.work import Machines
 

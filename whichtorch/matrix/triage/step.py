@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -33,6 +35,13 @@ class Step(StrEnum):
         """The steps without which it has nothing to go on, in their order, itself the last."""
         before = _NEEDS.get(self)
         return (*(before.needs if before else ()), self)
+
+
+def step_named(name: str) -> Step:
+    """Return the step of a name; raises UsageError."""
+    if name not in set(Step):
+        raise UsageError(f"no step is called {name!r}", hint=f"they are {', '.join(Step)}")
+    return Step(name)
 
 
 _NEEDS = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from whichtorch.reports.cell_text import CommandPrefix
-    from whichtorch.reports.formats import RunFacts
+    from whichtorch.reports.run_facts import RunFacts
 
     Changes = Mapping[tuple[str, str], CellChange]  # by name and label
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from whichtorch.reports.cell_text import CommandPrefix
-    from whichtorch.reports.formats import RunFacts
     from whichtorch.reports.page.highlights import Changes
+    from whichtorch.reports.run_facts import RunFacts
 
 FIXED, PER_CELL = 1_000_000, 1_000  # bytes that a page may take
 MOST_BOUNDARIES = 8  # boundaries that are listed; more are counted

@@ -1,0 +1,151 @@
+"""Requests whose fields are options, as a command line fills them."""
+
+import subprocess
+import sys
+from dataclasses import MISSING, dataclass
+from enum import StrEnum
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from whichtorch.matrix.cli import app
+from whichtorch.matrix.cli.parser import command_of, request_of
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.option import argument, group, megabytes, option, output_path, seconds
+
+HEAVY = ("pydantic", "rich", "psutil", "requests", "jinja2", "packaging", "whichtorch.matrix.model")
+
+
+class Fruit(StrEnum):
+    APPLE = "apple"
+    PLUM = "plum"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """Options that several requests share."""
+
+    limit: float | None = option(metavar="S", parse=seconds, panel="Limits", help="For so long.")
+    left_out: int = option(default=7, help="Not offered everywhere.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    """A request with one of each kind."""
+
+    name: str = argument("NAME", "What it is about.")
+    fruit: Fruit = option(default=Fruit.PLUM, help="Which.")
+    words: tuple[str, ...] = option("--word", default=(), help="Repeatable.")
+    quick: bool = option("--no-quick", default=True, help="Take your time.")
+    count: int = option(default=MISSING, least=1, most=9, help="How many.")
+    path: Path = option(default=Path("there"), help="Where.")
+    inner: Inner = group(Inner, "limit", panel="Within")
+
+
+def work(request: Outer) -> int:
+    """Work."""
+    return request.count
+
+
+COMMAND = command_of(work, "work", is_group=False)
+
+
+def given(*words: str) -> Any:
+    return request_of(Outer, COMMAND.make_context("work", list(words)))
+
+
+def test_what_is_not_given_has_the_default_of_its_field() -> None:
+    """Defaults are those of the request; a group is filled likewise."""
+    assert given("x", "--count", "3") == Outer(name="x", count=3)
+
+
+def test_values_are_read_by_the_types_of_fields() -> None:
+    """Enums, paths, lists, flags that turn something off, and what has a parser of its own."""
+    words = [
+        "--word",
+        "a",
+        "--word",
+        "b",
+        "--no-quick",
+        "--count",
+        "9",
+        "--fruit",
+        "apple",
+        "--path",
+        "here",
+        "--limit",
+        "2m",
+    ]
+    request = given("x", *words)
+    assert request == Outer(
+        name="x", fruit=Fruit.APPLE, words=("a", "b"), quick=False, count=9, path=Path("here"), inner=Inner(limit=120)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["x"], "Missing option '--count'"),
+        (["--count", "1"], "Missing argument 'NAME'"),
+        (["x", "--count", "10"], "10 is not in the range 1<=x<=9"),
+        (["x", "--count", "1", "--fruit", "pear"], "'pear' is not one of 'apple', 'plum'"),
+        (["x", "--count", "1", "--left-out", "1"], "No such option"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(words: list[str], message: str) -> None:
+    """It ends with exit code 2; an option that a group leaves out does not exist."""
+    with pytest.raises(click.UsageError) as mistake:
+        given(*words)
+    assert message in mistake.value.format_message()
+    assert mistake.value.exit_code == 2
+
+
+def test_help_shows_options_by_panel() -> None:
+    """With metavar, default and range; a group may have a panel of its own in a command."""
+    lines = COMMAND.get_help(click.Context(COMMAND, info_name="work")).splitlines()
+    assert "  NAME  What it is about." in lines
+    assert "  --fruit [apple|plum]   Which.  [default: plum]" in lines
+    assert lines[lines.index("Within:") + 1] == "  --limit S  For so long."
+
+
+def test_exit_code_is_what_the_function_returns() -> None:
+    """None is 0."""
+    with pytest.raises(click.exceptions.Exit) as ended:
+        COMMAND.invoke(COMMAND.make_context("work", ["x", "--count", "4"]))
+    assert ended.value.exit_code == 4
+
+
+@pytest.mark.parametrize(("text", "read"), [("90s", 90), ("1.5m", 90), ("2h", 7200), ("3", 3)])
+def test_times(text: str, read: float) -> None:
+    """A unit is one letter; without one it is seconds."""
+    assert seconds(text) == read
+
+
+@pytest.mark.parametrize(("text", "read"), [("60GB", 60000), ("800mb", 800), ("1.5T", 1_500_000), ("2", 2000)])
+def test_sizes(text: str, read: float) -> None:
+    """Without a unit it is gigabytes."""
+    assert megabytes(text) == read
+
+
+def test_a_file_needs_a_folder(tmp_path: Path) -> None:
+    """What could not be written is told before anything runs."""
+    assert output_path(str(tmp_path / "a.json")) == tmp_path / "a.json"
+    with pytest.raises(UsageError, match=r"no folder .*/nowhere to write a.json into"):
+        output_path(str(tmp_path / "nowhere" / "a.json"))
+
+
+def test_every_command_takes_one_request() -> None:
+    """An option is a field of it, and nothing else."""
+    functions = {**app._COMMANDS, **app._RUNS_COMMANDS}
+    assert all(len(signature(function).parameters) == 1 for function in functions)
+
+
+def test_help_starts_without_the_rest() -> None:
+    """All commands with their options are built without what only runs need, so that --help comes at once."""
+    code = f"import sys\nfrom whichtorch.matrix.cli.app import app\napp()\nprint({HEAVY} & sys.modules.keys())"
+    code = code.replace(str(HEAVY), f"set({HEAVY})")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout == "set()\n"

@@ -1,0 +1,137 @@
+"""The options that choose environments, in groups.
+
+A command that runs a matrix takes MatrixAxes. One that reads stored records takes KnownAxes, which filter environments.
+A search takes SearchAxes, which fix all axes but one at a single value. --help must start fast, so imports that it does
+not need are inside functions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.environments import INSTALL_TIMEOUT
+from whichtorch.matrix.errors import UsageError
+from whichtorch.matrix.plan.option import Strings, megabytes, option
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.environments.cache import EnvironmentCache
+    from whichtorch.matrix.plan.matrix_file import MatrixFile
+
+environment_option = partial(option, panel="Environments")
+_single = partial(environment_option, default=(), metavar="NAME")
+_names = partial(environment_option, default=(), metavar="NAME[,NAME]")
+_torch = partial(environment_option, "--torch", default=(), metavar="SPEC[,SPEC]")
+_python = partial(environment_option, "--python", default=(), metavar="3.11[,3.12]")
+_patch = partial(environment_option, "--patch", default=(), metavar="FILE[,FILE]")
+_file = partial(
+    environment_option, "--matrix", metavar="FILE", parse=Path, help="Matrix file, instead of the default one."
+)
+
+
+def commas(values: Strings) -> Strings:
+    """Split values at commas: `--python 3.11,3.12` is the same as `--python 3.11 --python 3.12`."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def matrix_file(path: Path | None) -> "MatrixFile":
+    """Read a matrix file, or the default one."""
+    from whichtorch.matrix.plan.matrix_file import DEFAULT_FILE, read_matrix_file
+
+    return read_matrix_file(path or DEFAULT_FILE)
+
+
+def torch_specs(torch: Sequence[str]) -> Strings:
+    """Return the versions given; a specifier such as >=2.9,<2.13 is one of them."""
+    from whichtorch.matrix.environments.index.version_specs import split_specs
+
+    return tuple(split_specs(",".join(torch)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixAxes:
+    """The environments of a matrix file; options replace its axes."""
+
+    path: Path | None = _file()
+    torch: Strings = _torch(
+        help="A version, a specifier such as '>=2.9,<2.13', recent:3, latest, nightly, "
+        "nightly:2026-11-01..2026-11-20, or a wheel's path."
+    )
+    python: Strings = _python(help="Python versions.")
+    build: Strings = _names(help="auto, pypi, cpu, cu128, rocm6.4, xpu, nightly-cpu, or of the file.")
+    config: Strings = _names(
+        help="default, single-thread, iomp, cpp-meta, dispatch-trace, no-compile-threads, or of the file."
+    )
+    patch: Strings = _patch(help="A diff of torch's Python files to try, none, or of the file. Repeatable.")
+    hardware: Strings = _names(help="Kinds of machines, each a [hardware.NAME] of the file.")
+
+    @cached_property
+    def file(self) -> "MatrixFile":
+        """The matrix file with these axes."""
+        named = {
+            axis: commas(getattr(self, axis)) or None for axis in ("python", "build", "config", "patch", "hardware")
+        }
+        return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(self.torch) or None, **named)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownAxes(MatrixAxes):
+    """A filter on environments with stored records."""
+
+    torch: Strings = _torch(help="Only these versions.")
+    python: Strings = _python(help="Only these Pythons.")
+    build: Strings = _names(help="Only these builds.")
+    config: Strings = _names(help="Only these configs.")
+    patch: Strings = _patch(help="Only these patches, none for without.")
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the filter excludes any environment."""
+        return any((self.torch, self.python, self.build, self.config, self.patch))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchAxes:
+    """What a search keeps constant: one build, Python, config, patch and kind of hardware."""
+
+    path: Path | None = _file()
+    python: Strings = _single(metavar="3.11", help="Python version.")
+    build: Strings = _single(help="pypi, cpu, cu128, nightly-cpu, or of the file.")
+    config: Strings = _single(help="default, or another config.")
+    patch: Strings = _single(metavar="FILE", help="A diff of torch's Python files, applied to each value.")
+    hardware: Strings = _single(help="A kind of machine, a [hardware.NAME] of the file.")
+
+    def file(self, torch: Sequence[str], *, several: str = "") -> "MatrixFile":
+        """Return the matrix file with these axes. Raises UsageError for several values on an axis but `several`."""
+        from whichtorch.matrix.model import NO_PATCH
+
+        named = {axis: commas(getattr(self, axis)) for axis in ("python", "build", "config", "patch", "hardware")}
+        for axis, values in named.items():
+            if axis != several and len(values) > 1:
+                hint = "name one" + ("" if axis == "patch" else f", or have them told apart with --axis {axis}")
+                raise UsageError(f"--{axis} names {len(values)} for a search along another axis", hint=hint)
+        usual = {"build": ("auto",), "config": ("default",), "patch": (NO_PATCH,)}
+        axes = {axis: values or usual.get(axis, values) for axis, values in named.items()}
+        return matrix_file(self.path).with_axes(keep_rows=True, torch=torch_specs(torch), **axes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """Limits on the disk and the time that environments take."""
+
+    disk_budget_mb: float | None = environment_option(
+        "--disk",
+        metavar="SIZE",
+        parse=megabytes,
+        help="Room for environments, e.g. 60GB. [default: 80 % of what is free]",
+    )
+    install_timeout: float = environment_option(
+        default=INSTALL_TIMEOUT, metavar="S", least=1, help="Seconds after which a step of an install is given up."
+    )
+
+    def cache(self, home: Path) -> "EnvironmentCache":
+        """Return the environments of a state folder."""
+        from whichtorch.matrix.environments.cache import EnvironmentCache
+
+        return EnvironmentCache(home, disk_budget_mb=self.disk_budget_mb, install_timeout=self.install_timeout)

@@ -1,0 +1,92 @@
+"""Declare a field of a request as an option of the command line; `cli/parser.py` builds the option from it.
+
+A field declared with `group` holds another request, so that several commands share its options. The parser reads the
+types of fields, so a module that declares options must not import `annotations` from `__future__`.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from whichtorch.matrix.errors import UsageError
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_MEGABYTES = {"MB": 1, "GB": 1000, "TB": 1_000_000, "MIB": 1.048576, "GIB": 1073.741824, "TIB": 1099511.627776}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """How a field is given on the command line. Its type and its default are those of the field."""
+
+    help: str
+    name: str = ""  # "" for the name of the field: `max_time` is --max-time
+    metavar: str | None = None
+    panel: str = "Options"  # the heading in --help
+    parse: Callable[[str], object] | None = None  # raises UsageError; None to convert by the type
+    choices: tuple[str, ...] = ()  # () for all of an enum
+    least: float | None = None
+    most: float | None = None
+    is_argument: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A request whose options are part of another request."""
+
+    kind: type
+    only: tuple[str, ...] = ()  # the fields that are options; () for all
+    panel: str = ""  # "" for the panels of the options
+
+
+def option(name: str = "", *, default: Any = None, **details: Any) -> Any:
+    """Declare a field as an option; `details` are the fields of Option."""
+    return field(default=default, metadata={"option": Option(name=name, **details)})
+
+
+def argument(metavar: str, text: str, *, default: Any = MISSING) -> Any:
+    """Declare a field as a positional argument, which is required if it has no default."""
+    return field(default=default, metadata={"option": Option(metavar=metavar, help=text, is_argument=True)})
+
+
+def group(kind: type, *only: str, panel: str = "") -> Any:
+    """Declare a field that holds another request, with all of its options or `only` some of them."""
+    return field(default_factory=kind, metadata={"group": Group(kind=kind, only=only, panel=panel)})
+
+
+def seconds(text: str) -> float:
+    """Return "90s", "30m" or "2h" as seconds; a plain number is seconds."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, "s")
+    try:
+        duration = float(number) * _SECONDS[unit]
+    except ValueError:
+        duration = 0.0
+    if duration <= 0:
+        raise UsageError(f"{text!r} is not a time", hint="write it as 90s, 30m or 2h")
+    return duration
+
+
+def megabytes(text: str) -> float:
+    """Return "60GB" as 60000; a plain number is gigabytes."""
+    number = text.strip().upper().rstrip("BIMGT")
+    unit = text.strip().upper()[len(number) :].strip() or "GB"
+    try:
+        return float(number) * _MEGABYTES[unit if unit.endswith("B") else unit + "B"]
+    except (KeyError, ValueError):
+        raise UsageError(f"--disk {text!r} is not a size", hint="write it as 60GB, 800MB or 1.5TB") from None
+
+
+def output_path(text: str) -> Path:
+    """Return the path of a file to write. Raises UsageError if its folder does not exist, before hours of work."""
+    path = Path(text)
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"no folder {path.parent} to write {path.name} into")
+    return path
+
+
+Strings = tuple[str, ...]  # of an option that may be repeated
+output_file = partial(option, metavar="FILE", panel="Output", parse=output_path)
+max_time = partial(
+    option, "--max-time", metavar="TIME", parse=seconds, help="Stop after 90s, 30m, 2h, ..., with what is known."
+)

@@ -1,0 +1,35 @@
+"""The options that decide how cells are run."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.plan.option import option
+
+if TYPE_CHECKING:
+    from whichtorch.matrix.model import Outcome
+
+running_option = partial(option, panel="How it runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How cells are run. The last three are not options of the command line."""
+
+    timeout: float | None = running_option(
+        metavar="S", least=0.1, help="Seconds per attempt, instead of the test's own."
+    )
+    look_longer: bool = running_option(
+        default=False, help="Try a test that is slow at your timeout once more, for three times as long."
+    )
+    repeat: int = running_option(default=1, metavar="N", least=1, help="Attempts per cell.")
+    fresh: bool = running_option(default=False, help="Run again what earlier runs have answered.")
+    stall: bool = running_option(
+        "--no-stall", default=True, help="Wait out every timeout, even on evidence of a deadlock."
+    )
+    fork: bool = running_option(
+        default=False, help="Import torch once for what is expected to pass; all else is confirmed cold."
+    )
+    until: "frozenset[Outcome]" = frozenset()  # after an attempt with one of these outcomes, no other is made
+    provisional: bool = False  # a slow attempt does not get a longer look
+    in_search: bool = False  # passes elsewhere are known: many times their duration counts as a hang
