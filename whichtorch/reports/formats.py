@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from whichtorch.matrix.model import Model
+    from whichtorch.reports.cell_text import CommandPrefix
     from whichtorch.reports.run_facts import RunFacts
 
     Content = Iterable[str] | bytes | Model  # lines, a whole file, or what is written as JSON
