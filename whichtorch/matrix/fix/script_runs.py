@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
-from whichtorch.matrix.diagnosis.patience import IN_ALL
+from whichtorch.matrix.diagnosis.patience import BOTH_LOOKS
 from whichtorch.matrix.diagnosis.stacks import Language
 from whichtorch.matrix.environments.inside.startup.note_functions import FOLDER
 from whichtorch.matrix.environments.overlay import lay
@@ -134,7 +134,7 @@ class ScriptRuns:
         What a busy machine kept from ending gets more time once: a cure must not be taken for the hang.
         """
         record = self.run(environment, test.limit)
-        return self.run(environment, IN_ALL * test.limit) if test.was_starved(record.attempt) else record
+        return self.run(environment, BOTH_LOOKS * test.limit) if test.was_starved(record.attempt) else record
 
     def everyday(self, environment: Environment, active: Collection[str]) -> FunctionsRun:
         """Return the functions of torch that any script may run there.
