@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.hang.causes import HangKind
-from whichtorch.matrix.diagnosis.patience import LONGER, SOON, is_given
+from whichtorch.matrix.diagnosis.patience import LONGER, SOON, reached_goal
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature
 from whichtorch.matrix.model import Outcome
 
@@ -79,7 +79,7 @@ class StoppedLook:
             return False
         if headway and headway.wakes_in is None and not headway.gets_on:
             return True  # it did nothing for as long as the whole look before, which ends this one early
-        return is_given(self.goal, ending.seconds, headway)
+        return reached_goal(self.goal, ending.seconds, headway)
 
     @property
     def is_native(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Attempt, Headway
 
 LONGER = 3  # times the limit, for the longer look at what was slow
-IN_ALL = 1 + LONGER  # times the limit, for the first look and the longer one
+BOTH_LOOKS = 1 + LONGER  # times the limit, for the first look and the longer one
 LONGER_BESIDE_PASS = 1.5  # times the limit, for the longer look where the test has passed elsewhere
 FURTHER = 1.25  # times the last look: the shortest look after it
 STRETCH_MOST = 10.0  # times: how much longer the longer look is made on a crowded machine
@@ -81,7 +81,7 @@ class Patience:
             needed = min(self.due, max(BESIDE_PASS.shortest, brief) * slowdown)
         else:
             needed = self.due * slowdown if self.is_provisional else self.due
-        most = IN_ALL * self.due if self.looks_longer else self.due
+        most = BOTH_LOOKS * self.due if self.looks_longer else self.due
         return min(max(needed, KNOWN_RUNS * self.longest_run * slowdown), most)
 
     def longer_look(self, slow: Attempt) -> LongerLook:
@@ -117,7 +117,7 @@ def longer_look(slow: Attempt, due: float, most: float, times: float = LONGER) -
     return LongerLook(min(goal, most), min(max(goal * _stretch(headway), further), most))
 
 
-def is_given(goal: float, seconds: float, headway: Headway | None) -> bool:
+def reached_goal(goal: float, seconds: float, headway: Headway | None) -> bool:
     """Return whether an attempt of so many seconds, that got on like this, had the seconds with a core of a goal."""
     return seconds >= ENOUGH * goal * _stretch(headway)
 

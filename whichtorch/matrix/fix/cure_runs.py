@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
-from whichtorch.matrix.diagnosis.patience import IN_ALL
+from whichtorch.matrix.diagnosis.patience import BOTH_LOOKS
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
@@ -117,7 +117,7 @@ class CureRuns:
         """
         seen = self.run(environment, test.limit, files)
         is_starved = test.was_starved(seen.record.attempt)
-        return self.run(environment, IN_ALL * test.limit, files) if is_starved else seen
+        return self.run(environment, BOTH_LOOKS * test.limit, files) if is_starved else seen
 
     def workers(self, count: int) -> WorkerPool:
         """Return where so many runs may be made at once; an interrupt there stops them all."""

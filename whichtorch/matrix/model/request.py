@@ -15,15 +15,15 @@ NO_PATCH = "none"  # a release as it is, where a patch could be named
 ANY_HARDWARE = "any"  # whatever machine there is, where a kind could be named
 
 
-NAME_OF_TABLE = "[NAME]"  # stands for the name of a table among its keys: no key of TOML reads so by chance
+TABLE_NAME = "[NAME]"  # stands for the name of a table among its keys: no key of TOML reads so by chance
 
 
-class Defined(Model):
+class MatrixTable(Model):
     """Base of what a matrix file can define, each in a table such as [build.NAME]; its keys have hyphens there."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), validate_by_name=True)
 
-    name: str = Field(validation_alias=NAME_OF_TABLE)
+    name: str = Field(validation_alias=TABLE_NAME)
 
 
 def _checked_specifier(value: str) -> str:
@@ -37,7 +37,7 @@ def _checked_specifier(value: str) -> str:
 Specifier = Annotated[str, AfterValidator(_checked_specifier)]
 
 
-class Build(Defined):
+class Build(MatrixTable):
     """Where a wheel comes from. `backend` is uv's --torch-backend."""
 
     index_url: str | None = None
@@ -47,7 +47,7 @@ class Build(Defined):
     nightly: bool = False  # versions are .dev releases
 
 
-class Config(Defined):
+class Config(MatrixTable):
     """A named set of environment variables and start-up hooks."""
 
     env: dict[str, str] = {}  # values may name {beside}, the folder that `beside` was installed into
@@ -74,7 +74,7 @@ class Patch(Model):
         return f"{self.name}@{self.key[:6]}"
 
 
-class Hardware(Defined):
+class Hardware(MatrixTable):
     """A kind of machine, by what it says of itself: every value that is named applies."""
 
     gpu: str = ""  # a glob, as are arch, cpu and host: of a model as its driver names it, "*H100*"

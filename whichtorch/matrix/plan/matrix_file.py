@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from whichtorch.matrix.environments import configs, patches
 from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.model import NAME_OF_TABLE, NO_PATCH, Build, Config, Hardware, Patch, Request, Specifier
+from whichtorch.matrix.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Specifier
 from whichtorch.matrix.suite.toml_lines import line_of
 from whichtorch.matrix.versions import in_specifier
 
@@ -146,7 +146,7 @@ def _with_names(tables: Any) -> Any:
     """Give each table its name, which is no key of it in the file."""
     if not isinstance(tables, dict):
         return tables
-    return {name: table | {NAME_OF_TABLE: name} if isinstance(table, dict) else table for name, table in tables.items()}
+    return {name: table | {TABLE_NAME: name} if isinstance(table, dict) else table for name, table in tables.items()}
 
 
 class MatrixFile(_Table):
@@ -257,4 +257,4 @@ def _keys_beside(keys: tuple[str | int, ...]) -> list[str]:
     }
     model = models[keys[0]] if len(keys) > 1 else MatrixFile
     aliases = (str(field.validation_alias) for field in model.model_fields.values())
-    return [alias for alias in aliases if alias != NAME_OF_TABLE]
+    return [alias for alias in aliases if alias != TABLE_NAME]

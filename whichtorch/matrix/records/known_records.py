@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.deadline import Decider
-from whichtorch.matrix.diagnosis.patience import is_given
+from whichtorch.matrix.diagnosis.patience import reached_goal
 from whichtorch.matrix.model import Outcome, Record, Role
 from whichtorch.matrix.records.scratch import scratch_database
 
@@ -110,7 +110,7 @@ class Records:
         test = _test(scenario.source_hash, variant)
         for record in self._records(_STEERING, test=test, environment=environment):
             attempt = record.attempt
-            if attempt.outcome is not Outcome.SLOW and is_given(seconds, attempt.limit, attempt.evidence.headway):
+            if attempt.outcome is not Outcome.SLOW and reached_goal(seconds, attempt.limit, attempt.evidence.headway):
                 return record
         return None
 

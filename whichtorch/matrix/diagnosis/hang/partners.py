@@ -78,15 +78,12 @@ def _given_back(state: ThreadState) -> tuple[object, ...] | None:
 
 def _wanted_locks(state: ThreadState) -> Iterator[tuple[object, ...]]:
     """Yield what names the lock that a thread wants: on its line, and where a context manager of the user takes it."""
-    site = state.user.site
-    for frame in state.user.frames:
-        if is_own(frame):
-            site = state.user.site if frame is state.user.place else read_site(frame)
-            if not site.wanted:
-                return
-            yield lock_identity(site.wanted, frame)
-            if not keeps_lock(frame, site.wanted):
-                return
+    for frame in filter(is_own, state.user.frames):
+        wanted = (state.user.site if frame is state.user.place else read_site(frame)).wanted
+        if wanted:
+            yield lock_identity(wanted, frame)
+        if not (wanted and keeps_lock(frame, wanted)):
+            return
 
 
 def _holders_in_library(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
@@ -168,10 +165,10 @@ def ready_ends(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the other end of what a thread polls; the children, where a library polls what they send."""
     yield from other_ends(graph, state)
     if descriptor_of(state) is None and state.user.call and state.user.call.waiting is Waiting.IO:
-        yield from children(graph, state)
+        yield from child_threads(graph, state)
 
 
-def joined(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
+def joined_threads(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the thread whose end is waited for."""
     others = graph.beside(state)
     own = state.user.frame.address("self") if state.user.frame else 0
@@ -198,7 +195,7 @@ def _thread_frames(state: ThreadState) -> Iterator[Frame]:
     return (frame for frame in state.user.frames if frame.file_name == "threading.py" and frame.method in names)
 
 
-def children(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
+def child_threads(graph: WaitGraph, state: ThreadState) -> Iterator[PartnerLink]:
     """Find the child that is waited for, or all of them; of a manager's process, the thread that answers."""
     if state.user.call and state.user.call.is_of_manager:
         return answering_threads(graph, state)
@@ -261,8 +258,8 @@ def _is_same(frame: Frame, other: Frame) -> bool:
 
 # Who could end a wait is searched for so.
 FINDERS: dict[Waiting, Callable[[WaitGraph, ThreadState], Iterator[PartnerLink]]] = {
-    Waiting.THREAD: joined,
-    Waiting.CHILD: children,
+    Waiting.THREAD: joined_threads,
+    Waiting.CHILD: child_threads,
     Waiting.LOCK: lock_holders,
     Waiting.SEMAPHORE: lock_holders,
     Waiting.CONDITION: lock_holders,
