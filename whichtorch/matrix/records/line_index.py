@@ -1,0 +1,247 @@
+"""An index of the lines of all stored runs, kept between commands in the state folder.
+
+The lines stay the truth. The index has the columns that are asked for, and where each line is. Lines are only ever
+appended, so a command reads what was appended since the last command. A file that changed otherwise is read again. An
+index that does not fit is made again, and one that cannot be written is made in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from whichtorch.matrix.model import SCHEMA, Model
+from whichtorch.matrix.records.scratch import open_database, scratch_database
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Row = tuple[Any, ...]
+
+Line = TypeVar("Line", bound=Model)
+BATCH = 10_000  # lines in one transaction: other commands can read between two
+_TAIL = 64  # bytes before the end of what was read, to see that a longer file is the same one
+_TABLES = """
+drop table if exists files;
+drop table if exists lines;
+create table files (id integer primary key, run text unique, size integer, changed integer, taken integer, tail blob);
+create table lines (
+    id integer primary key autoincrement, file integer, start integer, checksum integer, line blob, {columns}
+);
+create index by_file on lines (file);
+{indexes}
+"""
+_KNOWN = """
+create temp view known as select lines.*, run from lines left join files on files.id = file where lines.id <= {last}
+"""
+_INSERT = "insert into lines values (null, ?, ?, ?, ?{more})"
+_SELECT = "select {columns} from known where {condition}"
+_OLDEST_FIRST = " order by run, start, id"
+_LINE = "run, start, checksum, line"  # the columns that a line is read by
+_TAKEN = "update files set size = ?, changed = ?, taken = ?, tail = ? where id = ?"
+
+
+@dataclass(frozen=True)
+class LineKind(Generic[Line]):
+    """The files of one name, what their lines hold, and what is indexed of a line."""
+
+    name: str  # of the files and their index, without the endings
+    model: type[Line]
+    columns: dict[str, Callable[[Line], Any]]
+    indexes: str
+
+    @cached_property
+    def tables(self) -> str:
+        """The SQL that creates the tables."""
+        return _TABLES.format(columns=", ".join(self.columns), indexes=self.indexes)
+
+    @cached_property
+    def form(self) -> int:
+        """A number that changes with the tables and the release of the tool."""
+        try:
+            release = version("whichtorch")
+        except PackageNotFoundError:
+            release = ""
+        return zlib.crc32(f"{release} {SCHEMA} {self.tables}".encode()) >> 1  # SQLite's number has a sign
+
+
+class LineIndex(Generic[Line]):
+    """The lines of one kind: those stored below `home` when it was made, and those added since by this process.
+
+    Its methods may be called from several threads.
+    """
+
+    def __init__(self, kind: LineKind[Line], home: Path | None = None) -> None:
+        self._kind, self._home = kind, home
+        self._lock = threading.Lock()
+        self._insert = _INSERT.format(more=", ?" * len(kind.columns))
+        self._added = scratch_database(self, kind.tables)
+        self._added.execute(_KNOWN.format(last=sys.maxsize))
+        self._stored = self._opened() if home else None
+
+    def add(self, line: Line) -> None:
+        """Add a line that this process has made."""
+        text = line.model_dump_json(by_alias=True).encode()
+        with self._lock:
+            self._added.execute(self._insert, (None, None, None, text, *self._values(line)))
+
+    def rows(self, columns: str, condition: str = "true", **values: str) -> list[Row]:
+        """Return columns, in SQL, of the lines for which a condition is true: those stored, then those added."""
+        import sqlite3
+
+        question = _SELECT.format(columns=columns, condition=condition)
+        with self._lock:
+            try:
+                stored = self._stored.execute(question, values).fetchall() if self._stored else []
+            except sqlite3.Error as error:
+                self._stored = self._instead(error)
+                stored = self._stored.execute(question, values).fetchall()
+            return stored + self._added.execute(question, values).fetchall()
+
+    def lines(self, condition: str, **values: str) -> list[Line]:
+        """Return the lines for which a condition in SQL is true, oldest first."""
+        return [line for _, line in self.located(condition, **values)]
+
+    def located(self, condition: str, **values: str) -> Iterator[tuple[str, Line]]:
+        """Yield the lines for which a condition in SQL is true with their runs, oldest first."""
+        for row in self.rows(_LINE, condition + _OLDEST_FIRST, **values):
+            if (line := self._read(*row)) is not None:
+                yield row[0], line
+
+    def latest(self, column: str, condition: str = "true", **values: str) -> dict[str, Line]:
+        """Return the last line for each value of a column, of the lines for which a condition is true."""
+        last: dict[str, Row] = {}
+        for value, *line in self.rows(f"{column}, {_LINE}", condition + _OLDEST_FIRST, **values):
+            last.pop(value, None)
+            last[value] = tuple(line)
+        lines = {value: self._read(*row) for value, row in last.items()}
+        return {value: line for value, line in lines.items() if line is not None}
+
+    def _read(self, run: str, start: int, checksum: int, line: bytes | None) -> Line | None:
+        """Return a line; None where another command has removed it."""
+        with suppress(FileNotFoundError, ValidationError):
+            if line is None:
+                with self._file(run).open("rb") as file:
+                    file.seek(start)
+                    line = file.readline()
+                if zlib.crc32(line) != checksum:
+                    return None
+            return self._kind.model.model_validate_json(line)
+        return None
+
+    @property
+    def _index(self) -> Path:
+        assert self._home is not None
+        return self._home / "index" / f"{self._kind.name}.sqlite"
+
+    def _file(self, run: str) -> Path:
+        assert self._home is not None
+        return self._home / "runs" / run / f"{self._kind.name}.jsonl"
+
+    def _values(self, line: Line) -> tuple[Any, ...]:
+        return tuple(value(line) for value in self._kind.columns.values())
+
+    # the file of the index
+
+    def _opened(self) -> sqlite3.Connection:
+        """Return the index in its file, up to date."""
+        import sqlite3
+
+        try:
+            self._index.parent.mkdir(exist_ok=True)
+            return self._refreshed(open_database(self, self._index))
+        except (OSError, sqlite3.Error) as error:
+            return self._instead(error)
+
+    def _instead(self, error: Exception) -> sqlite3.Connection:
+        """Return an index in place of one that failed: in its file if that was damaged, otherwise in memory."""
+        import sqlite3
+
+        # an operational error: the file is read-only or locked, the disk is full, another release made other columns
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            with suppress(OSError, sqlite3.Error):
+                self._index.unlink()
+                return self._refreshed(open_database(self, self._index))
+        return self._refreshed(open_database(self))
+
+    def _refreshed(self, database: sqlite3.Connection) -> sqlite3.Connection:
+        """Have a database take in what was appended, and forget what was removed."""
+        self._make_tables(database)
+        states = {}
+        for file in self._index.parents[1].glob(f"runs/*/{self._kind.name}.jsonl"):
+            with suppress(FileNotFoundError):
+                states[file.parent.name] = _state(file.stat())
+        known = {run: state for run, *state in database.execute("select run, size, changed from files")}
+        if gone := [(run,) for run in known.keys() - states.keys()]:
+            with database:
+                database.execute("begin immediate")
+                database.executemany("delete from lines where file = (select id from files where run = ?)", gone)
+                database.executemany("delete from files where run = ?", gone)
+        for run in sorted(run for run, state in states.items() if known.get(run) != state):
+            with suppress(FileNotFoundError):
+                while not self._take_in(database, run):
+                    pass
+        # other commands add the lines of later runs, and those of this command's own run
+        (last,) = database.execute("select coalesce(max(id), 0) from lines").fetchone()
+        database.execute(_KNOWN.format(last=last))
+        return database
+
+    def _make_tables(self, database: sqlite3.Connection) -> None:
+        def fits() -> bool:
+            return bool(database.execute("pragma user_version").fetchone()[0] == self._kind.form)
+
+        if not fits():
+            with database:
+                database.execute("begin immediate")
+                if not fits():  # another command may have been faster
+                    for statement in self._kind.tables.split(";"):
+                        database.execute(statement)
+                    database.execute(f"pragma user_version = {self._kind.form}")
+
+    def _take_in(self, database: sqlite3.Connection, run: str) -> bool:
+        """Take in a batch of lines of a run; return whether these were the last.
+
+        A torn last line waits until it is whole.
+        """
+        with database, self._file(run).open("rb") as file:
+            database.execute("begin immediate")
+            state = _state(os.fstat(file.fileno()))
+            database.execute("insert or ignore into files values (null, ?, 0, 0, 0, x'')", (run,))
+            found = database.execute("select id, size, changed, taken, tail from files where run = ?", (run,))
+            number, size, changed, taken, tail = found.fetchone()
+            if [size, changed] == state:  # by another command
+                return True
+            file.seek(taken - len(tail))
+            if state[0] <= size or file.read(len(tail)) != tail:
+                database.execute("delete from lines where file = ?", (number,))
+                taken, tail = 0, b""
+                file.seek(0)
+            is_done = True
+            for count, line in enumerate(islice(file, BATCH), 1):
+                is_done = count < BATCH
+                try:
+                    values = self._values(self._kind.model.model_validate_json(line))
+                    database.execute(self._insert, (number, taken, zlib.crc32(line), None, *values))
+                except ValidationError:
+                    if not line.endswith(b"\n"):
+                        break
+                taken += len(line)
+                tail = (tail + line)[-_TAIL:]
+            database.execute(_TAKEN, (*(state if is_done else [taken, 0]), taken, tail, number))
+            return is_done
+
+
+def _state(file: os.stat_result) -> list[int]:
+    return [file.st_size, file.st_mtime_ns]
