@@ -228,17 +228,17 @@ class LineIndex(Generic[Line]):
                 database.execute("delete from lines where file = ?", (number,))
                 taken, tail = 0, b""
                 file.seek(0)
-            is_done = True
-            for count, line in enumerate(islice(file, BATCH), 1):
-                is_done = count < BATCH
+            is_torn = False
+            for line in islice(file, BATCH):
                 try:
                     values = self._values(self._kind.model.model_validate_json(line))
                     database.execute(self._insert, (number, taken, zlib.crc32(line), None, *values))
                 except ValidationError:
-                    if not line.endswith(b"\n"):
+                    if is_torn := not line.endswith(b"\n"):
                         break
                 taken += len(line)
                 tail = (tail + line)[-_TAIL:]
+            is_done = is_torn or taken >= state[0]
             database.execute(_TAKEN, (*(state if is_done else [taken, 0]), taken, tail, number))
             return is_done
 
