@@ -13,10 +13,9 @@ import threading
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
 
 Line = TypeVar("Line", bound=Model)
 BATCH = 10_000  # lines in one transaction: other commands can read between two
-_TAIL = 64  # bytes before the end of what was read, to see that a longer file is the same one
 _TABLES = """
 drop table if exists files;
 drop table if exists lines;
-create table files (id integer primary key, run text unique, size integer, changed integer, taken integer, tail blob);
+create table files (id integer primary key, run text unique, size integer, changed integer, taken integer);
 create table lines (
     id integer primary key autoincrement, file integer, start integer, checksum integer, line blob, {columns}
 );
@@ -50,7 +48,8 @@ _INSERT = "insert into lines values (null, ?, ?, ?, ?{more})"
 _SELECT = "select {columns} from known where {condition}"
 _OLDEST_FIRST = " order by run, start, id"
 _LINE = "run, start, checksum, line"  # the columns that a line is read by
-_TAKEN = "update files set size = ?, changed = ?, taken = ?, tail = ? where id = ?"
+_LAST = "select start, checksum from lines where file = ? order by id desc limit 1"
+_TAKEN = "update files set size = ?, changed = ?, taken = ? where id = ?"
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,12 @@ class LineKind(Generic[Line]):
     columns: dict[str, Callable[[Line], Any]]
     indexes: str
 
-    @cached_property
+    @property
     def tables(self) -> str:
         """The SQL that creates the tables."""
         return _TABLES.format(columns=", ".join(self.columns), indexes=self.indexes)
 
-    @cached_property
+    @property
     def form(self) -> int:
         """A number that changes with the tables and the release of the tool."""
         try:
@@ -199,8 +198,10 @@ class LineIndex(Generic[Line]):
         return database
 
     def _make_tables(self, database: sqlite3.Connection) -> None:
+        form = self._kind.form
+
         def fits() -> bool:
-            return bool(database.execute("pragma user_version").fetchone()[0] == self._kind.form)
+            return bool(database.execute("pragma user_version").fetchone()[0] == form)
 
         if not fits():
             with database:
@@ -208,7 +209,7 @@ class LineIndex(Generic[Line]):
                 if not fits():  # another command may have been faster
                     for statement in self._kind.tables.split(";"):
                         database.execute(statement)
-                    database.execute(f"pragma user_version = {self._kind.form}")
+                    database.execute(f"pragma user_version = {form}")
 
     def _take_in(self, database: sqlite3.Connection, run: str) -> bool:
         """Take in a batch of lines of a run; return whether these were the last.
@@ -218,16 +219,16 @@ class LineIndex(Generic[Line]):
         with database, self._file(run).open("rb") as file:
             database.execute("begin immediate")
             state = _state(os.fstat(file.fileno()))
-            database.execute("insert or ignore into files values (null, ?, 0, 0, 0, x'')", (run,))
-            found = database.execute("select id, size, changed, taken, tail from files where run = ?", (run,))
-            number, size, changed, taken, tail = found.fetchone()
+            database.execute("insert or ignore into files values (null, ?, 0, 0, 0)", (run,))
+            found = database.execute("select id, size, changed, taken from files where run = ?", (run,))
+            number, size, changed, taken = found.fetchone()
             if [size, changed] == state:  # by another command
                 return True
-            file.seek(taken - len(tail))
-            if state[0] <= size or file.read(len(tail)) != tail:
+            last = database.execute(_LAST, (number,)).fetchone()
+            if state[0] <= size or (last and _checksum(file, last[0]) != last[1]):  # it was not just appended to
                 database.execute("delete from lines where file = ?", (number,))
-                taken, tail = 0, b""
-                file.seek(0)
+                taken = 0
+            file.seek(taken)
             is_torn = False
             for line in islice(file, BATCH):
                 try:
@@ -237,10 +238,14 @@ class LineIndex(Generic[Line]):
                     if is_torn := not line.endswith(b"\n"):
                         break
                 taken += len(line)
-                tail = (tail + line)[-_TAIL:]
             is_done = is_torn or taken >= state[0]
-            database.execute(_TAKEN, (*(state if is_done else [taken, 0]), taken, tail, number))
+            database.execute(_TAKEN, (*(state if is_done else [taken, 0]), taken, number))
             return is_done
+
+
+def _checksum(file: BinaryIO, start: int) -> int:
+    file.seek(start)
+    return zlib.crc32(file.readline())
 
 
 def _state(file: os.stat_result) -> list[int]:
