@@ -152,7 +152,9 @@ def test_runs_are_read_back(tmp_path: Path) -> None:
         with (stored.folder / "cells.jsonl").open("a") as file:
             file.write('{"environment": "torn')
     assert read_environments(tmp_path) == {environment.id: environment}
-    assert [(cell.name, keys) for cell, keys in LatestCells(tmp_path).of("family/case")] == [("family/case", {"key"})]
+    assert [(cell.name, keys) for cell, keys in LatestCells(tmp_path).of("family/case")] == [
+        ("family/case", frozenset({"key"}))
+    ]
 
 
 def test_environment_is_named_by_label_or_id(tmp_path: Path) -> None:

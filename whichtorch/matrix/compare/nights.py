@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -12,12 +12,14 @@ from pydantic import Field
 from whichtorch.matrix.compare.comparison import stream
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
 from whichtorch.matrix.records.line_index import LineIndex
-from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS, CellLine, unknown_environment
+from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS, unknown_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whichtorch.matrix.records.store import RunFolder
+
+_OF_NAME = "name = :name and run = :run"
 
 
 class Night(Model):
@@ -77,21 +79,20 @@ def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]
     home = heads[0].folder.parents[1]
     cells, environments = LineIndex(CELLS, home), LineIndex(ENVIRONMENTS, home)
     pattern = name.replace("[", "[[]")
-    lines: defaultdict[str, dict[tuple[str, ...], CellLine]] = defaultdict(dict)  # the last of each cell, by run
-    for (known,) in cells.rows("distinct name"):
-        if known == name or known.startswith(f"{name}[") or fnmatchcase(known, pattern):
-            for run, line in cells.located("name = :name", name=known):
-                cell = line.cell
-                if name == cell.scenario or known == name or fnmatchcase(known, pattern):
-                    lines[run][cell.environment, known, cell.source_hash] = line
+
+    def is_match(known: str) -> bool:
+        return known == name or fnmatchcase(known, pattern)
+
+    names = [known for (known,) in cells.rows("distinct name") if is_match(known) or known.startswith(f"{name}[")]
     found: dict[str, list[NightCell]] = {}
     for head in heads:
         run = head.folder.name
-        described = environments.latest("environment", "run = :run", run=run) if run in lines else {}
-        for line in sorted(lines[run].values(), key=attrgetter("place")):
-            id_ = line.cell.environment
-            environment = described.get(id_) or unknown_environment(id_)
-            found.setdefault(line.cell.name, []).append(
-                NightCell(run=head.run, environment=environment, cell=line.cell)
-            )
+        in_run = [cells.latest("environment || ' ' || source", _OF_NAME, name=known, run=run) for known in names]
+        lines = [line for latest in in_run for line in latest.values()]
+        described = environments.latest("environment", "run = :run", run=run) if lines else {}
+        for line in sorted(lines, key=attrgetter("place")):
+            cell = line.cell
+            if name == cell.scenario or is_match(cell.name):
+                environment = described.get(cell.environment) or unknown_environment(cell.environment)
+                found.setdefault(cell.name, []).append(NightCell(run=head.run, environment=environment, cell=cell))
     return found

@@ -82,7 +82,7 @@ CELLS = LineKind(
         "source": lambda line: line.cell.source_hash,
         "outcome": lambda line: line.cell.outcome.name,
     },
-    "create index by_name on lines (name, environment);",
+    "create index by_name on lines (name, file);",
 )
 ENVIRONMENTS = LineKind(
     "environments",
