@@ -13,6 +13,7 @@ import threading
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
@@ -24,12 +25,13 @@ from whichtorch.matrix.records.scratch import open_database, scratch_database
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Row = tuple[Any, ...]
 
 Line = TypeVar("Line", bound=Model)
+CACHED = 2_000  # lines kept in memory
 BATCH = 10_000  # lines in one transaction: other commands can read between two
 _TABLES = """
 drop table if exists files;
@@ -89,6 +91,7 @@ class LineIndex(Generic[Line]):
         self._added = scratch_database(self, kind.tables)
         self._added.execute(_KNOWN.format(last=sys.maxsize))
         self._stored = self._opened() if home else None
+        self._read = lru_cache(CACHED)(self._parsed)  # a matrix asks twice: for its forecast, and as it runs
 
     def add(self, line: Line) -> None:
         """Add a line that this process has made."""
@@ -111,30 +114,23 @@ class LineIndex(Generic[Line]):
 
     def lines(self, condition: str, **values: str) -> list[Line]:
         """Return the lines for which a condition in SQL is true, oldest first."""
-        return [line for _, line in self.located(condition, **values)]
-
-    def located(self, condition: str, **values: str) -> Iterator[tuple[str, Line]]:
-        """Yield the lines for which a condition in SQL is true with their runs, oldest first."""
-        for row in self.rows(_LINE, condition + _OLDEST_FIRST, **values):
-            if (line := self._read(*row)) is not None:
-                yield row[0], line
+        rows = self.rows(_LINE, condition + _OLDEST_FIRST, **values)
+        return [line for row in rows if (line := self._read(*row)) is not None]
 
     def latest(self, column: str, condition: str = "true", **values: str) -> dict[str, Line]:
         """Return the last line for each value of a column, of the lines for which a condition is true."""
         last: dict[str, Row] = {}
-        for value, *line in self.rows(f"{column}, {_LINE}", condition + _OLDEST_FIRST, **values):
+        for value, *row in self.rows(f"{column}, {_LINE}", condition + _OLDEST_FIRST, **values):
             last.pop(value, None)
-            last[value] = tuple(line)
-        lines = {value: self._read(*row) for value, row in last.items()}
-        return {value: line for value, line in lines.items() if line is not None}
+            last[value] = tuple(row)
+        return {value: line for value, found in last.items() if (line := self._read(*found)) is not None}
 
-    def _read(self, run: str, start: int, checksum: int, line: bytes | None) -> Line | None:
+    def _parsed(self, run: str, start: int, checksum: int, line: bytes | None) -> Line | None:
         """Return a line; None where another command has removed it."""
         with suppress(FileNotFoundError, ValidationError):
             if line is None:
                 with self._file(run).open("rb") as file:
-                    file.seek(start)
-                    line = file.readline()
+                    line = _line_at(file, start)
                 if zlib.crc32(line) != checksum:
                     return None
             return self._kind.model.model_validate_json(line)
@@ -225,7 +221,9 @@ class LineIndex(Generic[Line]):
             if [size, changed] == state:  # by another command
                 return True
             last = database.execute(_LAST, (number,)).fetchone()
-            if state[0] <= size or (last and _checksum(file, last[0]) != last[1]):  # it was not just appended to
+            if state[0] <= size or (
+                last and zlib.crc32(_line_at(file, last[0])) != last[1]
+            ):  # it was not just appended to
                 database.execute("delete from lines where file = ?", (number,))
                 taken = 0
             file.seek(taken)
@@ -243,9 +241,9 @@ class LineIndex(Generic[Line]):
             return is_done
 
 
-def _checksum(file: BinaryIO, start: int) -> int:
+def _line_at(file: BinaryIO, start: int) -> bytes:
     file.seek(start)
-    return zlib.crc32(file.readline())
+    return file.readline()
 
 
 def _state(file: os.stat_result) -> list[int]:
