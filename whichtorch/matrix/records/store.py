@@ -45,7 +45,7 @@ create table cells (
     primary key (environment, name, source)
 ) without rowid;
 """
-_TELLING = """
+_TESTS_TO_SHOW = """
 select name, count(*) from cells group by name having not min(simply_passed) order by sum(not expected) desc, name
 """
 MOST_SHOWN = 100_000  # cells that a command reads to show them: some 6 kB of memory each
@@ -159,10 +159,10 @@ class RunStore:
         if tally.total() <= MOST_SHOWN:
             return self.stored()
         with self._lock:
-            telling = self._cells.execute(_TELLING).fetchall()
-        totals = accumulate(count for _, count in telling)
+            tests = self._cells.execute(_TESTS_TO_SHOW).fetchall()
+        totals = accumulate(count for _, count in tests)
         names = {
-            self.redactor.text(name) for (name, _), total in zip(telling, totals, strict=True) if total <= MOST_SHOWN
+            self.redactor.text(name) for (name, _), total in zip(tests, totals, strict=True) if total <= MOST_SHOWN
         }
         shown = RunFolder(folder=self.folder, run=self.run).read(names)
         tally.subtract((cell.outcome, cell.expected) for cell in shown.result.cells)
