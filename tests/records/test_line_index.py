@@ -218,6 +218,7 @@ def test_where_no_index_can_be_written_a_command_does_without(tmp_path: Path) ->
 def test_a_full_disk_does_not_break_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it needs to know is then in memory."""
     store_run(tmp_path, *range(1, 500))
+
     def full(owner: object, file: Path | None = None) -> sqlite3.Connection:
         database = open_database(owner, file)
         if file is not None:
