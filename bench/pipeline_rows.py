@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from bench.row import BenchRow, Figure
 from tests.fakes import PASSED, FakeCache, FakeExecutor
-from tests.wheels import build_companion, build_wheel
 from whichtorch.matrix.model import Build, Config, Request, Scenario
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.records.store import new_run, read_records
@@ -22,30 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-KNOWN_CELLS = 1000
 PLANNED_CELLS = 10_000
 ENVIRONMENTS = 50
-
-
-def known_cells(folder: Path) -> Figure:
-    """Run 1,000 cells of a stand-in torch for real, then give the same command again."""
-    wheels = folder / "wheels"
-    wheels.mkdir()
-    build_wheel(wheels, "9.1.0")
-    build_companion(wheels, "numpy", "2.2.0")
-    numbers = ", ".join(f'"{number}"' for number in range(KNOWN_CELLS))
-    script = folder / "thousand.py"
-    script.write_text(f"# /// scenario\n# [variants]\n# n = [{numbers}]\n# ///\n")
-    file = folder / "matrix.toml"
-    file.write_text(f'[axes]\ntorch = ["9.1.0"]\nbuild = ["stand-in"]\n[build.stand-in]\nfind-links = "{wheels}"\n')
-    command = [sys.executable, "-m", "whichtorch", "matrix", "--matrix", str(file), "--script", str(script)]
-    environ = dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "UV_NO_INDEX": "1"}
-    subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
-    begin = time.perf_counter()
-    again = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
-    seconds = time.perf_counter() - begin
-    assert f"{KNOWN_CELLS} cells; all known" in again.stdout, again.stdout[-2000:]
-    return Figure(text=f"{seconds:.2f} s", met=seconds <= 1)
 
 
 def _run(home: Path, planned: Sequence[planning.PlannedCell], *, store_again: bool = False) -> MatrixRun:
@@ -92,7 +66,6 @@ def planning_costs(folder: Path) -> Figure:
 
 
 ROWS = [
-    BenchRow(name="known", what="whichtorch matrix again, 1,000 known cells", target="<= 1 s", measure=known_cells),
     BenchRow(
         name="planning", what="planning and storing 10,000 cells", target="<= 5 s, linear", measure=planning_costs
     ),

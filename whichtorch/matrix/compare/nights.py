@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from whichtorch.matrix.compare.comparison import stream
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Result, Run
+from whichtorch.matrix.records.line_index import LineIndex
+from whichtorch.matrix.records.store import CELLS, ENVIRONMENTS, unknown_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whichtorch.matrix.records.store import RunFolder
+
+_OF_NAME = "name = :name and run = :run"
 
 
 class Night(Model):
@@ -41,35 +46,53 @@ class Histories(Model):
 
 
 def nights(result: Result, before: Sequence[RunFolder]) -> tuple[Night, ...]:
-    """Return what earlier runs, then this one, made of this one's cells; runs without any of them are left out.
+    """Return what earlier runs of a state folder, then this one, made of this one's cells; others are left out.
 
     A nightly is compared with the nightlies of the other runs.
     """
-    streams = _streams(result)
+    streams = {environment.id: stream(environment) for environment in result.environments}
     names = {(streams[cell.environment], cell.name) for cell in result.cells}
-    counted = [_night(other, names) for other in (*(head.read().result for head in before), result)]
-    return tuple(night for night in counted if night.cells)
-
-
-def _night(result: Result, names: set[tuple[str, str]]) -> Night:
-    streams = _streams(result)
-    cells = [cell for cell in result.cells if (streams.get(cell.environment, ""), cell.name) in names]
-    return Night(run=result.run, cells=len(cells), outcomes=dict(Counter(cell.outcome for cell in cells)))
-
-
-def _streams(result: Result) -> dict[str, str]:
-    return {environment.id: stream(environment) for environment in result.environments}
+    found = [(result.run, Counter(cell.outcome for cell in result.cells))]
+    if before:
+        home = before[0].folder.parents[1]
+        cells, environments = LineIndex(CELLS, home), LineIndex(ENVIRONMENTS, home)
+        in_run = "run = :run order by start"
+        for head in reversed(before):
+            run = head.folder.name
+            latest = {
+                tuple(cell): outcome
+                for *cell, outcome in cells.rows("environment, name, source, outcome", in_run, run=run)
+            }
+            described = environments.latest("environment", "run = :run", run=run)
+            streams = {id_: stream(environment) for id_, environment in described.items()}
+            shared = [outcome for (id_, name, _), outcome in latest.items() if (streams.get(id_, id_), name) in names]
+            found.append((head.run, Counter(Outcome[outcome] for outcome in shared)))
+    return tuple(
+        Night(run=run, cells=outcomes.total(), outcomes=dict(outcomes)) for run, outcomes in reversed(found) if outcomes
+    )
 
 
 def history(name: str, heads: Sequence[RunFolder]) -> dict[str, list[NightCell]]:
-    """Return what runs, oldest first, made of the cells that match a scenario's name or a glob, by name."""
-    cells: dict[str, list[NightCell]] = {}
+    """Return what runs of a state folder, oldest first, made of a test or of those that match a glob, by name."""
+    if not heads:
+        return {}
+    home = heads[0].folder.parents[1]
+    cells, environments = LineIndex(CELLS, home), LineIndex(ENVIRONMENTS, home)
+    pattern = name.replace("[", "[[]")
+
+    def is_match(known: str) -> bool:
+        return known == name or fnmatchcase(known, pattern)
+
+    names = [known for (known,) in cells.rows("distinct name") if is_match(known) or known.startswith(f"{name}[")]
+    found: dict[str, list[NightCell]] = {}
     for head in heads:
-        result = head.read().result
-        environments = {environment.id: environment for environment in result.environments}
-        for cell in result.cells:
-            is_match = name in {cell.name, cell.scenario} or fnmatchcase(cell.name, name.replace("[", "[[]"))
-            if is_match and cell.environment in environments:
-                night = NightCell(run=result.run, environment=environments[cell.environment], cell=cell)
-                cells.setdefault(cell.name, []).append(night)
-    return cells
+        run = head.folder.name
+        in_run = [cells.latest("environment || ' ' || source", _OF_NAME, name=known, run=run) for known in names]
+        lines = [line for latest in in_run for line in latest.values()]
+        described = environments.latest("environment", "run = :run", run=run) if lines else {}
+        for line in sorted(lines, key=attrgetter("place")):
+            cell = line.cell
+            if name == cell.scenario or is_match(cell.name):
+                environment = described.get(cell.environment) or unknown_environment(cell.environment)
+                found.setdefault(cell.name, []).append(NightCell(run=head.run, environment=environment, cell=cell))
+    return found

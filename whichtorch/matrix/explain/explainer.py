@@ -82,10 +82,7 @@ class RecordedEvidence:
     @classmethod
     def stored(cls, home: Path, records: Records) -> RecordedEvidence:
         """Return what is stored below `home`."""
-        evidence = cls(records=records, environments=store.read_environments(home))
-        for line in store.read_cells(home):
-            evidence.cells.add(line.cell.name, line.cell, line.records)
-        return evidence
+        return cls(records=records, environments=store.read_environments(home), cells=LatestCells(home))
 
     def of(self, scenario: Scenario, variant: dict[str, str], ids: frozenset[str] | None) -> list[KnownResult]:
         """Return what is known of a test, in the environments with these ids or in all."""

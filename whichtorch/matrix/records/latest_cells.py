@@ -1,33 +1,35 @@
-"""What came last of each test in each environment, on disk where these are many."""
+"""The latest cell of each test in each environment."""
 
 from __future__ import annotations
 
-import json
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.model import Cell
-from whichtorch.matrix.records.scratch import scratch_database
+from whichtorch.matrix.records.line_index import LineIndex
+from whichtorch.matrix.records.store import CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-_TABLE = """
-create table cells (name text, environment text, records text, cell blob, primary key (name, environment));
-"""
+    from whichtorch.matrix.model import Cell
+
+    Latest = tuple[Cell, frozenset[str]]  # with the keys of the records it rests on
 
 
 class LatestCells:
-    """The latest cell of each name in each environment, with the keys of the records it rests on."""
+    """The latest cell of each name in each environment: those of all runs below `home`, and those added since."""
 
-    def __init__(self) -> None:
-        self._database = scratch_database(self, _TABLE)
+    def __init__(self, home: Path | None = None) -> None:
+        self._stored = LineIndex(CELLS, home)
+        self._added: defaultdict[str, dict[str, Latest]] = defaultdict(dict)  # by name, then by environment
 
     def add(self, name: str, cell: Cell, records: Iterable[str] = ()) -> None:
         """Add a cell, in place of an earlier one with this name in its environment."""
-        row = name, cell.environment, json.dumps(list(records)), cell.model_dump_json().encode()
-        self._database.execute("insert or replace into cells values (?, ?, ?, ?)", row)
+        self._added[name][cell.environment] = cell, frozenset(records)
 
-    def of(self, name: str) -> list[tuple[Cell, frozenset[str]]]:
+    def of(self, name: str) -> list[Latest]:
         """Return the cells with a name, each with its records' keys."""
-        rows = self._database.execute("select cell, records from cells where name = ?", (name,)).fetchall()
-        return [(Cell.model_validate_json(cell), frozenset(json.loads(records))) for cell, records in rows]
+        lines = self._stored.latest("environment", "name = :name", name=name)
+        stored = {environment: (line.cell, frozenset(line.records)) for environment, line in lines.items()}
+        return list((stored | self._added[name]).values())

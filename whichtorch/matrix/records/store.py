@@ -30,6 +30,7 @@ from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome, Record, Result, Run, Scenario
 from whichtorch.matrix.privacy.redaction import Redactor
 from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.records.line_index import LineIndex, LineKind
 from whichtorch.matrix.records.scratch import scratch_database
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ create table cells (
     primary key (environment, name, source)
 ) without rowid;
 """
-_TELLING = """
+_TESTS_TO_SHOW = """
 select name, count(*) from cells group by name having not min(simply_passed) order by sum(not expected) desc, name
 """
 MOST_SHOWN = 100_000  # cells that a command reads to show them: some 6 kB of memory each
@@ -70,6 +71,25 @@ class CellLine(Model):
     place: int  # the cell's index in the plan
     records: tuple[str, ...]  # keys of the records it rests on
     cell: Cell
+
+
+CELLS = LineKind(
+    "cells",
+    CellLine,
+    {
+        "environment": lambda line: line.cell.environment,
+        "name": lambda line: line.cell.name,
+        "source": lambda line: line.cell.source_hash,
+        "outcome": lambda line: line.cell.outcome.name,
+    },
+    "create index by_name on lines (name, file);",
+)
+ENVIRONMENTS = LineKind(
+    "environments",
+    Environment,
+    {"environment": lambda environment: environment.id},
+    "create index by_environment on lines (environment);",
+)
 
 
 class RunStore:
@@ -139,10 +159,10 @@ class RunStore:
         if tally.total() <= MOST_SHOWN:
             return self.stored()
         with self._lock:
-            telling = self._cells.execute(_TELLING).fetchall()
-        totals = accumulate(count for _, count in telling)
+            tests = self._cells.execute(_TESTS_TO_SHOW).fetchall()
+        totals = accumulate(count for _, count in tests)
         names = {
-            self.redactor.text(name) for (name, _), total in zip(telling, totals, strict=True) if total <= MOST_SHOWN
+            self.redactor.text(name) for (name, _), total in zip(tests, totals, strict=True) if total <= MOST_SHOWN
         }
         shown = RunFolder(folder=self.folder, run=self.run).read(names)
         tally.subtract((cell.outcome, cell.expected) for cell in shown.result.cells)
@@ -227,7 +247,7 @@ class RunFolder:
             if names is None or line.cell.name in names:
                 cells[line.cell.environment, line.cell.name, line.cell.source_hash] = line.place, line.cell
         ordered = [cell for _, cell in sorted(cells.values(), key=lambda pair: pair[0])]
-        environments = {cell.environment: _unknown(cell.environment) for cell in ordered} | known
+        environments = {cell.environment: unknown_environment(cell.environment) for cell in ordered} | known
         result = Result(
             run=self.run,
             scenarios=tuple(scenarios.values()),
@@ -237,36 +257,19 @@ class RunFolder:
         return StoredRun(folder=folder, result=result)
 
 
-def _unknown(id_: str) -> Environment:
+def unknown_environment(id_: str) -> Environment:
     """Return a stand-in for an environment that was not written because the tool was killed, so its cells are shown."""
     return Environment(id=id_, label=id_, torch="unknown", python="unknown", build="unknown", config="unknown")
 
 
 def read_records(home: Path) -> Records:
-    """Return all records of all runs below `home`, oldest run first."""
-    records = Records()
-    for record in _lines_of_all_runs(home, "records", Record):
-        records.add(record)
-    return records
+    """Return the records of all runs below `home`."""
+    return Records(home)
 
 
 def read_environments(home: Path) -> dict[str, Environment]:
     """Return the environments of all runs below `home` by id, each as the latest run describes it, latest last."""
-    environments: dict[str, Environment] = {}
-    for environment in _lines_of_all_runs(home, "environments", Environment):
-        environments.pop(environment.id, None)
-        environments[environment.id] = environment
-    return environments
-
-
-def read_cells(home: Path) -> Iterator[CellLine]:
-    """Yield the cells of all runs below `home`, oldest run first."""
-    return _lines_of_all_runs(home, "cells", CellLine)
-
-
-def _lines_of_all_runs(home: Path, name: str, kind: type[Item]) -> Iterator[Item]:
-    for path in sorted((home / "runs").glob(f"*/{name}.jsonl")):
-        yield from read_lines(path, kind)
+    return LineIndex(ENVIRONMENTS, home).latest("environment")
 
 
 def read_lines(path: Path, kind: type[Item]) -> Iterator[Item]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Record, Run
+from whichtorch.matrix.records.attempt_files import folder_of
 from whichtorch.matrix.records.store import RunFolder, read_lines
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) 
     Such attempts stay in the run's folder with their records; the folder then no longer counts as a run.
     """
     needed = {
-        _attempt_folder(attempt.stdout)
+        folder_of(attempt)
         for run_folder in others
         for cell in run_folder.read().result.cells
         for attempt in cell.attempts
@@ -130,9 +131,7 @@ def prune(home: Path, chosen: Sequence[RunFolder], others: Sequence[RunFolder]) 
 def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
     """Remove everything of a run but some attempts, given by their folders, and their records."""
     records = [
-        record
-        for record in read_lines(folder / "records.jsonl", Record)
-        if _attempt_folder(record.attempt.stdout) in attempts
+        record for record in read_lines(folder / "records.jsonl", Record) if folder_of(record.attempt) in attempts
     ]
     (folder / "run.json").unlink()  # first, so that it is no run from here on
     for name in ("cells", "environments", "scenarios"):
@@ -143,10 +142,6 @@ def _strip(folder: Path, home: Path, attempts: set[str]) -> None:
     for attempt in (folder / "attempts").iterdir():
         if attempt.relative_to(home).as_posix() not in attempts:
             shutil.rmtree(attempt)
-
-
-def _attempt_folder(stdout: str) -> str:
-    return str(PurePosixPath(stdout).parent)
 
 
 def _size(folder: Path) -> int:

@@ -1,0 +1,102 @@
+"""What a command takes beside the records of many earlier runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from bench.row import BenchRow, Figure
+from tests.wheels import build_companion, build_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KNOWN_CELLS = 1000
+ENVIRONMENTS = 20  # of each made-up run
+LIMIT = 2.0  # seconds
+
+
+def known_cells(folder: Path) -> Figure:
+    """Run 1,000 cells of a stand-in torch for real, then give the same command again."""
+    _whichtorch(folder, *_matrix(folder))
+    seconds, output = _whichtorch(folder, *_matrix(folder))
+    assert f"{KNOWN_CELLS} cells; all known" in output, output[-2000:]
+    return Figure(text=f"{seconds:.2f} s", met=seconds <= 0.6)
+
+
+def many_records(folder: Path, count: int) -> Figure:
+    """Give commands twice beside `count` records: the first makes the index, the second counts."""
+    matrix = _matrix(folder)
+    _whichtorch(folder, *matrix)
+    _multiply(next((folder / "state" / "runs").iterdir()), count)
+    test = "thousand.py[n=7]"
+    commands = {
+        "matrix": matrix,
+        "history": ("history", test),
+        "explain": ("explain", test),
+        "runs": ("runs",),
+    }
+    took = {name: [_whichtorch(folder, *command)[0] for _ in range(2)] for name, command in commands.items()}
+    figures = [f"{name} {again:.2f} s (first {first:.0f} s)" for name, (first, again) in took.items()]
+    return Figure(text=", ".join(figures), met=all(again <= LIMIT for _, again in took.values()))
+
+
+def _matrix(folder: Path) -> tuple[str, ...]:
+    """Make a stand-in torch and a script with 1,000 variants; return the command that runs them."""
+    wheels, file = folder / "wheels", folder / "matrix.toml"
+    if not wheels.exists():
+        wheels.mkdir()
+        build_wheel(wheels, "9.1.0")
+        build_companion(wheels, "numpy", "2.2.0")
+        numbers = ", ".join(f'"{number}"' for number in range(KNOWN_CELLS))
+        (folder / "thousand.py").write_text(f"# /// scenario\n# [variants]\n# n = [{numbers}]\n# ///\n")
+        file.write_text(f'[axes]\ntorch = ["9.1.0"]\nbuild = ["stand-in"]\n[build.stand-in]\nfind-links = "{wheels}"\n')
+    return "matrix", "--matrix", str(file), "--script", "thousand.py"
+
+
+def _whichtorch(folder: Path, *arguments: str) -> tuple[float, str]:
+    """Return the seconds of a command and what it prints."""
+    environ = dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "UV_NO_INDEX": "1"}
+    command = [sys.executable, "-m", "whichtorch", *arguments]
+    begin = time.perf_counter()
+    ended = subprocess.run(command, env=environ, cwd=folder, check=False, capture_output=True, text=True)
+    seconds = time.perf_counter() - begin
+    assert ended.returncode in {0, 4}, ended.stderr[-2000:]
+    return seconds, ended.stdout
+
+
+def _multiply(run: Path, count: int) -> None:
+    """Make up earlier runs from a real one, each with the same tests in other environments."""
+    lines = {name: (run / f"{name}.jsonl").read_text() for name in ("records", "cells", "environments")}
+    (own,) = set(re.findall(r'^{"id":"(\w+)"', lines["environments"]))
+    for number in range(count // KNOWN_CELLS // ENVIRONMENTS):
+        folder = run.with_name(f"20250101-{number:06d}-abcdef")
+        folder.mkdir()
+        (folder / "run.json").write_text((run / "run.json").read_text().replace(run.name, folder.name))
+        for name, text in lines.items():
+            with (folder / f"{name}.jsonl").open("w") as file:
+                for environment in range(number * ENVIRONMENTS, (number + 1) * ENVIRONMENTS):
+                    copied = text.replace(own, f"{environment:012x}").replace("9.1.0", f"8.{environment}.0")
+                    file.write(re.sub(r'("key":"|"records":\[")\w{6}', rf"\g<1>{environment:06x}", copied))
+
+
+ROWS = [
+    BenchRow(name="known", what="whichtorch matrix again, 1,000 known cells", target="<= 0.6 s", measure=known_cells),
+    BenchRow(
+        name="records",
+        what="commands beside 200,000 records",
+        target="<= 2 s",
+        measure=lambda folder: many_records(folder, 200_000),
+    ),
+    BenchRow(
+        name="records-millions",
+        what="commands beside 2,000,000 records",
+        target="<= 2 s",
+        measure=lambda folder: many_records(folder, 2_000_000),
+        group="millions",
+    ),
+]
