@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import Uses, uses
 from whichtorch.matrix.fix.tree_change import absolute, aliases, base_names, defined_words, imported, new_parameters
 from whichtorch.matrix.fix.units import Kind, Unit
+from whichtorch.matrix.source.names import Uses, uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

@@ -6,20 +6,14 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound
-from whichtorch.matrix.triage.minimise.reading import (
-    Function,
-    Layout,
-    Scope,
-    is_docstring,
-    is_simple,
-    loads_in,
-    stores_in,
-)
+from whichtorch.matrix.source.names import bound, loads_in, stores_in
+from whichtorch.matrix.source.syntax import Function, Scope, is_docstring, is_simple
 from whichtorch.matrix.triage.minimise.rewriting import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from whichtorch.matrix.source.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.triage.minimise.bindings import compiles
-from whichtorch.matrix.triage.minimise.reading import loads_in
+from whichtorch.matrix.source.missing_names import compiles
+from whichtorch.matrix.source.names import loads_in
 from whichtorch.matrix.triage.minimise.rewriting import copied
 from whichtorch.matrix.triage.minimise.script_places import outermost_chains, parts_of
 from whichtorch.matrix.triage.minimise.standing_alone import compiled_call, compiled_function

@@ -6,7 +6,8 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import blocks_of, is_constant, is_simple, loads_in
+from whichtorch.matrix.source.names import loads_in
+from whichtorch.matrix.source.syntax import blocks_of, is_constant, is_simple
 from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import dotted, parameters
+from whichtorch.matrix.source.names import dotted, parameters
+from whichtorch.matrix.source.syntax import blocks_in, blocks_of, is_docstring, words
 from whichtorch.matrix.triage.minimise.cleaning import unused
-from whichtorch.matrix.triage.minimise.reading import blocks_in, blocks_of, is_docstring, words
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:

@@ -7,14 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.syntax import in_head, is_docstring, statements_in
 from whichtorch.matrix.triage.minimise.arguments import given_values, inlined
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    in_head,
-    is_docstring,
-    layout_of,
-    statements_in,
-)
 from whichtorch.matrix.triage.minimise.rewriting import Edit, Misfit, copied
 
 if TYPE_CHECKING:

@@ -5,14 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    in_head,
-    is_constant,
-    layout_of,
-    statements_in,
-    words,
-)
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.syntax import in_head, is_constant, statements_in, words
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.syntax import statements_in, words
 from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    layout_of,
-    statements_in,
-    words,
-)
 from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
 from whichtorch.matrix.triage.minimise.unwrapping import first_of
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import dotted
-from whichtorch.matrix.triage.minimise.arguments import inlined
-from whichtorch.matrix.triage.minimise.reading import (
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.names import dotted, loads_in
+from whichtorch.matrix.source.syntax import (
     COMPREHENSIONS,
-    Layout,
     blocks_of,
     in_head,
     is_docstring,
     is_simple,
-    layout_of,
-    loads_in,
     statements_in,
     words,
 )
+from whichtorch.matrix.triage.minimise.arguments import inlined
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.reading import Function
+    from whichtorch.matrix.source.syntax import Function
     from whichtorch.matrix.triage.minimise.rewriting import Program
     from whichtorch.matrix.triage.minimise.searching import Knowledge
 

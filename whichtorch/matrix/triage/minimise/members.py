@@ -5,17 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import dotted
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.names import dotted, stores_in
+from whichtorch.matrix.source.syntax import is_docstring, is_simple, statements_in, words
 from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    is_docstring,
-    is_simple,
-    layout_of,
-    statements_in,
-    stores_in,
-    words,
-)
 from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from whichtorch.matrix.source.missing_names import compiles
 from whichtorch.matrix.triage.case import Minimal
 from whichtorch.matrix.triage.case_runs import OFF, Setting
 from whichtorch.matrix.triage.minimise import operator_call
-from whichtorch.matrix.triage.minimise.bindings import compiles
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.matrix.triage.minimise.definitions import needed_by, registering
 from whichtorch.matrix.triage.minimise.executed_lines import instrumented

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound, parameters
+from whichtorch.matrix.source.names import bound, parameters, stores_in
+from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
 from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
 from whichtorch.matrix.triage.minimise.prelude import with_prelude
-from whichtorch.matrix.triage.minimise.reading import Function, blocks_of, in_head, is_docstring, stores_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,9 +9,9 @@ import ast
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.bindings import compiles, missing, unbound
+from whichtorch.matrix.source.missing_names import compiles, missing, unbound
+from whichtorch.matrix.source.syntax import blocks_of, head_nodes
 from whichtorch.matrix.triage.minimise.cleaning import cleaned
-from whichtorch.matrix.triage.minimise.reading import blocks_of, head_nodes
 from whichtorch.matrix.triage.minimise.rewriting import Edit, Misfit, Program
 
 if TYPE_CHECKING:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.syntax import is_constant, is_docstring, statements_in
 from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    is_constant,
-    is_docstring,
-    layout_of,
-    statements_in,
-)
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:

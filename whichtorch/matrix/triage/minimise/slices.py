@@ -6,8 +6,9 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound
-from whichtorch.matrix.triage.minimise.reading import (
+from whichtorch.matrix.source.layout import layout_of
+from whichtorch.matrix.source.names import bound
+from whichtorch.matrix.source.syntax import (
     Function,
     Scope,
     blocks_in,
@@ -15,7 +16,6 @@ from whichtorch.matrix.triage.minimise.reading import (
     head_nodes,
     in_head,
     is_docstring,
-    layout_of,
     statements_in,
     words,
 )

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.bindings import compiles
+from whichtorch.matrix.source.missing_names import compiles
 from whichtorch.matrix.triage.minimise.rewriting import Program, lines_of
 from whichtorch.matrix.triage.minimise.schedule import smallest
 from whichtorch.matrix.triage.minimise.searching import Knowledge

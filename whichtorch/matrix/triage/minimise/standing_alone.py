@@ -11,9 +11,9 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.triage.minimise.bindings import compiles
+from whichtorch.matrix.source.missing_names import compiles
+from whichtorch.matrix.source.names import loads_in, stores_in
 from whichtorch.matrix.triage.minimise.definitions import needed_by
-from whichtorch.matrix.triage.minimise.reading import loads_in, stores_in
 from whichtorch.matrix.triage.minimise.rewriting import Misfit, copied
 from whichtorch.matrix.triage.minimise.script_places import GIVEN, outermost_chains, parts_of
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression

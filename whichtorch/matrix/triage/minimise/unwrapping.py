@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import blocks_in, statements_in, words
+from whichtorch.matrix.source.syntax import blocks_in, statements_in, words
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:

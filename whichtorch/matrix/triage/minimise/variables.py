@@ -5,17 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import (
-    COMPREHENSIONS,
-    Layout,
-    blocks_in,
-    blocks_of,
-    head_nodes,
-    layout_of,
-    loads_in,
-    stores_in,
-    words,
-)
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.names import loads_in, stores_in
+from whichtorch.matrix.source.syntax import COMPREHENSIONS, blocks_in, blocks_of, head_nodes, words
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import symtable
 import warnings
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound
+from whichtorch.matrix.source.names import bound, free_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,24 +44,7 @@ def unbound(tree: ast.Module, source: str) -> frozenset[str]:
     stars = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
     if any(stars):
         return frozenset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        top = symtable.symtable(source, "candidate.py", "exec")
-    used, known = set[str](), set(_GIVEN)
-    for table in _tables(top):
-        for symbol in table.get_symbols():
-            binds = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
-            if binds and (table is top or symbol.is_declared_global()):
-                known.add(symbol.get_name())
-            if symbol.is_referenced() and (table is top or symbol.is_global()):
-                used.add(symbol.get_name())
-    return frozenset(used - known)
-
-
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    yield table
-    for child in table.get_children():
-        yield from _tables(child)
+    return frozenset(free_names(source) - _GIVEN)
 
 
 def _early(tree: ast.Module) -> Iterator[str]:

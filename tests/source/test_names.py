@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from whichtorch.matrix.fix.names import Called, bound, uses
+from whichtorch.matrix.source.names import Called, bound, uses
 
 
 @pytest.mark.parametrize(

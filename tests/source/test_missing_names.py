@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from whichtorch.matrix.triage.minimise.bindings import compiles, missing
+from whichtorch.matrix.source.missing_names import compiles, missing
 
 
 @pytest.mark.parametrize(
