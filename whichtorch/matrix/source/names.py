@@ -1,8 +1,9 @@
-"""Which names code binds, which it reads, and which it uses from elsewhere."""
+"""Which names code binds, which it reads, and which it uses from elsewhere. On doubt a name is bound."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import symtable
 import warnings
 from collections import Counter
@@ -12,6 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+GIVEN = frozenset(dir(builtins)) | {
+    *("__name__", "__file__", "__doc__", "__builtins__", "__spec__", "__loader__", "__package__", "__annotations__"),
+    *("__class__", "__module__", "__qualname__", "__path__", "__debug__", "__cached__"),
+}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _UNEVALUATED = "from __future__ import annotations\n"  # a line that keeps hints from being evaluated
 _HINTS = "_annotation"  # what `symtable` calls the scope of a hint that is not evaluated
@@ -103,6 +108,11 @@ def free_names(source: str) -> set[str]:
     return used - bound_here
 
 
+def unbound_names(source: str) -> frozenset[str]:
+    """Return the names that a text uses and that nothing binds; none where it may import all of a module."""
+    return frozenset() if "import *" in source else frozenset(free_names(source) - GIVEN)
+
+
 def _hints(nodes: Iterable[ast.stmt]) -> Iterator[ast.expr]:
     """Yield the annotations in statements."""
     for node in (inner for top in nodes for inner in ast.walk(top)):
@@ -174,3 +184,14 @@ def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
         elif not isinstance(node, (*_SCOPES, ast.Name)):
             yield from _bound_beside(node)
             yield from _bound(ast.iter_child_nodes(node))
+
+
+def compiles(source: str) -> bool:
+    """Return whether Python can compile a text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "candidate.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return False
+    return True

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.searching import ReductionState
 
 _UNTRACED = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)  # they may run and leave no trace
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def idle(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def idle(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of statements, branches and bodies of which no line ran."""
-    found = [edit for block in blocks_in(program.tree) for edit in _idle(block, facts.executed)]
+    found = [edit for block in blocks_in(program.tree) for edit in _idle(block, state.executed)]
     yield from sorted(found, key=lambda edit: edit.key.startswith("method"))  # compilers run them unseen
 
 
@@ -52,7 +52,7 @@ def _has_run(statement: ast.stmt, executed: frozenset[int]) -> bool:
     return not executed.isdisjoint(range(first, (statement.end_lineno or first) + 1))
 
 
-def chatter(program: Program, _: Knowledge) -> Iterator[Edit]:
+def chatter(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out what hardly any run looks at: docstrings, hints, messages, and what nothing uses."""
     for block in blocks_of(program.tree):
         for statement in block:
@@ -84,7 +84,7 @@ def _hints(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
     return [hint for hint in found if hint is not None]
 
 
-def annotated(program: Program, _: Knowledge) -> Iterator[Edit]:
+def annotated(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out the hints of variables; those of a class may say which fields it has."""
     for outer in [program.tree, *(node for node in ast.walk(program.tree) if not isinstance(node, ast.ClassDef))]:
         for block in blocks_in(outer) if isinstance(outer, (ast.stmt, ast.Module)) else ():
@@ -95,14 +95,14 @@ def annotated(program: Program, _: Knowledge) -> Iterator[Edit]:
                     yield Edit(key=key, replaced={statement: [ast.copy_location(new, statement) for new in plain]})
 
 
-def any_statement(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def any_statement(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of every statement that it did not fail in: outer ones first, the last one first."""
     level: list[tuple[ast.AST, list[ast.stmt]]] = [(program.tree, block) for block in blocks_in(program.tree)]
     while level:
         inner: list[tuple[ast.AST, list[ast.stmt]]] = []
         for owner, block in level:
             for statement in reversed(block):
-                if not facts.fails_in(statement) and not isinstance(statement, ast.Pass):
+                if not state.fails_in(statement) and not isinstance(statement, ast.Pass):
                     yield Edit(key=f"delete {_place(owner)} {words(statement)}", replaced={statement: []})
                 inner += [(statement, each) for each in blocks_in(statement)]
         level = inner
@@ -112,14 +112,14 @@ def _place(owner: ast.AST) -> str:
     return getattr(owner, "name", "") or type(owner).__name__
 
 
-def decorators(program: Program, _: Knowledge) -> Iterator[Edit]:
+def decorators(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of decorators."""
     for node in ast.walk(program.tree):
         for decorator in getattr(node, "decorator_list", ()):
             yield Edit(key=f"decorator {words(decorator)}", replaced={decorator: []})
 
 
-def heirs(program: Program, _: Knowledge) -> Iterator[Edit]:
+def heirs(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of what classes inherit from."""
     for node in ast.walk(program.tree):
         if isinstance(node, ast.ClassDef):

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.searching import ReductionState
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast
 _SHORT = 12  # characters of a string that is left as it is
 
 
-def keywords(program: Program, _: Knowledge) -> Iterator[Edit]:
+def keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of each keyword of a call."""
     for node in ast.walk(program.tree):
         if isinstance(node, ast.Call):
@@ -28,12 +28,12 @@ def keywords(program: Program, _: Knowledge) -> Iterator[Edit]:
                 yield Edit(key=f"keyword {words(node)} {word.arg}", replaced={word: []})
 
 
-def peeled(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def peeled(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a part of an expression in place of the whole, the outermost first; not where it fails."""
-    yield from _peeled(program, lambda statement: not facts.fails_in(statement))
+    yield from _peeled(program, lambda statement: not state.fails_in(statement))
 
 
-def peeled_anywhere(program: Program, _: Knowledge) -> Iterator[Edit]:
+def peeled_anywhere(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield what `peeled` does for all statements, and each other part of an expression."""
     yield from _peeled(program, lambda _: True)
     modules = _imported(program.tree)
@@ -118,7 +118,7 @@ def _imported(tree: ast.AST) -> set[str]:
     return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
 
-def elements(program: Program, _: Knowledge) -> Iterator[Edit]:
+def elements(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of elements and arguments, the last first."""
     for node in ast.walk(program.tree):
         match node:
@@ -132,7 +132,7 @@ def elements(program: Program, _: Knowledge) -> Iterator[Edit]:
                     yield Edit(key=f"entry {place} {words(node)}", replaced={node: [fewer]})
 
 
-def smaller_numbers(program: Program, _: Knowledge) -> Iterator[Edit]:
+def smaller_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a number small wherever it stands: sizes that belong together stay alike."""
     found: dict[int, list[ast.AST]] = {}
     for node in ast.walk(program.tree):
@@ -142,14 +142,7 @@ def smaller_numbers(program: Program, _: Knowledge) -> Iterator[Edit]:
         yield Edit(key=f"number {number}", replaced={node: [ast.Constant(value=_SMALL)] for node in nodes})
 
 
-def shorter_strings(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that leave a string empty."""
-    for node in ast.walk(program.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > _SHORT:
-            yield Edit(key=f"string {node.value}", replaced={node: [ast.Constant(value="")]})
-
-
-def plain_names(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def plain_names(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a variable another name for one that its value is made of."""
     layout = layout_of(program.tree)
     variables = {
@@ -173,5 +166,5 @@ def plain_names(program: Program, facts: Knowledge) -> Iterator[Edit]:
             for node in ast.walk(value)
             if isinstance(node, ast.Name) and node.id in variables and node.id != name and id(node) not in called
         ]
-        if inner and not facts.fails_in(statement) and layout.statement(inner[0]) is statement:
+        if inner and not state.fails_in(statement) and layout.statement(inner[0]) is statement:
             yield Edit(key=f"plain {words(statement)}", replaced={value: [inner[0]]})

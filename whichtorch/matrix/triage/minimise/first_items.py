@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.searching import ReductionState
 
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 
-def lists_of_one(program: Program, _: Knowledge) -> Iterator[Edit]:
+def lists_of_one(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a list of one element of a comprehension."""
     for node in ast.walk(program.tree):
         if isinstance(node, _COMPREHENSIONS) and len(node.generators) == 1:
@@ -43,7 +43,7 @@ def _listed(node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
     return ast.List(elts=copied([node.elt], {use: [values[use.id]] for use in uses}), ctx=ast.Load())
 
 
-def lambdas_called(program: Program, _: Knowledge) -> Iterator[Edit]:
+def lambdas_called(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a lambda's value in place of its call."""
     for node in ast.walk(program.tree):
         match node:
@@ -54,7 +54,7 @@ def lambdas_called(program: Program, _: Knowledge) -> Iterator[Edit]:
                     yield Edit(key=f"call {words(node)}", replaced={node: [body], **placed})
 
 
-def first_items(program: Program, _: Knowledge) -> Iterator[Edit]:
+def first_items(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the first item of a list in place of `next(iter(list))`, whatever is around the list."""
     layout = layout_of(program.tree)
     for node in ast.walk(program.tree):
@@ -94,7 +94,7 @@ def _item(node: ast.expr) -> ast.expr | None:
             return None
 
 
-def sole_objects(program: Program, _: Knowledge) -> Iterator[Edit]:
+def sole_objects(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put an object of a class of the script in place of a call that only wraps it.
 
     Or of a call of a method that the script does not define, as of `.to(device)`.

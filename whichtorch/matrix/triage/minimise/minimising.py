@@ -9,16 +9,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.source.missing_names import compiles
+from whichtorch.matrix.source.names import compiles
 from whichtorch.matrix.triage.case import Minimal
 from whichtorch.matrix.triage.case_runs import OFF, Setting
 from whichtorch.matrix.triage.minimise import operator_call
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.matrix.triage.minimise.definitions import needed_by, registering
 from whichtorch.matrix.triage.minimise.executed_lines import instrumented
+from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
 from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
-from whichtorch.matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
 from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
+from whichtorch.matrix.triage.questions import drive
 from whichtorch.matrix.triage.signs import Owner, owner_of
 
 if TYPE_CHECKING:
@@ -84,11 +85,11 @@ class Minimising:
             return
         if not self.calls:
             for candidate in self._single_calls(source):
-                if self.same(candidate):
+                if self._fails(candidate):
                     self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
                     yield SmallerScript(candidate, CALL, self.same)
         for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
-            if self.same(candidate):
+            if self._fails(candidate):
                 self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
                 yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
         graph = self._graph(source)
@@ -106,9 +107,16 @@ class Minimising:
     def _reduced(
         self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
     ) -> Reduction:
-        return SourceReducer(is_same=self.same, known=self.known, tell=self._told).reduced(
-            source, executed, failing_lines
-        )
+        return drive(reduced(source, executed, failing_lines), self._fails)
+
+    def _fails(self, candidate: str) -> bool:
+        """Return whether a candidate fails in the same way; none is run twice."""
+        digest = digest_of(candidate)
+        if digest not in self.known:
+            self.known[digest] = self.same(candidate)
+            if self.known[digest]:
+                self.tell(f"candidate {len(self.known)}: {code_lines(candidate)} lines")
+        return self.known[digest]
 
     def _places(self, source: str) -> Iterator[str]:
         """Yield scripts of the places alone in which the script was when it failed."""
@@ -133,14 +141,14 @@ class Minimising:
         context = needed_by(ast.Module([], []), tree, acting) if acting else ""
         if self.wrong_without is not None:
             return self._wrong_graph(replace(graph, is_checked=True), context)
-        found = graph.smallest(context, self.same)
+        found = drive(graph.smallest(context), self._fails)
         return SmallerScript(self._reduced(found).source, GRAPH, self.same) if found is not None else None
 
     def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:
         """Return a script of a graph whose result is wrong compiled, by the same part of the compiler."""
         whole = [replace(graph, context=before).script(0, len(graph.nodes)) for before in dict.fromkeys(("", context))]
         same = next(filter(None, map(self.same.of_wrong_result, filter(None, whole))), None)
-        found = graph.smallest(context, same) if same is not None else None
+        found = drive(graph.smallest(context), same) if same is not None else None
         if found is None or same is None:
             return None
         if self.wrong_without and not same.passes_with(found, self.wrong_without):
@@ -151,10 +159,6 @@ class Minimising:
     def _uncompiled(self) -> Mapping[str, Any]:
         """The rung at which what a script calls to write notes is read by no compiler."""
         return OFF if self.calls else {}
-
-    def _told(self, step: ReductionStep) -> None:
-        if step.is_same:
-            self.tell(f"candidate {step.calls}: {step.lines} lines")
 
     def _executed(self, source: str) -> frozenset[int] | None:
         """Return the lines that run, with nothing compiled; None where none was noted."""

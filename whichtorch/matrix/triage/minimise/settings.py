@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.searching import ReductionState
 
 _FLAGS = {"store_true": False, "store_false": True}  # actions of argparse, and what they leave when not given
 
 
-def constants(program: Program, _: Knowledge) -> Iterator[Edit]:
+def constants(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the value of a name that is bound once, to a constant, where it is read."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):
@@ -33,38 +33,7 @@ def constants(program: Program, _: Knowledge) -> Iterator[Edit]:
                     yield Edit(key=f"constant {name}", replaced={statement: [], **{use: [value] for use in uses}})
 
 
-def options(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield an edit that puts the defaults of argparse where options are read."""
-    found: dict[str, ast.expr] = {}
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value=str()), *_]):
-                given = {word.arg: word.value for word in node.keywords if word.arg}
-                value = _default(given)
-                if value is not None:
-                    found[_option_name(node, given)] = value
-    if edit := _reading(program.tree, found, "options"):
-        yield edit
-
-
-def _default(given: dict[str, ast.expr]) -> ast.expr | None:
-    action = given.get("action")
-    if isinstance(action, ast.Constant) and action.value in _FLAGS and "default" not in given:
-        return ast.Constant(value=_FLAGS[action.value])
-    value = given.get("default", ast.Constant(value=None))
-    return value if is_constant(value) else None
-
-
-def _option_name(call: ast.Call, given: dict[str, ast.expr]) -> str:
-    names = [str(each.value) for each in call.args if isinstance(each, ast.Constant)]
-    name = given.get("dest")
-    if isinstance(name, ast.Constant):
-        return str(name.value)
-    long = [each for each in names if each.startswith("--")]
-    return (long or names)[0].lstrip("-").replace("-", "_")
-
-
-def fields(program: Program, _: Knowledge) -> Iterator[Edit]:
+def fields(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the values of a config's fields where they are read: of a dataclass, a namespace, a dict."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):

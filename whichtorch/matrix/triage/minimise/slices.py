@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.searching import ReductionState
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _METHODS = {"forward", "__call__"}  # what a call of an object runs
@@ -33,27 +33,27 @@ _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Co
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
-def unneeded(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def unneeded(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of all that no statement which failed depends on; nothing where these are not known."""
     slices = _Slice(program.tree)
-    for statement in _failing(program, facts):
+    for statement in _failing(program, state):
         slices.need(statement)
     if slices.needed:
         for outer in [*blocks_in(program.tree)]:
             yield from _left_out(outer, slices.needed)
 
 
-def _failing(program: Program, facts: Knowledge) -> Iterator[ast.stmt]:
+def _failing(program: Program, state: ReductionState) -> Iterator[ast.stmt]:
     """Yield the innermost statements in which the script was; where these are not known, the last that ran."""
     found = [
         statement
         for statement in statements_in(program.tree)
-        if facts.is_open(statement) and not any(facts.is_open(each) for block in blocks_in(statement) for each in block)
+        if state.is_open(statement) and not any(state.is_open(each) for block in blocks_in(statement) for each in block)
     ]
     yield from found
-    if not found and facts.executed:
+    if not found and state.executed:
         runs = [each for each in program.tree.body if not isinstance(each, (*_FUNCTIONS, ast.ClassDef))]
-        ran = [each for each in runs if not facts.executed.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))]
+        ran = [each for each in runs if not state.executed.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))]
         yield from ran[-1:]
 
 

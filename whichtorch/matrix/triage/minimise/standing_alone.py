@@ -11,10 +11,9 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.source.missing_names import compiles
-from whichtorch.matrix.source.names import loads_in, stores_in
+from whichtorch.matrix.source.names import compiles, loads_in, stores_in
 from whichtorch.matrix.triage.minimise.definitions import needed_by
-from whichtorch.matrix.triage.minimise.rewriting import Misfit, copied
+from whichtorch.matrix.triage.minimise.rewriting import InvalidEditError, copied
 from whichtorch.matrix.triage.minimise.script_places import GIVEN, outermost_chains, parts_of
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
@@ -45,7 +44,7 @@ def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | N
         piece = _Piece(place, known[place.key], script, with_values=with_values)
         try:
             text = _script(piece, call if place.is_compiled else None, always)
-        except (UnwritableError, Misfit):
+        except (UnwritableError, InvalidEditError):
             continue
         if text not in seen and len(text) < longest and compiles(text):
             seen.add(text)

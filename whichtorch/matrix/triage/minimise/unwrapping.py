@@ -12,23 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.searching import ReductionState
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def unwrapped(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def unwrapped(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave a block alone in place of a statement around it: of several the one that ran."""
     for statement in statements_in(program.tree):
-        if blocks := _blocks(statement, facts):
+        if blocks := _blocks(statement, state):
             yield _unwrapping(statement, blocks[0])
-
-
-def otherwise_unwrapped(program: Program, facts: Knowledge) -> Iterator[Edit]:
-    """Yield edits that leave another block than `unwrapped` does."""
-    for statement in statements_in(program.tree):
-        for block in _blocks(statement, facts)[1:]:
-            yield _unwrapping(statement, block)
 
 
 def _unwrapping(statement: ast.stmt, block: Sequence[ast.stmt]) -> Edit:
@@ -38,12 +31,12 @@ def _unwrapping(statement: ast.stmt, block: Sequence[ast.stmt]) -> Edit:
     return Edit(key=f"unwrap {words(statement)}{len(block)}", replaced={statement: block, **leaving})
 
 
-def _blocks(statement: ast.stmt, facts: Knowledge) -> list[list[ast.stmt]]:
+def _blocks(statement: ast.stmt, state: ReductionState) -> list[list[ast.stmt]]:
     """Return what may stand in place of a statement, the likeliest first."""
     match statement:
         case ast.If(body=body, orelse=orelse):
             branches = [branch for branch in (body, orelse) if branch]
-            return sorted(branches, key=lambda branch: not _ran(branch, facts))
+            return sorted(branches, key=lambda branch: not _ran(branch, state))
         case ast.For(target=target, iter=iterable) | ast.AsyncFor(target=target, iter=iterable):
             return [[*_first(target, iterable, statement), *statement.body], [*statement.body]]
         case ast.While(body=body):
@@ -55,16 +48,16 @@ def _blocks(statement: ast.stmt, facts: Knowledge) -> list[list[ast.stmt]]:
             whole = [*body, *orelse, *last]
             return [whole, *([handler.body for handler in handlers])]
         case ast.Match(cases=cases):
-            return sorted((each.body for each in cases), key=lambda branch: not _ran(branch, facts))
+            return sorted((each.body for each in cases), key=lambda branch: not _ran(branch, state))
         case _:
             return []
 
 
-def _ran(block: Sequence[ast.stmt], facts: Knowledge) -> bool:
+def _ran(block: Sequence[ast.stmt], state: ReductionState) -> bool:
     lines = (
         range(block[0].lineno, (block[-1].end_lineno or block[-1].lineno) + 1) if hasattr(block[0], "lineno") else ()
     )
-    return facts.executed is None or not facts.executed.isdisjoint(lines)
+    return state.executed is None or not state.executed.isdisjoint(lines)
 
 
 def _leaving(statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -125,7 +118,7 @@ def _assigned(target: ast.expr, value: ast.expr, place: ast.stmt) -> ast.stmt:
     return ast.copy_location(ast.Assign(targets=[target], value=value), place)
 
 
-def in_step(program: Program, _: Knowledge) -> Iterator[Edit]:
+def in_step(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield one edit that makes all coroutines plain functions."""
     replaced: dict[ast.AST, list[ast.AST]] = {}
     for node in ast.walk(program.tree):

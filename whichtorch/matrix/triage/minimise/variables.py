@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.searching import ReductionState
 
+_WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
 
 
-def aliases(program: Program, _: Knowledge) -> Iterator[Edit]:
+def aliases(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that use the first name of what has two."""
     layout = layout_of(program.tree)
     for block in blocks_of(program.tree):
@@ -33,7 +34,7 @@ def aliases(program: Program, _: Knowledge) -> Iterator[Edit]:
                     yield Edit(key=f"alias {name}", replaced={statement: []})
 
 
-def read_once(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def read_once(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a value where its variable is read, in the same block, and nowhere else."""
     layout = layout_of(program.tree)
     for block in blocks_of(program.tree):
@@ -41,7 +42,7 @@ def read_once(program: Program, facts: Knowledge) -> Iterator[Edit]:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     use = _only_use(name, block[place + 1 :], layout, statement)
-                    if use is not None and _fits(use, value, layout, facts.width):
+                    if use is not None and _fits(use, value, layout):
                         key = f"once {name} = {words(value)}"
                         yield Edit(key=key, replaced={statement: [], use: [value]})
                 case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
@@ -98,16 +99,16 @@ def _is_plain(use: ast.Name, statement: ast.stmt, layout: Layout) -> bool:
     )
 
 
-def _fits(use: ast.Name, value: ast.expr, layout: Layout, width: int) -> bool:
+def _fits(use: ast.Name, value: ast.expr, layout: Layout) -> bool:
     """Return whether the line with the value in it is short enough."""
     statement = layout.statement(use)
     if statement is None:
         return False
     whole = max((len(line) for line in ast.unparse(statement).splitlines()), default=0)
-    return whole + len(words(value)) - len(use.id) <= width
+    return whole + len(words(value)) - len(use.id) <= _WIDEST
 
 
-def modules_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
+def modules_merged(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that read names of a package through the package itself, in place of a second import."""
     layout = layout_of(program.tree)
     for statement in program.tree.body:

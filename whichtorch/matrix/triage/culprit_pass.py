@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.triage.case_runs import Setting
 from whichtorch.matrix.triage.ladder import mending
+from whichtorch.matrix.triage.questions import drive, lowest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from whichtorch.matrix.bisect.sightings import Failure
     from whichtorch.matrix.triage.case_runs import CaseRun, CaseRuns
@@ -21,7 +22,7 @@ _ALL = 10**6  # more than any part applies in a compilation
 _NAME = 100  # characters of what is applied
 
 
-def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
+def culprit_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
     """Return, in words, the first application with which the script fails; "" where that cannot be found.
 
     All runs are forked: the time of cold ones is not worth the answer. KeyboardInterrupt passes through.
@@ -34,16 +35,14 @@ def guilty_pass(runs: CaseRuns, rungs: Sequence[Rung], failure: Failure, limit: 
         return runs.run(limit, Setting(rung={**rung, "most": most}, may_fork=True))
 
     whole = applying(_ALL)
-    if not failure.is_shown_by(whole.record):
+    count = len(whole.applied)
+    if not count or not failure.is_shown_by(whole.record):
         return ""
-    passing, failing = 0, len(whole.applied)
-    while failing - passing > 1:
-        middle = (passing + failing) // 2
-        if failure.is_shown_by(applying(middle).record):
-            failing = middle
-        else:
-            passing = middle
-    if not failing:
-        return ""
-    name = whole.applied[failing - 1][:_NAME]
-    return f"number {failing} of the {len(whole.applied)} {rung['without']}" + (f": {name}" if name else "")
+    number = drive(lowest(_fails_with, 1, count), lambda most: failure.is_shown_by(applying(most).record))
+    name = whole.applied[number - 1][:_NAME]
+    return f"number {number} of the {count} {rung['without']}" + (f": {name}" if name else "")
+
+
+def _fails_with(most: int) -> Generator[int, bool, bool]:
+    """Ask whether the script fails with so many applications."""
+    return (yield most)
