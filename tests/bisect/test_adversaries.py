@@ -48,7 +48,7 @@ from whichtorch.matrix.plan import matrix_file
 from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.records.store import new_run
 from whichtorch.matrix.triage.minimise import schedule
-from whichtorch.matrix.triage.minimise.deletion import any_statement
+from whichtorch.matrix.triage.minimise.deletion import drop_any_statement
 from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
 from whichtorch.matrix.triage.minimise.searching import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
 
@@ -380,8 +380,8 @@ def test_edits_in_halves_take_two_questions_each(said: float, seed: int) -> None
     """However the script behaves, there are fewer than two questions an edit."""
     program, state, answer = reduced(said, seed)
     state.max_rejections = 1000
-    edits = list(any_statement(program, state))
-    asked(in_halves(program, [any_statement], state, repairs=True), answer, 2 * len(edits) - 1)
+    edits = list(drop_any_statement(program, state))
+    asked(in_halves(program, [drop_any_statement], state, repairs=True), answer, 2 * len(edits) - 1)
 
 
 def turned_round(program: Program, _state: ReductionState) -> Iterator[Edit]:
@@ -391,7 +391,7 @@ def turned_round(program: Program, _state: ReductionState) -> Iterator[Edit]:
 
 
 @settings(max_examples=8, deadline=None)
-@given(said=SHARES, seed=st.integers(0, 99), rule=st.sampled_from([turned_round, any_statement]))
+@given(said=SHARES, seed=st.integers(0, 99), rule=st.sampled_from([turned_round, drop_any_statement]))
 def test_steps_end_where_rules_go_in_circles(
     said: float, seed: int, rule: Callable[[Program, ReductionState], Iterator[Edit]]
 ) -> None:

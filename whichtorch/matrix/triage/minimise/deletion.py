@@ -20,7 +20,7 @@ _UNTRACED = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)  # the
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def idle(program: Program, state: ReductionState) -> Iterator[Edit]:
+def drop_unexecuted(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of statements, branches and bodies of which no line ran."""
     found = [edit for block in blocks_in(program.tree) for edit in _idle(block, state.executed)]
     yield from sorted(found, key=lambda edit: edit.key.startswith("method"))  # compilers run them unseen
@@ -52,7 +52,7 @@ def _has_run(statement: ast.stmt, executed: frozenset[int]) -> bool:
     return not executed.isdisjoint(range(first, (statement.end_lineno or first) + 1))
 
 
-def chatter(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_output(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out what hardly any run looks at: docstrings, hints, messages, and what nothing uses."""
     for block in blocks_of(program.tree):
         for statement in block:
@@ -84,7 +84,7 @@ def _hints(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
     return [hint for hint in found if hint is not None]
 
 
-def annotated(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_variable_hints(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out the hints of variables; those of a class may say which fields it has."""
     for outer in [program.tree, *(node for node in ast.walk(program.tree) if not isinstance(node, ast.ClassDef))]:
         for block in blocks_in(outer) if isinstance(outer, (ast.stmt, ast.Module)) else ():
@@ -95,7 +95,7 @@ def annotated(program: Program, _: ReductionState) -> Iterator[Edit]:
                     yield Edit(key=key, replaced={statement: [ast.copy_location(new, statement) for new in plain]})
 
 
-def any_statement(program: Program, state: ReductionState) -> Iterator[Edit]:
+def drop_any_statement(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of every statement that it did not fail in: outer ones first, the last one first."""
     level: list[tuple[ast.AST, list[ast.stmt]]] = [(program.tree, block) for block in blocks_in(program.tree)]
     while level:
@@ -112,14 +112,14 @@ def _place(owner: ast.AST) -> str:
     return getattr(owner, "name", "") or type(owner).__name__
 
 
-def decorators(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_decorators(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of decorators."""
     for node in ast.walk(program.tree):
         for decorator in getattr(node, "decorator_list", ()):
             yield Edit(key=f"decorator {words(decorator)}", replaced={decorator: []})
 
 
-def heirs(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_bases(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of what classes inherit from."""
     for node in ast.walk(program.tree):
         if isinstance(node, ast.ClassDef):

@@ -22,7 +22,7 @@ _CALLED = ("__call__", "forward")  # what a call of an object runs
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def classes_dissolved(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put functions and variables in place of a class that is made once, by the module itself."""
     layout = layout_of(program.tree)
     for node in program.tree.body:
@@ -46,29 +46,6 @@ def _objects_in(node: ast.ClassDef) -> list[str]:
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Call()):
                 found.append(name)
     return found[::-1]
-
-
-def bases_merged(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that put the members of a base class into the only class that inherits from it."""
-    layout = layout_of(program.tree)
-    classes = {each.name: each for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}
-    for node in classes.values():
-        for base in node.bases:
-            above = classes.get(base.id) if isinstance(base, ast.Name) else None
-            if above is None or above is node or above.decorator_list or len(layout.loads.get(above.name, ())) != 1:
-                continue
-            own = {name for member in node.body for name in _member_names(member)}
-            members = [member for member in above.body if not own.intersection(_member_names(member))]
-            merged: dict[ast.AST, list[ast.AST]] = {above: [], base: [*above.bases]}
-            merged[node.body[0]] = [*members, node.body[0]]
-            yield Edit(key=f"base {above.name} in {node.name}", replaced=merged)
-
-
-def _member_names(member: ast.stmt) -> list[str]:
-    if isinstance(member, (*_FUNCTIONS, ast.ClassDef)):
-        return [member.name]
-    targets = member.targets if isinstance(member, ast.Assign) else [getattr(member, "target", member)]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 @dataclass(slots=True)

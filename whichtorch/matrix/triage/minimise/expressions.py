@@ -20,7 +20,7 @@ _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcas
 _SHORT = 12  # characters of a string that is left as it is
 
 
-def keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of each keyword of a call."""
     for node in ast.walk(program.tree):
         if isinstance(node, ast.Call):
@@ -28,13 +28,13 @@ def keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
                 yield Edit(key=f"keyword {words(node)} {word.arg}", replaced={word: []})
 
 
-def peeled(program: Program, state: ReductionState) -> Iterator[Edit]:
+def keep_likeliest_part(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a part of an expression in place of the whole, the outermost first; not where it fails."""
     yield from _peeled(program, lambda statement: not state.fails_in(statement))
 
 
-def peeled_anywhere(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield what `peeled` does for all statements, and each other part of an expression."""
+def keep_any_part(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield what `keep_likeliest_part` does for all statements, and each other part of an expression."""
     yield from _peeled(program, lambda _: True)
     modules = _imported(program.tree)
     for node in _expressions(program.tree):
@@ -118,7 +118,7 @@ def _imported(tree: ast.AST) -> set[str]:
     return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
 
-def elements(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_elements(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of elements and arguments, the last first."""
     for node in ast.walk(program.tree):
         match node:
@@ -132,7 +132,7 @@ def elements(program: Program, _: ReductionState) -> Iterator[Edit]:
                     yield Edit(key=f"entry {place} {words(node)}", replaced={node: [fewer]})
 
 
-def smaller_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
+def shrink_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a number small wherever it stands: sizes that belong together stay alike."""
     found: dict[int, list[ast.AST]] = {}
     for node in ast.walk(program.tree):
@@ -142,7 +142,7 @@ def smaller_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
         yield Edit(key=f"number {number}", replaced={node: [ast.Constant(value=_SMALL)] for node in nodes})
 
 
-def plain_names(program: Program, state: ReductionState) -> Iterator[Edit]:
+def keep_one_name(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a variable another name for one that its value is made of."""
     layout = layout_of(program.tree)
     variables = {

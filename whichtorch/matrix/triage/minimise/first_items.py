@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.syntax import statements_in, words
-from whichtorch.matrix.triage.minimise.arguments import given_values
 from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
 from whichtorch.matrix.triage.minimise.unwrapping import first_of
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 
-def lists_of_one(program: Program, _: ReductionState) -> Iterator[Edit]:
+def keep_first_element(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a list of one element of a comprehension."""
     for node in ast.walk(program.tree):
         if isinstance(node, _COMPREHENSIONS) and len(node.generators) == 1:
@@ -43,18 +42,7 @@ def _listed(node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
     return ast.List(elts=copied([node.elt], {use: [values[use.id]] for use in uses}), ctx=ast.Load())
 
 
-def lambdas_called(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that put a lambda's value in place of its call."""
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Call(func=ast.Lambda(args=parameters, body=body)):
-                if (values := given_values(parameters, node)) is not None:
-                    loads = [each for each in ast.walk(body) if isinstance(each, ast.Name) and each.id in values]
-                    placed: dict[ast.AST, list[ast.AST]] = {use: [values[use.id]] for use in loads}
-                    yield Edit(key=f"call {words(node)}", replaced={node: [body], **placed})
-
-
-def first_items(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_first_items(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the first item of a list in place of `next(iter(list))`, whatever is around the list."""
     layout = layout_of(program.tree)
     for node in ast.walk(program.tree):
@@ -94,7 +82,7 @@ def _item(node: ast.expr) -> ast.expr | None:
             return None
 
 
-def sole_objects(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_wrappers(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put an object of a class of the script in place of a call that only wraps it.
 
     Or of a call of a method that the script does not define, as of `.to(device)`.

@@ -39,7 +39,7 @@ _ONCE = (
 MOST_PLACES = 4  # that a function of one line is put into
 
 
-def functions_inlined(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_functions(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a function's body where it is called, from one place, or from few where it is short."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):
@@ -158,7 +158,7 @@ def _first_taken(call: ast.Call, layout: Layout) -> ast.Assign | None:
     return None
 
 
-def lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
+def functions_to_lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a lambda where a function of one expression is named."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):
@@ -190,7 +190,7 @@ def _unhinted(parameters: ast.arguments) -> ast.arguments:
     return ast.arguments(**fields)
 
 
-def parameters_unused(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_parameters(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out a parameter that its function does not read, and its arguments."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):

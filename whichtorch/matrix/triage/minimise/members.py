@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def methods_inlined(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the expression which a method or property returns where it is called."""
     layout = layout_of(program.tree)
     uses: dict[str, list[ast.Attribute]] = {}
@@ -61,7 +61,7 @@ def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: 
     return Edit(key=f"inline .{method.name}", replaced=replaced)
 
 
-def registered(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
     layout = layout_of(program.tree)
     registries = {
@@ -99,7 +99,7 @@ def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr |
             return None
 
 
-def spread(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_unpacking(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that write the entries of a dict as keywords, in place of `**{…}`; and `*[…]` as arguments."""
     for node in ast.walk(program.tree):
         if not isinstance(node, ast.Call):
@@ -117,7 +117,7 @@ def spread(program: Program, _: ReductionState) -> Iterator[Edit]:
                 yield Edit(key=f"spread {words(argument)}", replaced={argument: [*argument.value.elts]})
 
 
-def fields_unread(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out a field of a dataclass that nothing reads, and its arguments."""
     layout = layout_of(program.tree)
     read = {node.attr for node in ast.walk(program.tree) if isinstance(node, ast.Attribute)}

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.deletion import annotated, any_statement, chatter, decorators, heirs, idle
-from whichtorch.matrix.triage.minimise.dissolving import bases_merged, classes_dissolved
-from whichtorch.matrix.triage.minimise.expressions import (
-    elements,
-    keywords,
-    peeled,
-    peeled_anywhere,
-    plain_names,
-    smaller_numbers,
+from whichtorch.matrix.triage.minimise.deletion import (
+    drop_any_statement,
+    drop_bases,
+    drop_decorators,
+    drop_output,
+    drop_unexecuted,
+    drop_variable_hints,
 )
-from whichtorch.matrix.triage.minimise.first_items import first_items, lambdas_called, lists_of_one, sole_objects
-from whichtorch.matrix.triage.minimise.inlining import functions_inlined, lambdas, parameters_unused
+from whichtorch.matrix.triage.minimise.dissolving import inline_single_instance
+from whichtorch.matrix.triage.minimise.expressions import (
+    drop_elements,
+    drop_keywords,
+    keep_any_part,
+    keep_likeliest_part,
+    keep_one_name,
+    shrink_numbers,
+)
+from whichtorch.matrix.triage.minimise.first_items import (
+    drop_wrappers,
+    inline_first_items,
+    keep_first_element,
+)
+from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
 from whichtorch.matrix.triage.minimise.members import (
-    fields_unread,
-    methods_inlined,
-    registered,
-    spread,
+    drop_fields,
+    inline_methods,
+    inline_registered,
+    inline_unpacking,
 )
 from whichtorch.matrix.triage.minimise.searching import in_halves, step_by_step
-from whichtorch.matrix.triage.minimise.settings import constants, fields
-from whichtorch.matrix.triage.minimise.slices import unneeded
-from whichtorch.matrix.triage.minimise.unwrapping import in_step, unwrapped
-from whichtorch.matrix.triage.minimise.variables import aliases, modules_merged, read_once
+from whichtorch.matrix.triage.minimise.settings import inline_constants, inline_fields
+from whichtorch.matrix.triage.minimise.slices import drop_unneeded
+from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
+from whichtorch.matrix.triage.minimise.variables import drop_aliases, inline_variables, merge_imports
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.rewriting import Program
@@ -35,28 +46,33 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
 MOST_REJECTIONS = 60
-_SETTINGS = (fields, constants, in_step)
+_UNUSED = (drop_output, drop_unexecuted)
+_SETTINGS = (inline_fields, inline_constants, drop_async)
 _STRUCTURE = (
-    spread,
-    methods_inlined,
-    registered,
-    lists_of_one,  # what is in a list is no class's only object
-    lambdas_called,
-    first_items,
-    functions_inlined,
-    bases_merged,
-    sole_objects,
-    classes_dissolved,
-    fields_unread,
-    aliases,
-    constants,
-    parameters_unused,
+    inline_unpacking,
+    inline_methods,
+    inline_registered,
+    keep_first_element,  # what is in a list is no class's only object
+    inline_first_items,
+    inline_functions,
+    drop_wrappers,
+    inline_single_instance,
+    drop_fields,
+    drop_aliases,
+    inline_constants,
+    drop_parameters,
 )
+_BLOCKS = (unwrap_blocks, drop_variable_hints)
+_EXPRESSIONS = (drop_decorators, keep_one_name, keep_likeliest_part, drop_keywords)
+_NAMES = (inline_variables, functions_to_lambdas)
+_LAST = (drop_bases, drop_elements, keep_any_part)  # they take most questions for what they leave out
+_ALONE = (drop_unneeded, drop_any_statement, merge_imports, shrink_numbers)
+RULES = frozenset((*_UNUSED, *_SETTINGS, *_STRUCTURE, *_BLOCKS, *_EXPRESSIONS, *_NAMES, *_LAST, *_ALONE))
 
 
 def smallest(program: Program, state: ReductionState) -> Reducing:
     """Return the smallest program that was found, after at most MOST_ROUNDS rounds whatever the answers."""
-    for rule in (chatter, idle):
+    for rule in _UNUSED:
         program = yield from in_halves(program, [rule], state)
     program = yield from step_by_step(program, _SETTINGS, state)
     for turn in range(MOST_ROUNDS):
@@ -64,7 +80,7 @@ def smallest(program: Program, state: ReductionState) -> Reducing:
         state.max_rejections = FIRST_REJECTIONS << turn
         state.blocked.clear()
         program = yield from _less_structure(program, state)
-        program = yield from in_halves(program, [any_statement], state, repairs=True)
+        program = yield from in_halves(program, [drop_any_statement], state, repairs=True)
         program = yield from _less_structure(program, state)
         program = yield from _plainer(program, state)
         if program.source == before:
@@ -78,8 +94,8 @@ def _less_structure(program: Program, state: ReductionState) -> Reducing:
     """Return the program with less structure around fewer statements."""
     for _ in range(MOST_ROUNDS):
         before = program.source
-        program = yield from in_halves(program, [unneeded], state, repairs=True)
-        program = yield from in_halves(program, [unwrapped, annotated], state, grows=True)
+        program = yield from in_halves(program, [drop_unneeded], state, repairs=True)
+        program = yield from in_halves(program, _BLOCKS, state, grows=True)
         program = yield from step_by_step(program, _STRUCTURE, state)
         if program.source == before:
             break
@@ -88,11 +104,11 @@ def _less_structure(program: Program, state: ReductionState) -> Reducing:
 
 def _plainer(program: Program, state: ReductionState) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
-    for rule in (decorators, plain_names, peeled, keywords):
+    for rule in _EXPRESSIONS:
         program = yield from in_halves(program, [rule], state)
-    program = yield from in_halves(program, [modules_merged], state, grows=True)
-    program = yield from step_by_step(program, (read_once, lambdas), state)
-    program = yield from in_halves(program, [smaller_numbers], state)
-    program = yield from in_halves(program, [heirs], state, at_once=1)
-    program = yield from in_halves(program, [elements], state, at_once=2)
-    return (yield from in_halves(program, [peeled_anywhere], state, at_once=1))
+    program = yield from in_halves(program, [merge_imports], state, grows=True)
+    program = yield from step_by_step(program, _NAMES, state)
+    program = yield from in_halves(program, [shrink_numbers], state)
+    for rule in _LAST:
+        program = yield from in_halves(program, [rule], state, at_once=1)
+    return program

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FLAGS = {"store_true": False, "store_false": True}  # actions of argparse, and what they leave when not given
 
 
-def constants(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_constants(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the value of a name that is bound once, to a constant, where it is read."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):
@@ -33,7 +33,7 @@ def constants(program: Program, _: ReductionState) -> Iterator[Edit]:
                     yield Edit(key=f"constant {name}", replaced={statement: [], **{use: [value] for use in uses}})
 
 
-def fields(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the values of a config's fields where they are read: of a dataclass, a namespace, a dict."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):

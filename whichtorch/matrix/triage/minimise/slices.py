@@ -33,7 +33,7 @@ _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Co
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
-def unneeded(program: Program, state: ReductionState) -> Iterator[Edit]:
+def drop_unneeded(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of all that no statement which failed depends on; nothing where these are not known."""
     slices = _Slice(program.tree)
     for statement in _failing(program, state):

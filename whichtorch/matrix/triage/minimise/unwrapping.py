@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def unwrapped(program: Program, state: ReductionState) -> Iterator[Edit]:
+def unwrap_blocks(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave a block alone in place of a statement around it: of several the one that ran."""
     for statement in statements_in(program.tree):
         if blocks := _blocks(statement, state):
@@ -118,7 +118,7 @@ def _assigned(target: ast.expr, value: ast.expr, place: ast.stmt) -> ast.stmt:
     return ast.copy_location(ast.Assign(targets=[target], value=value), place)
 
 
-def in_step(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_async(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield one edit that makes all coroutines plain functions."""
     replaced: dict[ast.AST, list[ast.AST]] = {}
     for node in ast.walk(program.tree):

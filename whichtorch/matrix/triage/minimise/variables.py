@@ -20,7 +20,7 @@ _WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
 
 
-def aliases(program: Program, _: ReductionState) -> Iterator[Edit]:
+def drop_aliases(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that use the first name of what has two."""
     layout = layout_of(program.tree)
     for block in blocks_of(program.tree):
@@ -34,7 +34,7 @@ def aliases(program: Program, _: ReductionState) -> Iterator[Edit]:
                     yield Edit(key=f"alias {name}", replaced={statement: []})
 
 
-def read_once(program: Program, _: ReductionState) -> Iterator[Edit]:
+def inline_variables(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a value where its variable is read, in the same block, and nowhere else."""
     layout = layout_of(program.tree)
     for block in blocks_of(program.tree):
@@ -108,7 +108,7 @@ def _fits(use: ast.Name, value: ast.expr, layout: Layout) -> bool:
     return whole + len(words(value)) - len(use.id) <= _WIDEST
 
 
-def modules_merged(program: Program, _: ReductionState) -> Iterator[Edit]:
+def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that read names of a package through the package itself, in place of a second import."""
     layout = layout_of(program.tree)
     for statement in program.tree.body:
