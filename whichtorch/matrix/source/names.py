@@ -8,7 +8,7 @@ import symtable
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,6 +128,13 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> lis
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return named + [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
+
+
+def has_self(statement: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return whether a statement defines a method, which is found by another's name than its own."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    return any(parameter.arg in {"self", "cls"} for parameter in parameters(statement)[:1])
 
 
 def _bound_beside(node: ast.AST) -> set[str]:

@@ -91,6 +91,11 @@ def is_simple(node: ast.AST) -> bool:
             return isinstance(node, ast.Constant)
 
 
+def called_name(call: ast.Call) -> str:
+    """Return the last name of what is called, "" where it has none."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
 def is_docstring(statement: ast.stmt) -> bool:
     """Return whether a statement is a string or another constant that nobody reads."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -12,9 +12,9 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.source.names import compiles, loads_in, stores_in
+from whichtorch.matrix.source.names import compiles, dotted, loads_in, stores_in
 from whichtorch.matrix.triage.minimise.rewriting import copied
-from whichtorch.matrix.triage.minimise.script_places import outermost_chains, parts_of
+from whichtorch.matrix.triage.minimise.script_places import outermost_chains
 from whichtorch.matrix.triage.minimise.standing_alone import compiled_call, compiled_function
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 from whichtorch.matrix.triage.questions import lowest
@@ -148,5 +148,5 @@ def _is_alias(statement: ast.Assign) -> bool:
 
 def _path(node: ast.AST) -> str:
     """Return what of its module a node reads, "" where it is no attribute of it."""
-    first, *attributes = parts_of(node)
-    return ".".join(attributes) if first == "self" else ""
+    first, _, attributes = dotted(node).partition(".")
+    return attributes if first == "self" else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.names import dotted, parameters
+from whichtorch.matrix.source.names import dotted, has_self, parameters
 from whichtorch.matrix.source.syntax import blocks_in, blocks_of, is_docstring, words
 from whichtorch.matrix.triage.minimise.cleaning import unused
 from whichtorch.matrix.triage.minimise.rewriting import Edit
@@ -32,18 +32,10 @@ def _idle(block: list[ast.stmt], executed: frozenset[int] | None) -> Iterator[Ed
             continue
         if not _has_run(statement, executed):
             yield Edit(key=f"idle {statement.lineno} {words(statement)[:80]}", replaced={statement: []})
-        elif isinstance(statement, _DEFINITIONS) and _is_idle_method(statement, executed):
+        elif has_self(statement) and not any(_has_run(inner, executed) for inner in statement.body):
             yield Edit(key=f"method {statement.lineno} {statement.name}", replaced={statement: []})
         else:
             yield from (edit for inner in blocks_in(statement) for edit in _idle(inner, executed))
-
-
-def _is_idle_method(statement: ast.stmt, executed: frozenset[int]) -> bool:
-    """Return whether a function's body has not run, and its name is one that only objects of its class have."""
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    has_self = any(parameter.arg in {"self", "cls"} for parameter in parameters(statement)[:1])
-    return has_self and not any(_has_run(inner, executed) for inner in statement.body)
 
 
 def _has_run(statement: ast.stmt, executed: frozenset[int]) -> bool:

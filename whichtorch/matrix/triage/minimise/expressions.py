@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.syntax import in_head, is_constant, statements_in, words
+from whichtorch.matrix.source.names import dotted
+from whichtorch.matrix.source.syntax import called_name, in_head, is_constant, statements_in, words
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast
-_SHORT = 12  # characters of a string that is left as it is
 
 
 def drop_keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -70,12 +70,14 @@ def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
     match node:
         case ast.Call(func=function, args=args):
             if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call) and not args:
-                return [] if _called(function.value) == "super" else [function.value]
+                return [] if called_name(function.value) == "super" else [function.value]
             values = [each.value if isinstance(each, ast.Starred) else each for each in args]
-            if _called(node)[:1].isupper():  # it makes an object: a size is none
+            if called_name(node)[:1].isupper():  # it makes an object: a size is none
                 values = [value for value in values if isinstance(value, (ast.Call, ast.List))]
             receiver = (
-                [function.value] if isinstance(function, ast.Attribute) and _root(function) not in modules else []
+                [function.value]
+                if isinstance(function, ast.Attribute) and dotted(function).partition(".")[0] not in modules
+                else []
             )
             return [*receiver, *(value for value in values if not is_constant(value))]
         case ast.BinOp(left=left, right=right):
@@ -98,18 +100,6 @@ def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
             return [] if isinstance(element, ast.Starred) else [element]
         case _:
             return []
-
-
-def _called(call: ast.Call) -> str:
-    """Return the last name of what is called, "" where it has none."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
-def _root(node: ast.expr) -> str:
-    """Return the name that attributes are of, "" where it is none: "torch" of `torch.nn.functional`."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _imported(tree: ast.AST) -> set[str]:

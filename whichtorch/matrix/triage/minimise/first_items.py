@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.syntax import statements_in, words
+from whichtorch.matrix.source.syntax import called_name, statements_in, words
 from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
 from whichtorch.matrix.triage.minimise.unwrapping import first_of
 
@@ -99,11 +99,5 @@ def drop_wrappers(program: Program, _: ReductionState) -> Iterator[Edit]:
         first = node.args[0].value if isinstance(node.args[0], ast.Starred) else node.args[0]
         inner = _item(first) if isinstance(first, (ast.List, ast.Tuple)) else first
         match inner:
-            case ast.Call(func=ast.Name(id=name)) if name in classes and _is_made(node):
+            case ast.Call(func=ast.Name(id=name)) if name in classes and called_name(node)[:1].isupper():
                 yield Edit(key=f"sole {words(node)}", replaced={node: [inner]})
-
-
-def _is_made(call: ast.Call) -> bool:
-    """Return whether a call makes an object, as far as names tell."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name[:1].isupper()

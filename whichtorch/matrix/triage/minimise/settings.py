@@ -6,8 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.syntax import is_constant, is_docstring, statements_in
-from whichtorch.matrix.triage.minimise.arguments import given_values
+from whichtorch.matrix.source.syntax import is_constant, is_docstring, statements_in, words
 from whichtorch.matrix.triage.minimise.rewriting import Edit
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ def inline_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
         match statement:
             case ast.ClassDef(name=name):
                 values = _class_fields(statement, layout)
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[], keywords=words)) if words:
-                values = {word.arg: word.value for word in words if word.arg and is_constant(word.value)}
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[], keywords=given)) if given:
+                values = {word.arg: word.value for word in given if word.arg and is_constant(word.value)}
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=items)):
                 entries = zip(keys, items, strict=True)
                 values = {
@@ -60,7 +59,7 @@ def _class_fields(node: ast.ClassDef, layout: Layout) -> dict[str, ast.expr]:
     for statement in node.body:
         match statement:
             case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                names.append(ast.arg(arg=name))
+                names.append(name)
                 found |= {name: _field_default(value)} if value is not None else {}
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 found[name] = value
@@ -71,22 +70,17 @@ def _class_fields(node: ast.ClassDef, layout: Layout) -> dict[str, ast.expr]:
     if len(calls) > 1:
         return {}
     for call in calls:
-        parameters = ast.arguments(posonlyargs=[], args=names, kwonlyargs=[], kw_defaults=[], defaults=[])
-        passed = {name: ast.Constant(value=None) for name in found}
-        padded = ast.Call(func=call.func, args=call.args, keywords=call.keywords)
-        given = given_values(_with_defaults(parameters, passed), padded)
-        if given is None:
-            return {}
-        found |= {word.arg: word.value for word in call.keywords if word.arg}
-        found |= {each.arg: value for each, value in zip(names, call.args, strict=False)}
+        found |= dict(zip(names, call.args, strict=False)) | {
+            word.arg: word.value for word in call.keywords if word.arg
+        }
     return {name: value for name, value in found.items() if is_constant(value)}
 
 
 def _field_default(value: ast.expr) -> ast.expr:
     """Return the value of `field(default=…)` and of `field(default_factory=lambda: …)`, else the value itself."""
     match value:
-        case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=words):
-            for word in words:
+        case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=given):
+            for word in given:
                 if word.arg == "default_factory" and isinstance(word.value, ast.Lambda):
                     return word.value.body
                 if word.arg == "default":
@@ -94,24 +88,14 @@ def _field_default(value: ast.expr) -> ast.expr:
     return value
 
 
-def _with_defaults(parameters: ast.arguments, passed: dict[str, ast.Constant]) -> ast.arguments:
-    parameters.defaults = [passed.get(each.arg, ast.Constant(value=None)) for each in parameters.args]
-    return parameters
-
-
 def _reading(tree: ast.Module, values: dict[str, ast.expr], key: str) -> Edit | None:
     """Return the edit that puts values where attributes or entries with these names are read."""
     replaced: dict[ast.AST, list[ast.AST]] = {}
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(value=ast.Name(id=owner), attr=name, ctx=ast.Load()) if (
-                name in values and owner != "self"
-            ):
-                replaced[node] = [values[name]]
-            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=name, ctx=ast.Load()) if (
-                name in values
-            ):
-                replaced[node] = [values[name]]
-            case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=ast.Load()) if name in values:
+            case (
+                ast.Attribute(value=ast.Name() | ast.Attribute(value=ast.Name(id="self")) as owner, attr=name)
+                | ast.Subscript(slice=ast.Constant(value=str(name)), value=owner)
+            ) if name in values and isinstance(node.ctx, ast.Load) and words(owner) != "self":
                 replaced[node] = [values[name]]
     return Edit(key=key, replaced=replaced) if replaced else None

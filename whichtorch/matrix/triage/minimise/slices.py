@@ -13,6 +13,7 @@ from whichtorch.matrix.source.syntax import (
     Scope,
     blocks_in,
     blocks_of,
+    called_name,
     head_nodes,
     in_head,
     is_docstring,
@@ -173,10 +174,4 @@ def _gives_back(statement: ast.stmt) -> bool:
 
 
 def _is_container(node: ast.expr) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name in _CONTAINERS
-        case ast.Call(func=ast.Attribute(attr=name)):
-            return name in _CONTAINERS
-        case _:
-            return isinstance(node, _EMPTY)
+    return isinstance(node, _EMPTY) or (isinstance(node, ast.Call) and called_name(node) in _CONTAINERS)

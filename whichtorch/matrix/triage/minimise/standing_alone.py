@@ -11,10 +11,10 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.source.names import compiles, loads_in, stores_in
+from whichtorch.matrix.source.names import GIVEN, compiles, dotted, loads_in, stores_in
 from whichtorch.matrix.triage.minimise.definitions import needed_by
 from whichtorch.matrix.triage.minimise.rewriting import InvalidEditError, copied
-from whichtorch.matrix.triage.minimise.script_places import GIVEN, outermost_chains, parts_of
+from whichtorch.matrix.triage.minimise.script_places import outermost_chains
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
@@ -76,10 +76,12 @@ class _Piece:
         """Return the statements; raises UnwritableError where one of them needs what cannot be made."""
         replaced: dict[ast.AST, list[ast.AST]] = {}
         for target in (node for each in self.place.body for node in ast.walk(each) if isinstance(node, ast.Attribute)):
-            if not isinstance(target.ctx, ast.Load) and not self.recorded.keys().isdisjoint(parts_of(target)[:1]):
+            if not isinstance(target.ctx, ast.Load) and not self.recorded.keys().isdisjoint(
+                [dotted(target).partition(".")[0]]
+            ):
                 raise UnwritableError(ast.unparse(target))  # it is set of an object that will not be there
         for node in outermost_chains(self.place.body):
-            parts = parts_of(node)
+            parts = dotted(node).split(".")
             root = parts[0]
             if root in self.script.defined or root in GIVEN or root not in self.recorded:
                 continue
