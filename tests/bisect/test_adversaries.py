@@ -49,8 +49,8 @@ from whichtorch.matrix.process.supervision import Ending
 from whichtorch.matrix.records.store import new_run
 from whichtorch.matrix.triage.minimise import schedule
 from whichtorch.matrix.triage.minimise.deletion import drop_any_statement
-from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
-from whichtorch.matrix.triage.minimise.searching import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
+from whichtorch.matrix.triage.minimise.edit_search import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 LARGEST_BATCH = max(RUN_COUNTS)
 SILENT = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}

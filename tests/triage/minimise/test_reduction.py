@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.triage.minimise.failures import failure, same_failure, traced
 from whichtorch.matrix.triage.minimise.reduction import Reduction, reduced
-from whichtorch.matrix.triage.minimise.rewriting import Program, lines_of
+from whichtorch.matrix.triage.minimise.tree_edit import Program, lines_of
 from whichtorch.matrix.triage.questions import drive
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.triage.minimise.dissolving import inline_single_instance
+from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
+from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
+from whichtorch.matrix.triage.minimise.edit_search import ReductionState
 from whichtorch.matrix.triage.minimise.expressions import shrink_numbers
 from whichtorch.matrix.triage.minimise.first_items import (
     drop_wrappers,
@@ -22,15 +24,13 @@ from whichtorch.matrix.triage.minimise.members import (
     inline_registered,
     inline_unpacking,
 )
-from whichtorch.matrix.triage.minimise.rewriting import Program
-from whichtorch.matrix.triage.minimise.searching import ReductionState
-from whichtorch.matrix.triage.minimise.settings import inline_constants, inline_fields
-from whichtorch.matrix.triage.minimise.slices import drop_unneeded
+from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
+from whichtorch.matrix.triage.minimise.tree_edit import Program
 from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
 from whichtorch.matrix.triage.minimise.variables import drop_aliases, inline_variables, merge_imports
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.triage.minimise.searching import Rule
+    from whichtorch.matrix.triage.minimise.edit_search import Rule
 
 
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:

@@ -13,7 +13,7 @@ from whichtorch.matrix.source.syntax import Scope
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,7 +79,7 @@ class Layout:
         """Return whether a node is within another, or that itself."""
         return node is outer or any(each is outer for each in self.outward(node))
 
-    def fresh(self, name: str, taken: Sequence[str] | set[str] = ()) -> str:
+    def fresh(self, name: str, taken: Iterable[str] = ()) -> str:
         """Return a name like this that nothing in the tree has."""
         used = {*self.loads, *self.stores, *taken}
         numbers = iter(range(2, 10_000))

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.source.names import compiles, dotted, loads_in, stores_in
-from whichtorch.matrix.triage.minimise.rewriting import copied
 from whichtorch.matrix.triage.minimise.script_places import outermost_chains
-from whichtorch.matrix.triage.minimise.standing_alone import compiled_call, compiled_function
+from whichtorch.matrix.triage.minimise.standalone_script import compiled_call, compiled_function
+from whichtorch.matrix.triage.minimise.tree_edit import copied
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 from whichtorch.matrix.triage.questions import lowest
 

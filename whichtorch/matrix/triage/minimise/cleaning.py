@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import has_self, loads_in
 from whichtorch.matrix.source.syntax import blocks_of, is_constant, is_simple
-from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 if TYPE_CHECKING:
     from collections import Counter

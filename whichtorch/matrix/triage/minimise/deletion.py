@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.names import dotted, has_self, parameters
 from whichtorch.matrix.source.syntax import blocks_in, blocks_of, is_docstring, words
 from whichtorch.matrix.triage.minimise.cleaning import unused
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _UNTRACED = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)  # they may run and leave no trace
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.syntax import called_name, statements_in, words
-from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, copied
 from whichtorch.matrix.triage.minimise.unwrapping import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
 

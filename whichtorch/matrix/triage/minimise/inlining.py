@@ -15,14 +15,14 @@ from whichtorch.matrix.source.syntax import (
     statements_in,
 )
 from whichtorch.matrix.triage.minimise.arguments import inlined
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from whichtorch.matrix.source.syntax import Function
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _ONCE = (
     ast.Assign,

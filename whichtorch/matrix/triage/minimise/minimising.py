@@ -18,7 +18,7 @@ from whichtorch.matrix.triage.minimise.definitions import needed_by, registering
 from whichtorch.matrix.triage.minimise.executed_lines import instrumented
 from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
 from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
-from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
+from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
 from whichtorch.matrix.triage.questions import drive
 from whichtorch.matrix.triage.signs import Owner, owner_of
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import compiles
-from whichtorch.matrix.triage.minimise.rewriting import Program, lines_of
+from whichtorch.matrix.triage.minimise.edit_search import ReductionState
 from whichtorch.matrix.triage.minimise.schedule import smallest
-from whichtorch.matrix.triage.minimise.searching import ReductionState
+from whichtorch.matrix.triage.minimise.tree_edit import Program, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable
 
-    from whichtorch.matrix.triage.minimise.searching import Reducing
+    from whichtorch.matrix.triage.minimise.edit_search import Reducing
 
 MOST_QUESTIONS = 150  # from then on hardly anything is gained
 SHORT = 15  # lines: a script so short is read at a glance

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
 from whichtorch.matrix.triage.minimise.deletion import (
     drop_any_statement,
     drop_bases,
@@ -12,7 +13,8 @@ from whichtorch.matrix.triage.minimise.deletion import (
     drop_unexecuted,
     drop_variable_hints,
 )
-from whichtorch.matrix.triage.minimise.dissolving import inline_single_instance
+from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
+from whichtorch.matrix.triage.minimise.edit_search import in_halves, step_by_step
 from whichtorch.matrix.triage.minimise.expressions import (
     drop_elements,
     drop_keywords,
@@ -33,15 +35,13 @@ from whichtorch.matrix.triage.minimise.members import (
     inline_registered,
     inline_unpacking,
 )
-from whichtorch.matrix.triage.minimise.searching import in_halves, step_by_step
-from whichtorch.matrix.triage.minimise.settings import inline_constants, inline_fields
-from whichtorch.matrix.triage.minimise.slices import drop_unneeded
+from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
 from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
 from whichtorch.matrix.triage.minimise.variables import drop_aliases, inline_variables, merge_imports
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Reducing, ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import Reducing, ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 MOST_ROUNDS = 12
 FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them

@@ -6,13 +6,13 @@ import ast
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.syntax import blocks_in, statements_in, words
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -42,7 +42,9 @@ def _blocks(statement: ast.stmt, state: ReductionState) -> list[list[ast.stmt]]:
         case ast.While(body=body):
             return [body]
         case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
-            entered = [_named(item, statement) for item in items if item.optional_vars is not None]
+            entered = [
+                _assigned(item.optional_vars, item.context_expr, statement) for item in items if item.optional_vars
+            ]
             return [[*entered, *body], body] if entered else [body]
         case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=last):
             whole = [*body, *orelse, *last]
@@ -96,22 +98,8 @@ def first_of(iterable: ast.expr) -> ast.expr:
             return first
         case ast.Call(func=ast.Name(id="list" | "tuple" | "iter"), args=[inner]):
             return first_of(inner)
-        case ast.ListComp() | ast.GeneratorExp() if len(iterable.generators) == 1:
-            generator = iterable.generators[0]
-            if not _reads(generator.target, iterable.elt):
-                return iterable.elt
     items = ast.Call(func=ast.Name(id="iter", ctx=ast.Load()), args=[iterable], keywords=[])
     return ast.Call(func=ast.Name(id="next", ctx=ast.Load()), args=[items], keywords=[])
-
-
-def _reads(target: ast.expr, value: ast.expr) -> bool:
-    names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(value))
-
-
-def _named(item: ast.withitem, place: ast.stmt) -> ast.stmt:
-    assert item.optional_vars is not None
-    return _assigned(item.optional_vars, item.context_expr, place)
 
 
 def _assigned(target: ast.expr, value: ast.expr, place: ast.stmt) -> ast.stmt:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import loads_in, stores_in
 from whichtorch.matrix.source.syntax import COMPREHENSIONS, blocks_in, blocks_of, head_nodes, words
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)

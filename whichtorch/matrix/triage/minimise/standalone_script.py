@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.source.names import GIVEN, compiles, dotted, loads_in, stores_in
 from whichtorch.matrix.triage.minimise.definitions import needed_by
-from whichtorch.matrix.triage.minimise.rewriting import InvalidEditError, copied
 from whichtorch.matrix.triage.minimise.script_places import outermost_chains
+from whichtorch.matrix.triage.minimise.tree_edit import InvalidEditError, copied
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | N
     longest = LEAST_GAIN * len(ast.unparse(script.tree))
     reached = [place for place in script.places if place.key in known]
     for with_values, always, place in itertools.product((False, True), ((), script.registering), reached):
-        piece = _Piece(place, known[place.key], script, with_values=with_values)
+        piece = _PlaceScript(place, known[place.key], script, with_values=with_values)
         try:
             text = _script(piece, call if place.is_compiled else None, always)
         except (UnwritableError, InvalidEditError):
@@ -51,7 +51,7 @@ def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | N
             yield text
 
 
-def _script(piece: _Piece, call: CompileCall | None, always: Collection[ast.stmt]) -> str:
+def _script(piece: _PlaceScript, call: CompileCall | None, always: Collection[ast.stmt]) -> str:
     """Return the lines that make what a piece reads, and the piece. Raises UnwritableError."""
     body, script = piece.body(), piece.script
     driver = _driver(body, piece.tensors, call) if call else _plain(body, piece.tensors, piece.place)
@@ -59,7 +59,7 @@ def _script(piece: _Piece, call: CompileCall | None, always: Collection[ast.stmt
     return f"{needed_by(ast.parse(own), script.tree, always)}{own}\n"
 
 
-class _Piece:
+class _PlaceScript:
     """The statements of a place, with what its names stood for."""
 
     def __init__(

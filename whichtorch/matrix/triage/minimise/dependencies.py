@@ -20,13 +20,13 @@ from whichtorch.matrix.source.syntax import (
     statements_in,
     words,
 )
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _METHODS = {"forward", "__call__"}  # what a call of an object runs

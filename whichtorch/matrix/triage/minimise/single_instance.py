@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.syntax import in_head, is_docstring, statements_in
 from whichtorch.matrix.triage.minimise.arguments import given_values, inlined
-from whichtorch.matrix.triage.minimise.rewriting import Edit, InvalidEditError, copied
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, InvalidEditError, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _CALLED = ("__call__", "forward")  # what a call of an object runs
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -35,7 +35,7 @@ def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit
         if isinstance(call, ast.Call) and call.func is uses[0] and isinstance(layout.scope(call), ast.Module):
             for stand_in in ("", *_objects_in(node)):
                 with suppress(InvalidEditError):
-                    yield _Dissolution(node, call, layout, stand_in).edit()
+                    yield _SingleInstance(node, call, layout, stand_in).edit()
 
 
 def _objects_in(node: ast.ClassDef) -> list[str]:
@@ -49,7 +49,7 @@ def _objects_in(node: ast.ClassDef) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Dissolution:
+class _SingleInstance:
     """One class and the only call that makes an object of it."""
 
     node: ast.ClassDef
@@ -76,7 +76,7 @@ class _Dissolution:
         if replaced.keys() & {statement}:
             raise InvalidEditError
         replaced[statement] = [*above, *kept]
-        return Edit(key=f"dissolve {self.node.name} {self.stand_in}", replaced=replaced)
+        return Edit(key=f"single instance {self.node.name} {self.stand_in}", replaced=replaced)
 
     def _methods(self) -> dict[str, ast.FunctionDef]:
         found = {}
@@ -117,7 +117,7 @@ class _Dissolution:
         for name in sorted(fields | set(methods)):
             plain = self.node.name.lower() if name.startswith("__") else name
             is_free = name in methods and self.layout.stores[name] == 1 and name not in self.layout.loads
-            found[name] = plain if is_free and plain == name else self.layout.fresh(plain, set(found.values()))
+            found[name] = plain if is_free and plain == name else self.layout.fresh(plain, found.values())
         return found
 
     def _function(self, method: ast.FunctionDef, names: dict[str, str]) -> ast.FunctionDef:

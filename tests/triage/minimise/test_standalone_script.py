@@ -12,7 +12,7 @@ import pytest
 
 from tests.triage.minimise.told import tensor
 from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
-from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
+from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
 from whichtorch.matrix.triage.signs import CompileCall
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.syntax import is_constant, is_docstring, statements_in, words
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import ReductionState
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _FLAGS = {"store_true": False, "store_false": True}  # actions of argparse, and what they leave when not given
 
