@@ -13,7 +13,6 @@ from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
 from whichtorch.matrix.triage.minimise.edit_search import ReductionState
 from whichtorch.matrix.triage.minimise.expressions import shrink_numbers
 from whichtorch.matrix.triage.minimise.first_items import (
-    drop_wrappers,
     inline_first_items,
     keep_first_element,
 )
@@ -81,11 +80,6 @@ EDITS = {
     ),
     "a comprehension is a list of one": (keep_first_element, "x = [f'{i}' for i in range(3)]\n", "x = [f'{0}']\n"),
     "the first of a list is its item": (inline_first_items, "print(next(iter([1, 2])))\n", "print(1)\n"),
-    "a call around an object goes": (
-        drop_wrappers,
-        "class A:\n    pass\nx = List([A()])\n",
-        "class A:\n    pass\nx = A()\n",
-    ),
     "a property is what it returns": (
         inline_methods,
         "class A:\n    @property\n    def size(self):\n        return len(self.x)\na = A()\nprint(a.size)\n",

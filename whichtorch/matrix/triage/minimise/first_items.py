@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.syntax import called_name, statements_in, words
+from whichtorch.matrix.source.syntax import statements_in, words
 from whichtorch.matrix.triage.minimise.tree_edit import Edit, copied
 from whichtorch.matrix.triage.minimise.unwrapping import first_of
 
@@ -80,24 +80,3 @@ def _item(node: ast.expr) -> ast.expr | None:
             return _item(inner)
         case _:
             return None
-
-
-def drop_wrappers(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that put an object of a class of the script in place of a call that only wraps it.
-
-    Or of a call of a method that the script does not define, as of `.to(device)`.
-    """
-    own = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
-    classes = {each.name for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=name)) as made, attr=attribute)):
-                if name in classes and attribute not in own:
-                    yield Edit(key=f"sole {name} {attribute}", replaced={node: [made]})
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        first = node.args[0].value if isinstance(node.args[0], ast.Starred) else node.args[0]
-        inner = _item(first) if isinstance(first, (ast.List, ast.Tuple)) else first
-        match inner:
-            case ast.Call(func=ast.Name(id=name)) if name in classes and called_name(node)[:1].isupper():
-                yield Edit(key=f"sole {words(node)}", replaced={node: [inner]})

@@ -24,7 +24,6 @@ from whichtorch.matrix.triage.minimise.expressions import (
     shrink_numbers,
 )
 from whichtorch.matrix.triage.minimise.first_items import (
-    drop_wrappers,
     inline_first_items,
     keep_first_element,
 )
@@ -55,7 +54,6 @@ _STRUCTURE = (
     keep_first_element,  # what is in a list is no class's only object
     inline_first_items,
     inline_functions,
-    drop_wrappers,
     inline_single_instance,
     drop_fields,
     drop_aliases,
