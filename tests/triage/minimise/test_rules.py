@@ -26,7 +26,7 @@ from whichtorch.matrix.triage.minimise.members import (
 from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
 from whichtorch.matrix.triage.minimise.tree_edit import Program
 from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
-from whichtorch.matrix.triage.minimise.variables import drop_aliases, inline_variables, merge_imports
+from whichtorch.matrix.triage.minimise.variables import inline_variables, merge_imports
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.edit_search import Rule
@@ -117,7 +117,6 @@ EDITS = {
         "import asyncio\nasync def f():\n    await g()\nasyncio.run(f())\n",
         "def f():\n    g()\nf()\n",
     ),
-    "a second name goes": (drop_aliases, "x = [1]\ny = x\nprint(y)\n", "x = [1]\nprint(x)\n"),
     "a value stands where it is read": (inline_variables, "x = f(1)\nprint(x + 1)\n", "print(f(1) + 1)\n"),
     "a package is imported once": (
         merge_imports,

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeGuard
 
+from whichtorch.matrix.source.syntax import Definition, Function
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -118,21 +120,21 @@ def _hints(nodes: Iterable[ast.stmt]) -> Iterator[ast.expr]:
     for node in (inner for top in nodes for inner in ast.walk(top)):
         if isinstance(node, ast.AnnAssign):
             yield node.annotation
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        elif isinstance(node, Function):
             hints = (*(parameter.annotation for parameter in parameters(node)), node.returns)
             yield from (hint for hint in hints if hint is not None)
 
 
-def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+def parameters(node: Function | ast.Lambda) -> list[ast.arg]:
     """Return the parameters of a function, *args and **kwargs last."""
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return named + [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
 
 
-def has_self(statement: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+def has_self(statement: ast.AST) -> TypeGuard[Function]:
     """Return whether a statement defines a method, which is found by another's name than its own."""
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    if not isinstance(statement, Function):
         return False
     return any(parameter.arg in {"self", "cls"} for parameter in parameters(statement)[:1])
 
@@ -184,7 +186,7 @@ def bound(nodes: Iterable[ast.AST]) -> set[str]:
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, Definition):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id

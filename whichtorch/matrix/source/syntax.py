@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module | ast.ClassDef
+Definition = Function | ast.ClassDef
+Scope = Definition | ast.Lambda | ast.Module
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _BLOCKS = ("body", "orelse", "finalbody")
 _PARTS = ("handlers", "cases")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import bound, loads_in, stores_in
-from whichtorch.matrix.source.syntax import Function, is_docstring, is_simple
+from whichtorch.matrix.source.syntax import Definition, Function, is_docstring, is_simple
 from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements of a body, without those of functions in it."""
     for statement in body:
         yield statement
-        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if not isinstance(statement, Definition):
             for inner in ("body", "orelse", "finalbody"):
                 yield from _own_statements(getattr(statement, inner, []) or [])
             for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.names import dotted, has_self, parameters
-from whichtorch.matrix.source.syntax import blocks_in, blocks_of, is_docstring, words
+from whichtorch.matrix.source.syntax import Function, blocks_in, blocks_of, is_docstring, words
 from whichtorch.matrix.triage.minimise.cleaning import unused
 from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _UNTRACED = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue)  # they may run and leave no trace
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def drop_unexecuted(program: Program, state: ReductionState) -> Iterator[Edit]:
@@ -50,7 +49,7 @@ def drop_output(program: Program, _: ReductionState) -> Iterator[Edit]:
         for statement in block:
             yield from _chatter(statement)
     for node in ast.walk(program.tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (hints := _hints(node)):
+        if isinstance(node, Function) and (hints := _hints(node)):
             yield Edit(key=f"hints {node.name}", replaced={hint: [] for hint in hints})
     yield from unused(program)
 
@@ -71,7 +70,7 @@ def _is_ellipsis(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and getattr(statement.value, "value", None) is ...
 
 
-def _hints(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
+def _hints(node: Function) -> list[ast.expr]:
     found = [parameter.annotation for parameter in parameters(node)] + [node.returns]
     return [hint for hint in found if hint is not None]
 

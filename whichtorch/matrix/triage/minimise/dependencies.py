@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.source.layout import layout_of
 from whichtorch.matrix.source.names import bound
 from whichtorch.matrix.source.syntax import (
+    Definition,
     Function,
     Scope,
     blocks_in,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
     from whichtorch.matrix.triage.minimise.tree_edit import Program
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _METHODS = {"forward", "__call__"}  # what a call of an object runs
 _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter"}
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
@@ -53,7 +53,7 @@ def _failing(program: Program, state: ReductionState) -> Iterator[ast.stmt]:
     ]
     yield from found
     if not found and state.executed:
-        runs = [each for each in program.tree.body if not isinstance(each, (*_FUNCTIONS, ast.ClassDef))]
+        runs = [each for each in program.tree.body if not isinstance(each, Definition)]
         ran = [each for each in runs if not state.executed.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))]
         yield from ran[-1:]
 
@@ -82,7 +82,7 @@ class _Slice:
 
     def _note(self, statement: ast.stmt) -> None:
         scope = self._layout.scope(statement)
-        own = [statement] if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)) else head_nodes(statement)
+        own = [statement] if isinstance(statement, Definition) else head_nodes(statement)
         for name in bound([statement] if not list(blocks_in(statement)) else own):
             self._binders[scope, name].append(statement)
             if isinstance(scope, ast.ClassDef):
@@ -140,7 +140,7 @@ class _Slice:
                     self.need(change)
 
     def _need_binder(self, statement: ast.stmt) -> None:
-        if isinstance(statement, _FUNCTIONS):
+        if isinstance(statement, Function):
             self._need_function(statement)
         else:
             self.need(statement)
@@ -155,7 +155,7 @@ class _Slice:
 
     def _need_class(self, node: ast.ClassDef) -> None:
         for statement in node.body:
-            if isinstance(statement, _FUNCTIONS):
+            if isinstance(statement, Function):
                 if statement.name in _METHODS or statement.name.startswith("__"):
                     self._need_function(statement)
             elif not is_docstring(statement):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
 from whichtorch.matrix.source.names import dotted, stores_in
-from whichtorch.matrix.source.syntax import is_docstring, is_simple, statements_in, words
+from whichtorch.matrix.source.syntax import Definition, is_docstring, is_simple, statements_in, words
 from whichtorch.matrix.triage.minimise.arguments import given_values
 from whichtorch.matrix.triage.minimise.tree_edit import Edit, copied
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.triage.minimise.edit_search import ReductionState
     from whichtorch.matrix.triage.minimise.tree_edit import Program
-
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -73,7 +71,7 @@ def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
     }
     makers = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
     for node in statements_in(program.tree):
-        if not isinstance(node, _DEFINITIONS):
+        if not isinstance(node, Definition):
             continue
         for decorator in node.decorator_list:
             function = decorator.func if isinstance(decorator, ast.Call) else decorator

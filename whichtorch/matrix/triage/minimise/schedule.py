@@ -36,7 +36,7 @@ from whichtorch.matrix.triage.minimise.members import (
 )
 from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
 from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
-from whichtorch.matrix.triage.minimise.variables import drop_aliases, inline_variables, merge_imports
+from whichtorch.matrix.triage.minimise.variables import inline_variables, merge_imports
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.edit_search import Reducing, ReductionState
@@ -56,7 +56,6 @@ _STRUCTURE = (
     inline_functions,
     inline_single_instance,
     drop_fields,
-    drop_aliases,
     inline_constants,
     drop_parameters,
 )

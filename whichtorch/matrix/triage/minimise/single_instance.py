@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.source.layout import Layout, layout_of
-from whichtorch.matrix.source.syntax import in_head, is_docstring, statements_in
+from whichtorch.matrix.source.syntax import Definition, in_head, is_docstring, statements_in
 from whichtorch.matrix.triage.minimise.arguments import given_values, inlined
 from whichtorch.matrix.triage.minimise.tree_edit import Edit, InvalidEditError, copied
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _CALLED = ("__call__", "forward")  # what a call of an object runs
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit]:
@@ -83,7 +82,7 @@ class _SingleInstance:
         for statement in self.node.body:
             if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and statement.args.args:
                 found[statement.name] = statement
-            elif isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+            elif isinstance(statement, Definition):
                 raise InvalidEditError
         return found
 

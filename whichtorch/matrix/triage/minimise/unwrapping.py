@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.syntax import blocks_in, statements_in, words
+from whichtorch.matrix.source.syntax import Definition, blocks_in, statements_in, words
 from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _leaving(statement: ast.stmt) -> Iterator[ast.stmt]:
         yield statement
     elif isinstance(statement, _LOOPS):
         yield from (leave for each in statement.orelse for leave in _leaving(each))
-    elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    elif not isinstance(statement, Definition):
         yield from (leave for block in blocks_in(statement) for each in block for leave in _leaving(each))
 
 

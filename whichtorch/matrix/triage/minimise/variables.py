@@ -1,4 +1,4 @@
-"""Variables that are another name for something, or are read once: the value stands where they are read."""
+"""Variables that are read once: the value stands where they are read; and packages that are imported twice."""
 
 from __future__ import annotations
 
@@ -18,20 +18,6 @@ if TYPE_CHECKING:
 
 _WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
-
-
-def drop_aliases(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield edits that use the first name of what has two."""
-    layout = layout_of(program.tree)
-    for block in blocks_of(program.tree):
-        for statement in block:
-            match statement:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=other) as value) if name != other:
-                    if layout.stores[name] == 1 and layout.stores[other] <= 1:
-                        uses = layout.loads.get(name, [])
-                        yield Edit(key=f"alias {name}", replaced={statement: [], **{use: [value] for use in uses}})
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=other)) if name == other:
-                    yield Edit(key=f"alias {name}", replaced={statement: []})
 
 
 def inline_variables(program: Program, _: ReductionState) -> Iterator[Edit]:
