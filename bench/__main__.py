@@ -3,7 +3,8 @@
 Rows of group `real` install torch, run the default matrix and race the shell loop: minutes and gigabytes. Rows of group
 `hangs` ask how soon and how surely hangs are told from slow work: hours, with a Python that has torch and with `g++`.
 Rows of group `fork` run the suite with such a Python, cold and forked. Rows of group `cluster` kill the parties of a
-cluster on this machine, some ten minutes; the rows of group `millions` take an hour and 5 GB of disk.
+cluster on this machine, some ten minutes; the row of group `millions` takes an hour and 5 GB of disk. The row
+of group `rules` measures what each rule of the reducer is worth, some ten minutes.
 Without names everything but these runs; `all` runs everything.
 """
 
@@ -27,6 +28,7 @@ from bench import (
     rank_rows,
     real_rows,
     record_rows,
+    reduction_rows,
     search_rows,
 )
 from bench.row import BenchRow
@@ -47,6 +49,7 @@ def main() -> int:
         *record_rows.ROWS,
         *search_rows.ROWS,
         *page_rows.ROWS,
+        *reduction_rows.ROWS,
         *hangs.rows(asked.interpreter, asked.runs),
         *fork_rows.rows(asked.interpreter, asked.scripts),
         *cluster_rows.ROWS,

@@ -50,9 +50,9 @@ from whichtorch.matrix.search.delta import minimal_set
 from whichtorch.matrix.search.driving import drive
 from whichtorch.matrix.search.runs_oracle import RunsOracle, inquiry_of
 from whichtorch.matrix.triage.minimise import schedule
-from whichtorch.matrix.triage.minimise.deletion import any_statement
-from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
-from whichtorch.matrix.triage.minimise.searching import MOST_ROWS, MOST_STEPS, Knowledge, in_halves, step_by_step
+from whichtorch.matrix.triage.minimise.deletion import drop_any_statement
+from whichtorch.matrix.triage.minimise.edit_search import MOST_ROWS, MOST_STEPS, ReductionState, in_halves, step_by_step
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 LARGEST_BATCH = max(RUN_COUNTS)
 SILENT = {SearchVerdict.DIFFERENT, SearchVerdict.UNTESTABLE}
@@ -368,9 +368,9 @@ def test_the_first_cure_takes_a_few_trials_a_unit(size: int, seed: int, share: f
 SCRIPT = "".join(f"a{number} = {number}\nprint(a{number} + 1, [a{number}, 'x'])\n" for number in range(9))
 
 
-def reduced(said: float, seed: int) -> tuple[Program, Knowledge, Callable[[Program], bool]]:
+def reduced(said: float, seed: int) -> tuple[Program, ReductionState, Callable[[Program], bool]]:
     program, random = Program(tree=ast.parse(SCRIPT)), Random(seed)
-    return program, Knowledge.of(program, None, ()), lambda _candidate: random.random() < said
+    return program, ReductionState.of(program, None, ()), lambda _candidate: random.random() < said
 
 
 SHARES = st.sampled_from([0.0, 0.3, 0.8, 1.0])
@@ -380,30 +380,30 @@ SHARES = st.sampled_from([0.0, 0.3, 0.8, 1.0])
 @given(said=SHARES, seed=st.integers(0, 99))
 def test_edits_in_halves_take_two_questions_each(said: float, seed: int) -> None:
     """However the script behaves, there are fewer than two questions an edit."""
-    program, facts, answer = reduced(said, seed)
-    facts.patience = 1000
-    edits = list(any_statement(program, facts))
-    asked(in_halves(program, edits, facts, repairs=True), answer, 2 * len(edits) - 1)
+    program, state, answer = reduced(said, seed)
+    state.max_rejections = 1000
+    edits = list(drop_any_statement(program, state))
+    asked(in_halves(program, [drop_any_statement], state, repairs=True), answer, 2 * len(edits) - 1)
 
 
-def turned_round(program: Program, _facts: Knowledge) -> Iterator[Edit]:
+def turned_round(program: Program, _state: ReductionState) -> Iterator[Edit]:
     """Yield an edit that another one takes back: the first statement goes to the end."""
     first, *others = program.tree.body
     yield Edit(key=ast.unparse(first), replaced={first: [], others[-1]: [others[-1], first]})
 
 
 @settings(max_examples=8, deadline=None)
-@given(said=SHARES, seed=st.integers(0, 99), rule=st.sampled_from([turned_round, any_statement]))
+@given(said=SHARES, seed=st.integers(0, 99), rule=st.sampled_from([turned_round, drop_any_statement]))
 def test_steps_end_where_rules_go_in_circles(
-    said: float, seed: int, rule: Callable[[Program, Knowledge], Iterator[Edit]]
+    said: float, seed: int, rule: Callable[[Program, ReductionState], Iterator[Edit]]
 ) -> None:
     """Rules that take each other back come to an end although every step works."""
-    program, facts, answer = reduced(said, seed)
-    asked(step_by_step(program, [rule], facts), answer, MOST_ROWS * MOST_STEPS.bit_length())
+    program, state, answer = reduced(said, seed)
+    asked(step_by_step(program, [rule], state), answer, MOST_ROWS * MOST_STEPS.bit_length())
 
 
 @pytest.mark.parametrize("said", [0.0, 0.5, 1.0])
 def test_a_whole_reduction_ends(said: float) -> None:
     """All kinds of edits in their rounds end, whether everything, nothing or anything still fails."""
-    program, facts, answer = reduced(said, 1)
-    asked(schedule.smallest(program, facts), answer, 20_000)
+    program, state, answer = reduced(said, 1)
+    asked(schedule.smallest(program, state), answer, 20_000)

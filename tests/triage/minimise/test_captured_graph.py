@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.triage.minimise.told import tensor
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import asking
 from whichtorch.matrix.triage.failure_facts import CompileCall
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
 
@@ -43,7 +45,7 @@ def smallest(text: str, needs: str, context: str = "") -> str | None:
     """Return the script that is found where all that holds some words fails."""
     graph = CapturedGraph.read(text, INDUCTOR)
     assert graph is not None
-    return graph.smallest(context, lambda script: needs in script)
+    return drive(graph.smallest(context), asking(lambda script: needs in script))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_a_wrong_result_is_compared_with_the_same_not_compiled() -> None:
     """The script needs no check of the user's: it compares results and inputs with those of a second call."""
     graph = CapturedGraph.read(noted(), INDUCTOR)
     assert graph is not None
-    found = replace(graph, is_checked=True).smallest("", lambda script: "relu(" in script)
+    found = drive(replace(graph, is_checked=True).smallest(""), asking(lambda script: "relu(" in script))
     assert found == dedent(
         """\
         import torch

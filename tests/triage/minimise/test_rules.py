@@ -8,152 +8,122 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from whichtorch.matrix.triage.minimise.dissolving import bases_merged, classes_dissolved
-from whichtorch.matrix.triage.minimise.expressions import smaller_numbers
-from whichtorch.matrix.triage.minimise.first_items import first_items, lambdas_called, lists_of_one, sole_objects
-from whichtorch.matrix.triage.minimise.inlining import functions_inlined, lambdas, parameters_unused, returns_merged
-from whichtorch.matrix.triage.minimise.members import (
-    entries,
-    fields_unread,
-    methods_inlined,
-    registered,
-    scattered,
-    spread,
+from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
+from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
+from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+from whichtorch.matrix.triage.minimise.expressions import shrink_numbers
+from whichtorch.matrix.triage.minimise.first_items import (
+    inline_first_items,
+    keep_first_element,
 )
-from whichtorch.matrix.triage.minimise.rewriting import Program
-from whichtorch.matrix.triage.minimise.searching import Knowledge
-from whichtorch.matrix.triage.minimise.settings import constants, fields, options
-from whichtorch.matrix.triage.minimise.slices import unneeded
-from whichtorch.matrix.triage.minimise.unwrapping import in_step, unwrapped
-from whichtorch.matrix.triage.minimise.variables import aliases, modules_merged, read_once
+from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
+from whichtorch.matrix.triage.minimise.members import (
+    drop_fields,
+    inline_methods,
+    inline_registered,
+    inline_unpacking,
+)
+from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
+from whichtorch.matrix.triage.minimise.tree_edit import Program
+from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
+from whichtorch.matrix.triage.minimise.variables import inline_variables, merge_imports
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.triage.minimise.searching import Rule
+    from whichtorch.matrix.triage.minimise.edit_search import Rule
 
 
 def first_edit(rule: Rule, source: str, failing_lines: tuple[int, ...] = ()) -> str:
     """Return the source after a rule's first edit that can run."""
     program = Program(tree=ast.parse(dedent(source)))
-    case = Knowledge.of(program, None, failing_lines)
+    case = ReductionState.of(program, None, failing_lines)
     candidates = (case.candidate(program, [edit]) for edit in rule(program, case))
     return next((candidate.source for candidate in candidates if candidate is not None), "")
 
 
 EDITS = {
     "a function is put where it is called": (
-        functions_inlined,
+        inline_functions,
         "def add(a, b=1):\n    c = a + b\n    return c * 2\nx = 3\nprint(add(x))\n",
         "x = 3\nc = x + 1\nprint(c * 2)\n",
     ),
     "a local name makes way for one that is still read": (
-        functions_inlined,
+        inline_functions,
         "def add(a):\n    c = a + 1\n    return c\nc = 3\nx = add(2)\nprint(c, x)\n",
         "c = 3\nc_2 = 2 + 1\nx = c_2\nprint(c, x)\n",
     ),
     "a generator is put around the body of its loop": (
-        functions_inlined,
+        inline_functions,
         "def numbers(n):\n    for i in range(n):\n        yield i * 2\nfor x in numbers(3):\n    print(x)\n",
         "for i in range(3):\n    x = i * 2\n    print(x)\n",
     ),
     "a context manager is put around the body of its block": (
-        functions_inlined,
+        inline_functions,
         "import contextlib\n@contextlib.contextmanager\ndef on(a):\n    print(a)\n    yield a\n"
         "with on('a') as b:\n    print(b)\n",
         "print('a')\nb = 'a'\nprint(b)\n",
     ),
     "a class with one object is variables and functions": (
-        classes_dissolved,
+        inline_single_instance,
         "class A(B):\n    def __init__(self, n):\n        super().__init__()\n        self.n = n\n"
         "    def forward(self, x):\n        return self.n + x\nimport B\na = A(3)\nprint(a(4))\n",
         "def forward(x):\n    return n_2 + x\nn_2 = 3\nprint(forward(4))\n",
     ),
-    "a base class goes into its only subclass": (
-        bases_merged,
-        "class A:\n    def f(self):\n        return 1\n    def g(self):\n        return 2\n"
-        "class B(A):\n    def g(self):\n        return 3\nB()\n",
-        "class B:\n\n    def f(self):\n        return 1\n\n    def g(self):\n        return 3\nB()\n",
-    ),
-    "two returns are one": (
-        returns_merged,
-        "def f(x):\n    if x:\n        return 1\n    return 2\nf(1)\n",
-        "def f(x):\n    return 1 if x else 2\nf(1)\n",
-    ),
     "a function of one expression is a lambda": (
-        lambdas,
+        functions_to_lambdas,
         "import functools\n@functools.cache\ndef f(x):\n    return x\ng = f\n",
         "import functools\ng = functools.cache(lambda x: x)\n",
     ),
     "a parameter that is not read goes with its arguments": (
-        parameters_unused,
+        drop_parameters,
         "def f(a, b, c=1):\n    return b\nf(1, 2, c=3)\n",
         "def f(b, c=1):\n    return b\nf(2, c=3)\n",
     ),
-    "a comprehension is a list of one": (lists_of_one, "x = [f'{i}' for i in range(3)]\n", "x = [f'{0}']\n"),
-    "a lambda is put where it is called": (lambdas_called, "x = (lambda a, b=2: a + b)(1)\n", "x = 1 + 2\n"),
-    "the first of a list is its item": (first_items, "print(next(iter([1, 2])))\n", "print(1)\n"),
-    "a call around an object goes": (
-        sole_objects,
-        "class A:\n    pass\nx = List([A()])\n",
-        "class A:\n    pass\nx = A()\n",
-    ),
+    "a comprehension is a list of one": (keep_first_element, "x = [f'{i}' for i in range(3)]\n", "x = [f'{0}']\n"),
+    "the first of a list is its item": (inline_first_items, "print(next(iter([1, 2])))\n", "print(1)\n"),
     "a property is what it returns": (
-        methods_inlined,
+        inline_methods,
         "class A:\n    @property\n    def size(self):\n        return len(self.x)\na = A()\nprint(a.size)\n",
         "class A:\n    pass\na = A()\nprint(len(a.x))\n",
     ),
     "a class is named where a registry is asked for it": (
-        registered,
+        inline_registered,
         "R = {}\ndef register(name):\n    return lambda c: R.setdefault(name, c)\n"
         "@register('a')\nclass A:\n    pass\nR['a']()\n",
         "class A:\n    pass\nA()\n",
     ),
     "a dict that is unpacked is keywords": (
-        spread,
+        inline_unpacking,
         "print(1, **{'end': '', 'sep': ','})\n",
         "print(1, end='', sep=',')\n",
     ),
-    "an entry of a dict is its value": (entries, "print({'a': 1, 'b': 2}['b'])\n", "print(2)\n"),
-    "an object that holds values is variables": (
-        scattered,
-        "class P:\n    x: int\n    y: int = 2\np = P(1)\nprint(p.x + p.y)\n",
-        "p_x = 1\np_y = 2\nprint(p_x + p_y)\n",
-    ),
     "a field that nothing reads goes with its arguments": (
-        fields_unread,
+        drop_fields,
         "class P:\n    x: int\n    y: int\n    z: int = 3\nprint([P(1, 2, z=4).x])\n",
         "class P:\n    x: int\n    z: int = 3\nprint([P(1, z=4).x])\n",
     ),
-    "a constant stands where its name is read": (constants, "N = 3\nprint(N, N)\n", "print(3, 3)\n"),
-    "an option is its default": (
-        options,
-        "import argparse\np = argparse.ArgumentParser()\np.add_argument('-n', '--batch-size', default=8)\n"
-        "a = p.parse_args()\nprint(a.batch_size)\n",
-        "import argparse\np = argparse.ArgumentParser()\np.add_argument('-n', '--batch-size', default=8)\n"
-        "a = p.parse_args()\nprint(8)\n",
-    ),
+    "a constant stands where its name is read": (inline_constants, "N = 3\nprint(N, N)\n", "print(3, 3)\n"),
     "a field of a config is its value": (
-        fields,
+        inline_fields,
         "class C:\n    a: int = 1\n    b: int = 2\nc = C(b=3)\nprint(c.a, c.b)\n",
         "class C:\n    a: int = 1\n    b: int = 2\nc = C(b=3)\nprint(1, 3)\n",
     ),
     "a loop is its first turn": (
-        unwrapped,
+        unwrap_blocks,
         "for i, x in enumerate(y):\n    if x:\n        break\n    print(i)\n",
         "i = 0\nx = next(iter(y))\nif x:\n    pass\nprint(i)\n",
     ),
     "coroutines are functions": (
-        in_step,
+        drop_async,
         "import asyncio\nasync def f():\n    await g()\nasyncio.run(f())\n",
         "def f():\n    g()\nf()\n",
     ),
-    "a second name goes": (aliases, "x = [1]\ny = x\nprint(y)\n", "x = [1]\nprint(x)\n"),
-    "a value stands where it is read": (read_once, "x = f(1)\nprint(x + 1)\n", "print(f(1) + 1)\n"),
+    "a value stands where it is read": (inline_variables, "x = f(1)\nprint(x + 1)\n", "print(f(1) + 1)\n"),
     "a package is imported once": (
-        modules_merged,
+        merge_imports,
         "import os\nfrom os import path as p\nprint(os.name, p.sep)\n",
         "import os\nprint(os.name, os.path.sep)\n",
     ),
-    "a size is small wherever it stands": (smaller_numbers, "f(512, [512, 3])\n", "f(2, [2, 3])\n"),
+    "a size is small wherever it stands": (shrink_numbers, "f(512, [512, 3])\n", "f(2, [2, 3])\n"),
 }
 
 
@@ -166,13 +136,12 @@ def test_first_edit(rule: Rule, source: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "source"),
     [
-        (functions_inlined, "def f(x):\n    if x:\n        return 1\n    print(x)\n    return 2\nf(1)\n"),
-        (functions_inlined, "def f(*a):\n    print(a)\nf(1)\n"),
-        (functions_inlined, "def f(n):\n    return f(n - 1)\nf(1)\n"),
-        (classes_dissolved, "class A:\n    def f(self):\n        return self\na = A()\na.f()\n"),
-        (read_once, "x = f(1)\nfor i in y:\n    print(x)\n"),
-        (read_once, "x = f(1)\nprint(x)\nprint(x)\n"),
-        (returns_merged, "def f(x):\n    if x:\n        return 1\n"),
+        (inline_functions, "def f(x):\n    if x:\n        return 1\n    print(x)\n    return 2\nf(1)\n"),
+        (inline_functions, "def f(*a):\n    print(a)\nf(1)\n"),
+        (inline_functions, "def f(n):\n    return f(n - 1)\nf(1)\n"),
+        (inline_single_instance, "class A:\n    def f(self):\n        return self\na = A()\na.f()\n"),
+        (inline_variables, "x = f(1)\nfor i in y:\n    print(x)\n"),
+        (inline_variables, "x = f(1)\nprint(x)\nprint(x)\n"),
     ],
 )
 def test_no_edit_where_it_is_not_certain(rule: Rule, source: str) -> None:
@@ -184,7 +153,7 @@ def test_only_what_failed_may_depend_on_is_needed() -> None:
     """All that the failing line's names do not lead to is deleted, edit by edit."""
     source = "a = 1\nb = a\nc = []\nc.append(b)\nlog = print\nlog(b)\ndef f(x):\n    y = 2\n    return x\nf(c)[3]\n"
     program = Program(tree=ast.parse(source))
-    case = Knowledge.of(program, None, [10])
-    found = case.candidate(program, list(unneeded(program, case)))
+    case = ReductionState.of(program, None, [10])
+    found = case.candidate(program, list(drop_unneeded(program, case)))
     assert found is not None
     assert found.source == "a = 1\nb = a\nc = []\nc.append(b)\n\ndef f(x):\n    return x\nf(c)[3]\n"

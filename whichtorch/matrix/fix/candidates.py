@@ -9,9 +9,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.names import bound
 from whichtorch.matrix.fix.parts import Definition
 from whichtorch.matrix.fix.units import Kind, Unit
+from whichtorch.matrix.source.names import bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

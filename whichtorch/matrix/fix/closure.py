@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import Uses, absolute, imported, uses
 from whichtorch.matrix.fix.tree_change import base_names, defined_words, new_parameters
 from whichtorch.matrix.fix.units import Kind, Unit
+from whichtorch.matrix.source.names import Uses, absolute, imported, uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

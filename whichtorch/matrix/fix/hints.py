@@ -6,16 +6,16 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import uses
 from whichtorch.matrix.fix.tree_change import new_parameters
 from whichtorch.matrix.fix.units import Kind, Unit
+from whichtorch.matrix.source.names import uses
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from whichtorch.matrix.fix.names import Uses
     from whichtorch.matrix.fix.tree_change import TreeChange
     from whichtorch.matrix.fix.trial import Trial
+    from whichtorch.matrix.source.names import Uses
 
 _MISSING = re.compile(
     r"name '(?P<name>\w+)' is not defined"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import dotted, parameters
 from whichtorch.matrix.fix.parts import Definition, statements_of
 from whichtorch.matrix.fix.units import Kind, Unit, means_the_same
+from whichtorch.matrix.source.names import dotted, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,13 +9,13 @@ import difflib
 from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.names import bound, uses
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.patch import lines_of
 from whichtorch.matrix.fix.pieces import without_pieces
 from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
 from whichtorch.matrix.search.delta import fewest
+from whichtorch.matrix.source.names import bound, uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator

@@ -9,8 +9,8 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.names import bound, dotted, parameters, uses
 from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit
+from whichtorch.matrix.source.names import bound, dotted, parameters, uses
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

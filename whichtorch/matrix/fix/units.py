@@ -13,8 +13,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import absolute, aliases, bound, dotted, imported
 from whichtorch.matrix.fix.parts import Part, parts_of
+from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, imported
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     Thing = TypeVar("Thing")
+    Question = TypeVar("Question")
     SetSearch = Generator[frozenset[Thing], bool, frozenset[Thing]]
 
 
@@ -72,9 +73,14 @@ def minimal_set(things: Sequence[Thing]) -> SetSearch[Thing]:
     return (yield from fewest(things, failed={some for some, is_enough in asked.items() if not is_enough}))
 
 
-def lowest(low: int, high: int) -> Generator[int, bool, int]:
-    """Return the lowest number from `low` on for which something holds, as it does for `high` and all above it."""
+def lowest(
+    holds: Callable[[int], Generator[Question, bool, bool]], low: int, high: int
+) -> Generator[Question, bool, int]:
+    """Return the lowest number from `low` on for which something holds, as it is known to do for `high`."""
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if (yield middle) else (middle + 1, high)
+        if (yield from holds(middle)):
+            high = middle
+        else:
+            low = middle + 1
     return high

@@ -8,17 +8,26 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from whichtorch.matrix.search.journal import Journal
     from whichtorch.matrix.search.worker_pool import WorkerPool
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+
+
+class AnswerStore(Protocol[Answer]):
+    """Keeps answers by their keys, for the next time."""
+
+    def get(self, key: str) -> Answer | None:
+        """Return the answer of a key, None where there is none."""
+
+    def add(self, key: str, answer: Answer) -> None:
+        """Keep an answer; it is on disk when this returns."""
 
 
 class BudgetSpentError(Exception):
@@ -40,7 +49,7 @@ class RunsOracle(Generic[Question, Answer]):
 
     inquiry: Callable[[Question], Inquiry[Answer]]
     pool: WorkerPool | None = None  # None: runs are made one at a time, on the search's own thread
-    journal: Journal[Answer] | None = None  # written by the search's own thread only
+    journal: AnswerStore[Answer] | None = None  # written by the search's own thread only
     guess: Answer | None = None  # what most runs come to; None: nothing is run ahead
     answered: Callable[[Question, Answer], None] = lambda _question, _answer: None  # told of each new answer
     most: int | None = None  # runs
@@ -65,7 +74,11 @@ class RunsOracle(Generic[Question, Answer]):
         """How many runs were made ahead that no search asked for."""
         return len(self._ahead)
 
-    def answer(self, question: Question, look_ahead: Callable[[Callable[[Question], Answer | None]], None]) -> Answer:
+    def answer(
+        self,
+        question: Question,
+        look_ahead: Callable[[Callable[[Question], Answer | None]], None] = lambda _guess: None,
+    ) -> Answer:
         """Return the answer to a question; raises BudgetSpentError where that takes a run, and none is left."""
         inquiry = self.inquiry(question)
         if inquiry.answer is not None:
@@ -136,6 +149,11 @@ class RunsOracle(Generic[Question, Answer]):
     def _is_spent(self) -> bool:
         is_late = self.until is not None and time.monotonic() > self.until
         return is_late or (self.most is not None and self.made + len(self._ahead) >= self.most)
+
+
+def asking(test: Callable[[Question], Answer]) -> RunsOracle[Question, Answer]:
+    """Return an oracle that puts texts or numbers to a test, one after another and each once."""
+    return RunsOracle(inquiry=lambda question: Inquiry(key=str(question), run=partial(test, question)))
 
 
 def inquiry_of(

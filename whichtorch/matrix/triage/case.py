@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import UserDict
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -266,27 +265,31 @@ class CaseFolder:
         for name in ("logs", "tests"):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
-    def answers(self, reference: str) -> Answers:
+    def answers(self, reference: str) -> KnownAnswers:
         """Return what candidates beside a reference have shown, kept from one call of the tool to the next."""
-        return Answers(self.path / ANSWERS, reference)
+        return KnownAnswers(self.path / ANSWERS, reference)
 
 
-class Answers(UserDict[str, bool]):
+class KnownAnswers:
     """Which candidates show the failure, by their keys, in a file that is appended to; a torn line is left out.
 
     What was asked beside another reference is no answer.
     """
 
     def __init__(self, path: Path, reference: str) -> None:
-        super().__init__()
         self._path, self._reference = path, json.dumps(reference)
+        self._answers: dict[str, bool] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             key, answer, beside = [*line.split(" ", 2), "", ""][:3]
             if answer in _ANSWERS.values() and beside == self._reference:
-                self.data[key] = answer == _ANSWERS[True]
+                self._answers[key] = answer == _ANSWERS[True]
 
-    def __setitem__(self, key: str, answer: bool) -> None:
+    def get(self, key: str) -> bool | None:
+        """Return the answer of a key, None where there is none."""
+        return self._answers.get(key)
+
+    def add(self, key: str, answer: bool) -> None:
         """Keep an answer; it is on disk when this returns."""
-        super().__setitem__(key, answer)
+        self._answers[key] = answer
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"{key} {_ANSWERS[answer]} {self._reference}\n")

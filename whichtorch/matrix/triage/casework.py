@@ -26,7 +26,7 @@ from whichtorch.matrix.triage.case import (
 from whichtorch.matrix.triage.categories import is_wrong, logs_of
 from whichtorch.matrix.triage.classification import classify, facts_of
 from whichtorch.matrix.triage.compile_variations import OFF, at_rung, compile_calls
-from whichtorch.matrix.triage.guilty_pass import guilty_pass
+from whichtorch.matrix.triage.culprit_pass import culprit_pass
 from whichtorch.matrix.triage.ladder import climb, mending
 from whichtorch.matrix.triage.minimise.minimising import Minimising
 from whichtorch.matrix.triage.minimise.same_failure import Reference, SameFailure
@@ -184,8 +184,8 @@ class Casework:
             for rung in climbing(ladder.rungs, self.order.tell):
                 ladder = ladder.model_copy(update={"rungs": (*ladder.rungs, rung)})
                 self._keep(self.case.model_copy(update={"ladder": ladder}))
-            guilty = guilty_pass(self.runs, ladder.rungs, seen.failure, seen.limit)
-            ladder = ladder.model_copy(update={"guilty": guilty})
+            culprit = culprit_pass(self.runs, ladder.rungs, seen.failure, seen.limit)
+            ladder = ladder.model_copy(update={"guilty": culprit})
         self._keep(self.case.model_copy(update={"ladder": ladder.model_copy(update={"is_complete": True})}))
         return True
 

@@ -6,20 +6,14 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound
-from whichtorch.matrix.triage.minimise.reading import (
-    Function,
-    Layout,
-    Scope,
-    is_docstring,
-    is_simple,
-    loads_in,
-    stores_in,
-)
-from whichtorch.matrix.triage.minimise.rewriting import copied
+from whichtorch.matrix.source.names import bound, loads_in, stores_in
+from whichtorch.matrix.source.syntax import Definition, Function, is_docstring, is_simple
+from whichtorch.matrix.triage.minimise.tree_edit import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from whichtorch.matrix.source.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +42,11 @@ def inlined(function: Function, call: ast.Call, layout: Layout, *, skip: int = 0
     shared = {
         name for each in _own_statements(body) if isinstance(each, (ast.Global, ast.Nonlocal)) for name in each.names
     }
-    names = _new_names(locals_ - shared, given, statement, layout, scope)
+    taken = stores_in(layout.tree) - stores_in(function)
+    names: dict[str, str] = {}
+    for name in sorted(locals_ - shared):
+        if taken[name]:
+            names[name] = layout.fresh(name, names.values())
     placed = [_assigned(name, value, statement) for name, value in above]
     moved = _renamed(body, names, values)
     if isinstance(scope, ast.Module):
@@ -86,7 +84,7 @@ def _own_statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements of a body, without those of functions in it."""
     for statement in body:
         yield statement
-        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if not isinstance(statement, Definition):
             for inner in ("body", "orelse", "finalbody"):
                 yield from _own_statements(getattr(statement, inner, []) or [])
             for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
@@ -106,55 +104,6 @@ def _split(
         elif loads[name] or not is_simple(value):
             above.append((name, value))
     return values, above
-
-
-def _new_names(
-    own: set[str], given: Mapping[str, ast.expr], place: ast.stmt, layout: Layout, scope: Scope
-) -> dict[str, str]:
-    """Return other names for those that would take the place of a name that is still read there."""
-    found: dict[str, str] = {}
-    stored = bound([place]) if isinstance(place, (ast.Assign, ast.AnnAssign)) else set()
-    passed = {each for name, value in given.items() for each in loads_in(value) if each != name}
-    for name in sorted(own):
-        is_free = name in stored or not (_is_read_elsewhere(name, place, scope) or _is_read_after(name, place, scope))
-        if name in passed or (_is_taken(name, scope, layout) and not is_free):
-            found[name] = layout.fresh(name, set(found.values()))
-    return found
-
-
-def _is_taken(name: str, scope: Scope, layout: Layout) -> bool:
-    return bool(layout.stores[name]) and (
-        isinstance(scope, ast.Module) or bool(stores_in(scope)[name]) or bool(loads_in(scope)[name])
-    )
-
-
-def _is_read_elsewhere(name: str, place: ast.stmt, scope: Scope) -> bool:
-    """Return whether a function within or beside the scope reads the name of the scope itself."""
-    body = scope.body if isinstance(scope, ast.Module) else []
-    functions = [each for each in body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
-    return any(loads_in(each)[name] and not stores_in(each)[name] for each in functions if each is not place)
-
-
-def _is_read_after(name: str, place: ast.stmt, scope: Scope) -> bool:
-    """Return whether the scope reads a name after a statement and before it is bound again."""
-    inside = set(ast.walk(place))
-    is_after = False
-    for node in _in_text_order(scope):
-        is_after = is_after or node is place
-        if is_after and node not in inside and isinstance(node, ast.Name) and node.id == name:
-            return isinstance(node.ctx, ast.Load)
-    return False
-
-
-def _in_text_order(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a scope's nodes in the order in which they are evaluated, roughly: a value before its targets."""
-    yield node
-    children = list(ast.iter_child_nodes(node))
-    if isinstance(node, ast.Assign):
-        children = [node.value, *node.targets]
-    for child in children:
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield from _in_text_order(child)
 
 
 def _assigned(name: str, value: ast.expr, place: ast.stmt) -> ast.Assign:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.triage.minimise.bindings import compiles
-from whichtorch.matrix.triage.minimise.reading import loads_in
-from whichtorch.matrix.triage.minimise.rewriting import copied
-from whichtorch.matrix.triage.minimise.script_places import outermost_chains, parts_of
-from whichtorch.matrix.triage.minimise.standing_alone import compiled_call, compiled_function
+from whichtorch.matrix.search.delta import lowest
+from whichtorch.matrix.source.names import compiles, dotted, loads_in, stores_in
+from whichtorch.matrix.triage.minimise.script_places import outermost_chains
+from whichtorch.matrix.triage.minimise.standalone_script import compiled_call, compiled_function
+from whichtorch.matrix.triage.minimise.tree_edit import copied
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from whichtorch.matrix.triage.failure_facts import CompileCall
 
@@ -60,20 +60,24 @@ class CapturedGraph:
             call=call,
         )
 
-    def smallest(self, context: str, is_same: Callable[[str], bool]) -> str | None:
+    def smallest(self, context: str) -> Generator[str, bool, str | None]:
         """Return the script of the shortest row of nodes that was found to fail, None where not even all of them do.
 
         First with new inputs, then with the values that they had; alone, and after `context`, what the script itself
         has run by then.
         """
-        fails = _Asked(is_same)
-        found = next((each for each in self._variants(context) if fails(each.script(0, len(self.nodes)))), None)
-        if found is None:
-            return None
-        count = len(found.nodes)
-        last = _lowest(lambda end: fails(found.script(0, end)), 1, count)
-        first = last - _lowest(lambda length: fails(found.script(last - length, last)), 1, last)
-        return found.script(first, last) if fails(found.script(first, last)) else found.script(0, count)
+        for graph in self._variants(context):
+            if (yield from _fails(graph.script(0, len(graph.nodes)))):
+                return (yield from graph._shortest())
+        return None
+
+    def _shortest(self) -> Generator[str, bool, str]:
+        """Return the script of the shortest row of nodes; the whole graph is known to fail."""
+        count = len(self.nodes)
+        last = yield from lowest(lambda end: _fails(self.script(0, end)), 1, count)
+        length = yield from lowest(lambda length: _fails(self.script(last - length, last)), 1, last)
+        row = self.script(last - length, last)
+        return row if (yield from _fails(row)) else self.script(0, count)
 
     def _variants(self, context: str) -> Iterator[CapturedGraph]:
         has_gradients = not self.is_checked and any(
@@ -86,7 +90,9 @@ class CapturedGraph:
     def script(self, first: int, end: int) -> str:
         """Return the script of a row of nodes, "" where it cannot be written."""
         body = [*self.nodes[first:end], self._returned(end)]
-        read, attributes = _free(body), list(outermost_chains(body))
+        bound = {"self", *stores_in(*body)}
+        read = [name for name in loads_in(*body) if name not in bound]  # a graph binds no name twice
+        attributes = list(outermost_chains(body))
         try:
             inputs = {name: expression_of(self.values[name], self._tensor) for name in read if name in self.values}
             names = {path: path.replace(".", "_") for path in self.attributes if path in map(_path, attributes)}
@@ -130,28 +136,9 @@ def _checked(inputs: Mapping[str, str], call: CompileCall) -> str:
     )
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A question that is put once for each text; what cannot be written or compiled is no."""
-
-    is_same: Callable[[str], bool]
-    answers: dict[str, bool] = field(default_factory=dict)
-
-    def __call__(self, text: str) -> bool:
-        if text not in self.answers:
-            self.answers[text] = bool(text) and compiles(text) and self.is_same(text)
-        return self.answers[text]
-
-
-def _lowest(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the lowest number for which something holds, as it is known to do for the highest."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
+def _fails(script: str) -> Generator[str, bool, bool]:
+    """Ask whether a script fails; what cannot be written or compiled does not."""
+    return bool(script) and compiles(script) and (yield script)
 
 
 def _is_alias(statement: ast.Assign) -> bool:
@@ -159,17 +146,7 @@ def _is_alias(statement: ast.Assign) -> bool:
     return isinstance(statement.value, ast.Name) or ast.unparse(statement.value) == "None"
 
 
-def _free(body: list[ast.stmt]) -> list[str]:
-    """Return the names that statements read before they bind them, in the order of their use."""
-    bound = {"self"}
-    found: dict[str, None] = {}
-    for statement in body:
-        found |= dict.fromkeys(name for name in loads_in(statement) if name not in bound)
-        bound |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)} - found.keys()
-    return list(found)
-
-
 def _path(node: ast.AST) -> str:
     """Return what of its module a node reads, "" where it is no attribute of it."""
-    first, *attributes = parts_of(node)
-    return ".".join(attributes) if first == "self" else ""
+    first, _, attributes = dotted(node).partition(".")
+    return attributes if first == "self" else ""

@@ -6,8 +6,9 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import blocks_of, is_constant, is_simple, loads_in
-from whichtorch.matrix.triage.minimise.rewriting import Edit, Program
+from whichtorch.matrix.source.names import has_self, loads_in
+from whichtorch.matrix.source.syntax import blocks_of, is_constant, is_simple
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, Program
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,17 +52,9 @@ def _unused_names(statement: ast.stmt, loads: Counter[str], shared: set[str]) ->
                 if name != "*" and not loads[name] and getattr(statement, "module", "") != "__future__":
                     yield Edit(key=f"unused import {name}", replaced={alias: []})
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            is_plain = not statement.decorator_list and not _is_method(statement)
+            is_plain = not statement.decorator_list and not has_self(statement)
             if is_plain and not loads[name] - loads_in(statement)[name]:
                 yield Edit(key=f"unused {name}", replaced={statement: []})
         case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in shared and not loads[name]:
             if is_constant(value) or is_simple(value) or isinstance(value, ast.Lambda):
                 yield Edit(key=f"unused {name} =", replaced={statement: []})
-
-
-def _is_method(statement: ast.stmt) -> bool:
-    """Return whether a function is one that is found by another's name than its own: it has a self."""
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    first = [*statement.args.posonlyargs, *statement.args.args][:1]
-    return bool(first) and first[0].arg in {"self", "cls"}

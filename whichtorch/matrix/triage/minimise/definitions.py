@@ -6,8 +6,8 @@ import ast
 import itertools
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound
-from whichtorch.matrix.triage.minimise.reading import is_docstring, loads_in
+from whichtorch.matrix.source.names import bound, loads_in
+from whichtorch.matrix.source.syntax import is_docstring
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -5,28 +5,22 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    in_head,
-    is_constant,
-    layout_of,
-    statements_in,
-    words,
-)
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.names import dotted
+from whichtorch.matrix.source.syntax import called_name, in_head, is_constant, statements_in, words
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _KEPT = {"strict"}  # of torch.export: releases differ in what they do without it
 _SMALL = 2  # a size that most operations accept, and unlike 1 does not broadcast
-_SHORT = 12  # characters of a string that is left as it is
 
 
-def keywords(program: Program, _: Knowledge) -> Iterator[Edit]:
+def drop_keywords(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of each keyword of a call."""
     for node in ast.walk(program.tree):
         if isinstance(node, ast.Call):
@@ -34,13 +28,13 @@ def keywords(program: Program, _: Knowledge) -> Iterator[Edit]:
                 yield Edit(key=f"keyword {words(node)} {word.arg}", replaced={word: []})
 
 
-def peeled(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def keep_likeliest_part(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a part of an expression in place of the whole, the outermost first; not where it fails."""
-    yield from _peeled(program, lambda statement: not facts.fails_in(statement))
+    yield from _peeled(program, lambda statement: not state.fails_in(statement))
 
 
-def peeled_anywhere(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield what `peeled` does for all statements, and each other part of an expression."""
+def keep_any_part(program: Program, _: ReductionState) -> Iterator[Edit]:
+    """Yield what `keep_likeliest_part` does for all statements, and each other part of an expression."""
     yield from _peeled(program, lambda _: True)
     modules = _imported(program.tree)
     for node in _expressions(program.tree):
@@ -76,12 +70,14 @@ def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
     match node:
         case ast.Call(func=function, args=args):
             if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call) and not args:
-                return [] if _called(function.value) == "super" else [function.value]
+                return [] if called_name(function.value) == "super" else [function.value]
             values = [each.value if isinstance(each, ast.Starred) else each for each in args]
-            if _called(node)[:1].isupper():  # it makes an object: a size is none
+            if called_name(node)[:1].isupper():  # it makes an object: a size is none
                 values = [value for value in values if isinstance(value, (ast.Call, ast.List))]
             receiver = (
-                [function.value] if isinstance(function, ast.Attribute) and _root(function) not in modules else []
+                [function.value]
+                if isinstance(function, ast.Attribute) and dotted(function).partition(".")[0] not in modules
+                else []
             )
             return [*receiver, *(value for value in values if not is_constant(value))]
         case ast.BinOp(left=left, right=right):
@@ -106,25 +102,13 @@ def _parts(node: ast.expr, modules: set[str]) -> list[ast.expr]:
             return []
 
 
-def _called(call: ast.Call) -> str:
-    """Return the last name of what is called, "" where it has none."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
-def _root(node: ast.expr) -> str:
-    """Return the name that attributes are of, "" where it is none: "torch" of `torch.nn.functional`."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
 def _imported(tree: ast.AST) -> set[str]:
     """Return the names that imports bind: no values, as a rule."""
     aliases = (node for node in ast.walk(tree) if isinstance(node, ast.alias))
     return {alias.asname or alias.name.partition(".")[0] for alias in aliases}
 
 
-def elements(program: Program, _: Knowledge) -> Iterator[Edit]:
+def drop_elements(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of elements and arguments, the last first."""
     for node in ast.walk(program.tree):
         match node:
@@ -138,7 +122,7 @@ def elements(program: Program, _: Knowledge) -> Iterator[Edit]:
                     yield Edit(key=f"entry {place} {words(node)}", replaced={node: [fewer]})
 
 
-def smaller_numbers(program: Program, _: Knowledge) -> Iterator[Edit]:
+def shrink_numbers(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a number small wherever it stands: sizes that belong together stay alike."""
     found: dict[int, list[ast.AST]] = {}
     for node in ast.walk(program.tree):
@@ -148,14 +132,7 @@ def smaller_numbers(program: Program, _: Knowledge) -> Iterator[Edit]:
         yield Edit(key=f"number {number}", replaced={node: [ast.Constant(value=_SMALL)] for node in nodes})
 
 
-def shorter_strings(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that leave a string empty."""
-    for node in ast.walk(program.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > _SHORT:
-            yield Edit(key=f"string {node.value}", replaced={node: [ast.Constant(value="")]})
-
-
-def plain_names(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def keep_one_name(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a variable another name for one that its value is made of."""
     layout = layout_of(program.tree)
     variables = {
@@ -179,5 +156,5 @@ def plain_names(program: Program, facts: Knowledge) -> Iterator[Edit]:
             for node in ast.walk(value)
             if isinstance(node, ast.Name) and node.id in variables and node.id != name and id(node) not in called
         ]
-        if inner and not facts.fails_in(statement) and layout.statement(inner[0]) is statement:
+        if inner and not state.fails_in(statement) and layout.statement(inner[0]) is statement:
             yield Edit(key=f"plain {words(statement)}", replaced={value: [inner[0]]})

@@ -5,26 +5,21 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    layout_of,
-    statements_in,
-    words,
-)
-from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.syntax import statements_in, words
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, copied
 from whichtorch.matrix.triage.minimise.unwrapping import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _COMPREHENSIONS = (ast.ListComp, ast.GeneratorExp, ast.SetComp)
 
 
-def lists_of_one(program: Program, _: Knowledge) -> Iterator[Edit]:
+def keep_first_element(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that make a list of one element of a comprehension."""
     for node in ast.walk(program.tree):
         if isinstance(node, _COMPREHENSIONS) and len(node.generators) == 1:
@@ -47,18 +42,7 @@ def _listed(node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
     return ast.List(elts=copied([node.elt], {use: [values[use.id]] for use in uses}), ctx=ast.Load())
 
 
-def lambdas_called(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that put a lambda's value in place of its call."""
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Call(func=ast.Lambda(args=parameters, body=body)):
-                if (values := given_values(parameters, node)) is not None:
-                    loads = [each for each in ast.walk(body) if isinstance(each, ast.Name) and each.id in values]
-                    placed: dict[ast.AST, list[ast.AST]] = {use: [values[use.id]] for use in loads}
-                    yield Edit(key=f"call {words(node)}", replaced={node: [body], **placed})
-
-
-def first_items(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_first_items(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the first item of a list in place of `next(iter(list))`, whatever is around the list."""
     layout = layout_of(program.tree)
     for node in ast.walk(program.tree):
@@ -96,30 +80,3 @@ def _item(node: ast.expr) -> ast.expr | None:
             return _item(inner)
         case _:
             return None
-
-
-def sole_objects(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that put an object of a class of the script in place of a call that only wraps it.
-
-    Or of a call of a method that the script does not define, as of `.to(device)`.
-    """
-    own = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
-    classes = {each.name for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=name)) as made, attr=attribute)):
-                if name in classes and attribute not in own:
-                    yield Edit(key=f"sole {name} {attribute}", replaced={node: [made]})
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        first = node.args[0].value if isinstance(node.args[0], ast.Starred) else node.args[0]
-        inner = _item(first) if isinstance(first, (ast.List, ast.Tuple)) else first
-        match inner:
-            case ast.Call(func=ast.Name(id=name)) if name in classes and _is_made(node):
-                yield Edit(key=f"sole {words(node)}", replaced={node: [inner]})
-
-
-def _is_made(call: ast.Call) -> bool:
-    """Return whether a call makes an object, as far as names tell."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name[:1].isupper()

@@ -5,28 +5,24 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import dotted
-from whichtorch.matrix.triage.minimise.arguments import inlined
-from whichtorch.matrix.triage.minimise.reading import (
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.names import dotted, loads_in
+from whichtorch.matrix.source.syntax import (
     COMPREHENSIONS,
-    Layout,
-    blocks_of,
     in_head,
     is_docstring,
     is_simple,
-    layout_of,
-    loads_in,
     statements_in,
-    words,
 )
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.arguments import inlined
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.reading import Function
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.source.syntax import Function
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _ONCE = (
     ast.Assign,
@@ -43,7 +39,7 @@ _ONCE = (
 MOST_PLACES = 4  # that a function of one line is put into
 
 
-def functions_inlined(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_functions(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a function's body where it is called, from one place, or from few where it is short."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):
@@ -162,34 +158,7 @@ def _first_taken(call: ast.Call, layout: Layout) -> ast.Assign | None:
     return None
 
 
-def returns_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that make one `return` of two: `return a if test else b`."""
-    for block in blocks_of(program.tree):
-        for place, statement in enumerate(block):
-            match statement, block[place + 1 :]:
-                case (
-                    ast.If(test=test, body=[ast.Return(value=ast.expr() as first)], orelse=[]),
-                    [ast.Return(value=ast.expr() as second) as last, *_],
-                ):
-                    pass
-                case (
-                    ast.If(
-                        test=test,
-                        body=[ast.Return(value=ast.expr() as first)],
-                        orelse=[ast.Return(value=ast.expr() as second) as last],
-                    ),
-                    _,
-                ):
-                    pass
-                case _:
-                    continue
-            merged = ast.Return(value=ast.IfExp(test=test, body=first, orelse=second))
-            yield Edit(
-                key=f"returns {words(test)}", replaced={last: [], statement: [ast.copy_location(merged, statement)]}
-            )
-
-
-def lambdas(program: Program, _: Knowledge) -> Iterator[Edit]:
+def functions_to_lambdas(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a lambda where a function of one expression is named."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):
@@ -221,7 +190,7 @@ def _unhinted(parameters: ast.arguments) -> ast.arguments:
     return ast.arguments(**fields)
 
 
-def parameters_unused(program: Program, _: Knowledge) -> Iterator[Edit]:
+def drop_parameters(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out a parameter that its function does not read, and its arguments."""
     layout = layout_of(program.tree)
     for function in statements_in(program.tree):

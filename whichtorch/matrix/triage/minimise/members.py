@@ -5,29 +5,20 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import dotted
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.names import dotted, stores_in
+from whichtorch.matrix.source.syntax import Definition, is_docstring, is_simple, statements_in, words
 from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    is_docstring,
-    is_simple,
-    layout_of,
-    statements_in,
-    stores_in,
-    words,
-)
-from whichtorch.matrix.triage.minimise.rewriting import Edit, copied
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
-
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 
-def methods_inlined(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_methods(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the expression which a method or property returns where it is called."""
     layout = layout_of(program.tree)
     uses: dict[str, list[ast.Attribute]] = {}
@@ -68,7 +59,7 @@ def _method_inlined(method: ast.FunctionDef, uses: list[ast.Attribute], layout: 
     return Edit(key=f"inline .{method.name}", replaced=replaced)
 
 
-def registered(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_registered(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that name a class or function itself where it is looked up in a registry that a decorator fills."""
     layout = layout_of(program.tree)
     registries = {
@@ -80,7 +71,7 @@ def registered(program: Program, _: Knowledge) -> Iterator[Edit]:
     }
     makers = {each.name for each in statements_in(program.tree) if isinstance(each, ast.FunctionDef)}
     for node in statements_in(program.tree):
-        if not isinstance(node, _DEFINITIONS):
+        if not isinstance(node, Definition):
             continue
         for decorator in node.decorator_list:
             function = decorator.func if isinstance(decorator, ast.Call) else decorator
@@ -106,7 +97,7 @@ def _registry(node: ast.AST, registries: set[str], layout: Layout) -> ast.expr |
             return None
 
 
-def spread(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_unpacking(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that write the entries of a dict as keywords, in place of `**{…}`; and `*[…]` as arguments."""
     for node in ast.walk(program.tree):
         if not isinstance(node, ast.Call):
@@ -124,59 +115,7 @@ def spread(program: Program, _: Knowledge) -> Iterator[Edit]:
                 yield Edit(key=f"spread {words(argument)}", replaced={argument: [*argument.value.elts]})
 
 
-def entries(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that put the value of an entry in place of a dict that is written out, and looked up."""
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Subscript(value=ast.Dict(keys=keys, values=values), slice=ast.Constant(value=wanted)):
-                for key, value in zip(keys, values, strict=True):
-                    if isinstance(key, ast.Constant) and key.value == wanted:
-                        yield Edit(key=f"entry {words(node)}", replaced={node: [value]})
-
-
-def scattered(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that make variables of an object that only holds values: of a dataclass, say."""
-    layout = layout_of(program.tree)
-    classes = {each.name: each for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}
-    for statement in statements_in(program.tree):
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=kind)) as call):
-                values = (
-                    _held(classes[kind], call) if kind in classes and layout.times_bound(name, statement) == 1 else None
-                )
-            case _:
-                continue
-        uses = [(use, layout.parents[use]) for use in layout.reads(name, statement)]
-        read = {outer.attr for _, outer in uses if isinstance(outer, ast.Attribute)}
-        is_whole = any(not isinstance(outer, ast.Attribute) for _, outer in uses)
-        if not values or is_whole or not read <= values.keys():
-            continue
-        names = {field: layout.fresh(f"{name}_{field}") for field in sorted(read)}
-        replaced: dict[ast.AST, list[ast.AST]] = {
-            outer: [ast.Name(id=names[outer.attr], ctx=outer.ctx)]
-            for _, outer in uses
-            if isinstance(outer, ast.Attribute)
-        }
-        made = [
-            ast.Assign(targets=[ast.Name(id=names[field], ctx=ast.Store())], value=values[field]) for field in names
-        ]
-        replaced[statement] = [ast.copy_location(each, statement) for each in made]
-        yield Edit(key=f"scatter {name}", replaced=replaced)
-
-
-def _held(node: ast.ClassDef, call: ast.Call) -> dict[str, ast.expr] | None:
-    """Return what an object of a class holds that says what its fields are; None where it does more."""
-    listed = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-    if len(listed) != len([each for each in node.body if not is_docstring(each)]):
-        return None
-    parameters = [ast.arg(arg=each.target.id) for each in listed if isinstance(each.target, ast.Name)]
-    defaults = [each.value or ast.Constant(value=None) for each in listed]
-    return given_values(
-        ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=defaults), call
-    )
-
-
-def fields_unread(program: Program, _: Knowledge) -> Iterator[Edit]:
+def drop_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave out a field of a dataclass that nothing reads, and its arguments."""
     layout = layout_of(program.tree)
     read = {node.attr for node in ast.walk(program.tree) if isinstance(node, ast.Attribute)}

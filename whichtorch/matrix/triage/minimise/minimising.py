@@ -7,23 +7,26 @@ import itertools
 import re
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.diagnosis.code_owner import Component
-from whichtorch.matrix.triage.case import Minimal
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle, asking
+from whichtorch.matrix.source.names import compiles
+from whichtorch.matrix.triage.case import KnownAnswers, Minimal
 from whichtorch.matrix.triage.compile_variations import NOTED_GRAPH, OFF, noting_operators, operators_in
 from whichtorch.matrix.triage.minimise import operator_call
-from whichtorch.matrix.triage.minimise.bindings import compiles
 from whichtorch.matrix.triage.minimise.captured_graph import CapturedGraph
 from whichtorch.matrix.triage.minimise.definitions import needed_by, registering
 from whichtorch.matrix.triage.minimise.executed_lines import instrumented
+from whichtorch.matrix.triage.minimise.reduction import Reduction, digest_of, reduced
 from whichtorch.matrix.triage.minimise.script_places import ScriptPlaces
-from whichtorch.matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
-from whichtorch.matrix.triage.minimise.standing_alone import scripts_of_places
+from whichtorch.matrix.triage.minimise.standalone_script import scripts_of_places
 from whichtorch.matrix.trial.variation import NOTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.triage.failure_facts import CompileCall
     from whichtorch.matrix.triage.minimise.same_failure import SameFailure
@@ -51,14 +54,14 @@ class SmallerScript:
         return self.same.is_verified(self.source)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Minimising:
     """How a script is cut down, and what is known of it."""
 
     same: SameFailure
     whole: Observation  # the script, run in a folder of its own
     calls: tuple[CompileCall, ...]  # of compilers, that it makes
-    known: MutableMapping[str, bool]  # answers by candidate: kept, the same minimising goes on
+    known: KnownAnswers  # by candidate: kept, the same minimising goes on
     wrong_without: Mapping[str, Any] | None = None  # of a wrong result: the rung that mends it; {} where none is known
     tell: Callable[[str], None]
 
@@ -85,11 +88,11 @@ class Minimising:
             return
         if not self.calls:
             for candidate in self._single_calls(source):
-                if self.same(candidate):
+                if self._fails(candidate):
                     self.tell(f"one call is enough: {candidate.strip().splitlines()[-1].strip()}")
                     yield SmallerScript(candidate, CALL, self.same)
         for candidate in itertools.islice(self._places(source), PLACE_TRIALS):
-            if self.same(candidate):
+            if self._fails(candidate):
                 self.tell(f"a place of it alone is enough: {code_lines(candidate)} lines")
                 yield SmallerScript(self._reduced(candidate).source, PLACE, self.same)
         graph = self._graph(source)
@@ -107,9 +110,25 @@ class Minimising:
     def _reduced(
         self, source: str, executed: frozenset[int] | None = None, failing_lines: Sequence[int] = ()
     ) -> Reduction:
-        return SourceReducer(is_same=self.same, known=self.known, tell=self._told).reduced(
-            source, executed, failing_lines
+        return drive(reduced(source, executed, failing_lines), self.oracle)
+
+    @cached_property
+    def oracle(self) -> RunsOracle[str, bool]:
+        """Answers whether a candidate fails in the same way; none is run twice."""
+
+        def answered(candidate: str, is_same: bool) -> None:
+            if is_same:
+                self.tell(f"candidate {oracle.made}: {code_lines(candidate)} lines")
+
+        oracle = RunsOracle[str, bool](
+            inquiry=lambda candidate: Inquiry(key=digest_of(candidate), run=partial(self.same, candidate)),
+            journal=self.known,
+            answered=answered,
         )
+        return oracle
+
+    def _fails(self, candidate: str) -> bool:
+        return self.oracle.answer(candidate)
 
     def _places(self, source: str) -> Iterator[str]:
         """Yield scripts of the places alone in which the script was when it failed."""
@@ -132,14 +151,14 @@ class Minimising:
         context = needed_by(ast.Module([], []), tree, acting) if acting else ""
         if self.wrong_without is not None:
             return self._wrong_graph(replace(graph, is_checked=True), context)
-        found = graph.smallest(context, self.same)
+        found = drive(graph.smallest(context), self.oracle)
         return SmallerScript(self._reduced(found).source, GRAPH, self.same) if found is not None else None
 
     def _wrong_graph(self, graph: CapturedGraph, context: str) -> SmallerScript | None:
         """Return a script of a graph whose result is wrong compiled, by the same part of the compiler."""
         whole = [replace(graph, context=before).script(0, len(graph.nodes)) for before in dict.fromkeys(("", context))]
         same = next(filter(None, map(self.same.of_wrong_result, filter(None, whole))), None)
-        found = graph.smallest(context, same) if same is not None else None
+        found = drive(graph.smallest(context), asking(same)) if same is not None else None
         if found is None or same is None:
             return None
         if self.wrong_without and not same.passes_with(found, self.wrong_without):
@@ -150,10 +169,6 @@ class Minimising:
     def _uncompiled(self) -> Mapping[str, Any]:
         """The rung at which what a script calls to write notes is read by no compiler."""
         return OFF if self.calls else {}
-
-    def _told(self, step: ReductionStep) -> None:
-        if step.is_same:
-            self.tell(f"candidate {step.calls}: {step.lines} lines")
 
     def _executed(self, source: str) -> frozenset[int] | None:
         """Return the lines that run, with nothing compiled; None where none was noted."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from whichtorch.matrix.source.syntax import is_docstring
+
 
 def with_prelude(tree: ast.Module, prelude: str) -> str:
     """Return the text of a tree with other lines at its beginning, after what must stay first. Changes the tree."""
@@ -14,9 +16,5 @@ def with_prelude(tree: ast.Module, prelude: str) -> str:
 
 def first_statements(tree: ast.Module) -> list[ast.stmt]:
     """Return the docstring and the imports from `__future__`, which must stay before all others."""
-    head = [node for node in tree.body[:1] if _is_docstring(node)]
+    head = [node for node in tree.body[:1] if is_docstring(node)]
     return head + [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

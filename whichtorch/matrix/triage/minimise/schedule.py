@@ -4,106 +4,108 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.deletion import annotated, any_statement, chatter, decorators, heirs, idle
-from whichtorch.matrix.triage.minimise.dissolving import bases_merged, classes_dissolved
+from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
+from whichtorch.matrix.triage.minimise.deletion import (
+    drop_any_statement,
+    drop_bases,
+    drop_decorators,
+    drop_output,
+    drop_unexecuted,
+    drop_variable_hints,
+)
+from whichtorch.matrix.triage.minimise.dependencies import drop_unneeded
+from whichtorch.matrix.triage.minimise.edit_search import in_halves, step_by_step
 from whichtorch.matrix.triage.minimise.expressions import (
-    elements,
-    keywords,
-    peeled,
-    peeled_anywhere,
-    plain_names,
-    shorter_strings,
-    smaller_numbers,
+    drop_elements,
+    drop_keywords,
+    keep_any_part,
+    keep_likeliest_part,
+    keep_one_name,
+    shrink_numbers,
 )
-from whichtorch.matrix.triage.minimise.first_items import first_items, lambdas_called, lists_of_one, sole_objects
-from whichtorch.matrix.triage.minimise.inlining import functions_inlined, lambdas, parameters_unused, returns_merged
+from whichtorch.matrix.triage.minimise.first_items import (
+    inline_first_items,
+    keep_first_element,
+)
+from whichtorch.matrix.triage.minimise.inlining import drop_parameters, functions_to_lambdas, inline_functions
 from whichtorch.matrix.triage.minimise.members import (
-    entries,
-    fields_unread,
-    methods_inlined,
-    registered,
-    scattered,
-    spread,
+    drop_fields,
+    inline_methods,
+    inline_registered,
+    inline_unpacking,
 )
-from whichtorch.matrix.triage.minimise.searching import in_halves, step_by_step
-from whichtorch.matrix.triage.minimise.settings import constants, fields, options
-from whichtorch.matrix.triage.minimise.slices import unneeded
-from whichtorch.matrix.triage.minimise.unwrapping import in_step, otherwise_unwrapped, unwrapped
-from whichtorch.matrix.triage.minimise.variables import aliases, modules_merged, read_once
+from whichtorch.matrix.triage.minimise.single_instance import inline_single_instance
+from whichtorch.matrix.triage.minimise.unwrapping import drop_async, unwrap_blocks
+from whichtorch.matrix.triage.minimise.variables import inline_variables, merge_imports
 
 if TYPE_CHECKING:
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge, Reducing
+    from whichtorch.matrix.triage.minimise.edit_search import Reducing, ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 MOST_ROUNDS = 12
-FIRST_PATIENCE = 4  # refusals in a row, of one kind of edit: what is left is tried again later, with more patience
-MOST_PATIENCE = 60
-_SETTINGS = (options, fields, constants, in_step)
+FIRST_REJECTIONS = 4  # in a row, of one kind of edit: what is left is tried again later, with more of them
+MOST_REJECTIONS = 60
+_UNUSED = (drop_output, drop_unexecuted)
+_SETTINGS = (inline_fields, inline_constants, drop_async)
 _STRUCTURE = (
-    returns_merged,
-    spread,
-    methods_inlined,
-    registered,
-    entries,
-    lists_of_one,  # what is in a list is no class's only object
-    lambdas_called,
-    first_items,
-    functions_inlined,
-    bases_merged,
-    sole_objects,
-    classes_dissolved,
-    scattered,
-    fields_unread,
-    aliases,
-    constants,
-    parameters_unused,
+    inline_unpacking,
+    inline_methods,
+    inline_registered,
+    keep_first_element,  # what is in a list is no class's only object
+    inline_first_items,
+    inline_functions,
+    inline_single_instance,
+    drop_fields,
+    inline_constants,
+    drop_parameters,
 )
+_BLOCKS = (unwrap_blocks, drop_variable_hints)
+_EXPRESSIONS = (drop_decorators, keep_one_name, keep_likeliest_part, drop_keywords)
+_NAMES = (inline_variables, functions_to_lambdas)
+_LAST = (drop_bases, drop_elements, keep_any_part)  # they take most questions for what they leave out
+_ALONE = (drop_unneeded, drop_any_statement, merge_imports, shrink_numbers)
+RULES = frozenset((*_UNUSED, *_SETTINGS, *_STRUCTURE, *_BLOCKS, *_EXPRESSIONS, *_NAMES, *_LAST, *_ALONE))
 
 
-def smallest(program: Program, facts: Knowledge) -> Reducing:
+def smallest(program: Program, state: ReductionState) -> Reducing:
     """Return the smallest program that was found, after at most MOST_ROUNDS rounds whatever the answers."""
-    program = yield from in_halves(program, chatter(program, facts), facts)
-    program = yield from in_halves(program, idle(program, facts), facts)
-    program = yield from step_by_step(program, _SETTINGS, facts)
+    for rule in _UNUSED:
+        program = yield from in_halves(program, [rule], state)
+    program = yield from step_by_step(program, _SETTINGS, state)
     for turn in range(MOST_ROUNDS):
         before = program.source
-        facts.patience = FIRST_PATIENCE << turn
-        facts.blocked.clear()
-        program = yield from _less_structure(program, facts)
-        program = yield from in_halves(program, any_statement(program, facts), facts, repairs=True)
-        program = yield from _less_structure(program, facts)
-        program = yield from _plainer(program, facts)
+        state.max_rejections = FIRST_REJECTIONS << turn
+        state.blocked.clear()
+        program = yield from _less_structure(program, state)
+        program = yield from in_halves(program, [drop_any_statement], state, repairs=True)
+        program = yield from _less_structure(program, state)
+        program = yield from _plainer(program, state)
         if program.source == before:
-            facts.refused.clear()
-            if facts.patience > MOST_PATIENCE:
+            state.refused.clear()
+            if state.max_rejections > MOST_REJECTIONS:
                 break
     return program
 
 
-def _less_structure(program: Program, facts: Knowledge) -> Reducing:
+def _less_structure(program: Program, state: ReductionState) -> Reducing:
     """Return the program with less structure around fewer statements."""
     for _ in range(MOST_ROUNDS):
         before = program.source
-        program = yield from in_halves(program, unneeded(program, facts), facts, repairs=True)
-        blocks = [*unwrapped(program, facts), *annotated(program, facts)]
-        program = yield from in_halves(program, blocks, facts, grows=True)
-        program = yield from step_by_step(program, _STRUCTURE, facts)
+        program = yield from in_halves(program, [drop_unneeded], state, repairs=True)
+        program = yield from in_halves(program, _BLOCKS, state, grows=True)
+        program = yield from step_by_step(program, _STRUCTURE, state)
         if program.source == before:
             break
     return program
 
 
-def _plainer(program: Program, facts: Knowledge) -> Reducing:
+def _plainer(program: Program, state: ReductionState) -> Reducing:
     """Return the program with smaller expressions, in fewer lines."""
-    program = yield from in_halves(program, decorators(program, facts), facts)
-    program = yield from in_halves(program, plain_names(program, facts), facts)
-    program = yield from in_halves(program, peeled(program, facts), facts)
-    program = yield from in_halves(program, keywords(program, facts), facts)
-    program = yield from in_halves(program, modules_merged(program, facts), facts, grows=True)
-    program = yield from step_by_step(program, (read_once, lambdas), facts)
-    program = yield from in_halves(program, smaller_numbers(program, facts), facts)
-    program = yield from in_halves(program, otherwise_unwrapped(program, facts), facts, at_once=1, grows=True)
-    program = yield from in_halves(program, heirs(program, facts), facts, at_once=1)
-    program = yield from in_halves(program, elements(program, facts), facts, at_once=2)
-    program = yield from in_halves(program, peeled_anywhere(program, facts), facts, at_once=1)
-    return (yield from in_halves(program, shorter_strings(program, facts), facts))
+    for rule in _EXPRESSIONS:
+        program = yield from in_halves(program, [rule], state)
+    program = yield from in_halves(program, [merge_imports], state, grows=True)
+    program = yield from step_by_step(program, _NAMES, state)
+    program = yield from in_halves(program, [shrink_numbers], state)
+    for rule in _LAST:
+        program = yield from in_halves(program, [rule], state, at_once=1)
+    return program

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound, parameters
+from whichtorch.matrix.source.names import GIVEN, bound, dotted, parameters, stores_in
+from whichtorch.matrix.source.syntax import Function, blocks_of, in_head, is_docstring
 from whichtorch.matrix.triage.minimise.definitions import DEFINITIONS, registering
 from whichtorch.matrix.triage.minimise.prelude import with_prelude
-from whichtorch.matrix.triage.minimise.reading import Function, blocks_of, in_head, is_docstring, stores_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +27,6 @@ def {name}(place, names, recorders=[]):
         recorders.append(runpy.run_path({recorder!r})["Recorder"]({file!r}, {paths!r}))
     recorders[0].record(place, names)
 """
-GIVEN = frozenset(dir(builtins))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ class ScriptPlace:
         return sorted(
             {
                 ".".join(parts[:length])
-                for parts in map(parts_of, outermost_chains(self.body))
+                for parts in (dotted(chain).split(".") for chain in outermost_chains(self.body))
                 if parts[0] not in own and parts[0] not in defined and parts[0] not in GIVEN
                 for length in range(1, len(parts) + 1)
             }
@@ -136,7 +134,7 @@ def outermost_chains(body: Sequence[ast.stmt]) -> Iterator[ast.Attribute | ast.N
     """Yield each name that is read, with the attributes after it."""
 
     def walk(node: ast.AST) -> Iterator[ast.Attribute | ast.Name]:
-        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Load) and parts_of(node):
+        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Load) and dotted(node):
             yield node
             return
         for child in ast.iter_child_nodes(node):
@@ -144,15 +142,3 @@ def outermost_chains(body: Sequence[ast.stmt]) -> Iterator[ast.Attribute | ast.N
 
     for statement in body:
         yield from walk(statement)
-
-
-def parts_of(node: ast.AST) -> list[str]:
-    """Return a name and the attributes after it; none where it does not begin with a name."""
-    match node:
-        case ast.Name(id=name):
-            return [name]
-        case ast.Attribute(value=value, attr=attribute):
-            parts = parts_of(value)
-            return [*parts, attribute] if parts else []
-        case _:
-            return []

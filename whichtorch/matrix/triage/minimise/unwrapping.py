@@ -5,30 +5,23 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import blocks_in, statements_in, words
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.source.syntax import Definition, blocks_in, statements_in, words
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def unwrapped(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def unwrap_blocks(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield edits that leave a block alone in place of a statement around it: of several the one that ran."""
     for statement in statements_in(program.tree):
-        if blocks := _blocks(statement, facts):
+        if blocks := _blocks(statement, state):
             yield _unwrapping(statement, blocks[0])
-
-
-def otherwise_unwrapped(program: Program, facts: Knowledge) -> Iterator[Edit]:
-    """Yield edits that leave another block than `unwrapped` does."""
-    for statement in statements_in(program.tree):
-        for block in _blocks(statement, facts)[1:]:
-            yield _unwrapping(statement, block)
 
 
 def _unwrapping(statement: ast.stmt, block: Sequence[ast.stmt]) -> Edit:
@@ -38,33 +31,35 @@ def _unwrapping(statement: ast.stmt, block: Sequence[ast.stmt]) -> Edit:
     return Edit(key=f"unwrap {words(statement)}{len(block)}", replaced={statement: block, **leaving})
 
 
-def _blocks(statement: ast.stmt, facts: Knowledge) -> list[list[ast.stmt]]:
+def _blocks(statement: ast.stmt, state: ReductionState) -> list[list[ast.stmt]]:
     """Return what may stand in place of a statement, the likeliest first."""
     match statement:
         case ast.If(body=body, orelse=orelse):
             branches = [branch for branch in (body, orelse) if branch]
-            return sorted(branches, key=lambda branch: not _ran(branch, facts))
+            return sorted(branches, key=lambda branch: not _ran(branch, state))
         case ast.For(target=target, iter=iterable) | ast.AsyncFor(target=target, iter=iterable):
             return [[*_first(target, iterable, statement), *statement.body], [*statement.body]]
         case ast.While(body=body):
             return [body]
         case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
-            entered = [_named(item, statement) for item in items if item.optional_vars is not None]
+            entered = [
+                _assigned(item.optional_vars, item.context_expr, statement) for item in items if item.optional_vars
+            ]
             return [[*entered, *body], body] if entered else [body]
         case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=last):
             whole = [*body, *orelse, *last]
             return [whole, *([handler.body for handler in handlers])]
         case ast.Match(cases=cases):
-            return sorted((each.body for each in cases), key=lambda branch: not _ran(branch, facts))
+            return sorted((each.body for each in cases), key=lambda branch: not _ran(branch, state))
         case _:
             return []
 
 
-def _ran(block: Sequence[ast.stmt], facts: Knowledge) -> bool:
+def _ran(block: Sequence[ast.stmt], state: ReductionState) -> bool:
     lines = (
         range(block[0].lineno, (block[-1].end_lineno or block[-1].lineno) + 1) if hasattr(block[0], "lineno") else ()
     )
-    return facts.executed is None or not facts.executed.isdisjoint(lines)
+    return state.executed is None or not state.executed.isdisjoint(lines)
 
 
 def _leaving(statement: ast.stmt) -> Iterator[ast.stmt]:
@@ -73,7 +68,7 @@ def _leaving(statement: ast.stmt) -> Iterator[ast.stmt]:
         yield statement
     elif isinstance(statement, _LOOPS):
         yield from (leave for each in statement.orelse for leave in _leaving(each))
-    elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    elif not isinstance(statement, Definition):
         yield from (leave for block in blocks_in(statement) for each in block for leave in _leaving(each))
 
 
@@ -103,29 +98,15 @@ def first_of(iterable: ast.expr) -> ast.expr:
             return first
         case ast.Call(func=ast.Name(id="list" | "tuple" | "iter"), args=[inner]):
             return first_of(inner)
-        case ast.ListComp() | ast.GeneratorExp() if len(iterable.generators) == 1:
-            generator = iterable.generators[0]
-            if not _reads(generator.target, iterable.elt):
-                return iterable.elt
     items = ast.Call(func=ast.Name(id="iter", ctx=ast.Load()), args=[iterable], keywords=[])
     return ast.Call(func=ast.Name(id="next", ctx=ast.Load()), args=[items], keywords=[])
-
-
-def _reads(target: ast.expr, value: ast.expr) -> bool:
-    names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(value))
-
-
-def _named(item: ast.withitem, place: ast.stmt) -> ast.stmt:
-    assert item.optional_vars is not None
-    return _assigned(item.optional_vars, item.context_expr, place)
 
 
 def _assigned(target: ast.expr, value: ast.expr, place: ast.stmt) -> ast.stmt:
     return ast.copy_location(ast.Assign(targets=[target], value=value), place)
 
 
-def in_step(program: Program, _: Knowledge) -> Iterator[Edit]:
+def drop_async(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield one edit that makes all coroutines plain functions."""
     replaced: dict[ast.AST, list[ast.AST]] = {}
     for node in ast.walk(program.tree):

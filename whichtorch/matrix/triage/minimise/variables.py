@@ -1,47 +1,26 @@
-"""Variables that are another name for something, or are read once: the value stands where they are read."""
+"""Variables that are read once: the value stands where they are read; and packages that are imported twice."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.reading import (
-    COMPREHENSIONS,
-    Layout,
-    blocks_in,
-    blocks_of,
-    head_nodes,
-    layout_of,
-    loads_in,
-    stores_in,
-    words,
-)
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.names import loads_in, stores_in
+from whichtorch.matrix.source.syntax import COMPREHENSIONS, blocks_in, blocks_of, head_nodes, words
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
+_WIDEST = 100  # characters of the longest line that is made of several
 _LATER = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, *COMPREHENSIONS)
 
 
-def aliases(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that use the first name of what has two."""
-    layout = layout_of(program.tree)
-    for block in blocks_of(program.tree):
-        for statement in block:
-            match statement:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=other) as value) if name != other:
-                    if layout.stores[name] == 1 and layout.stores[other] <= 1:
-                        uses = layout.loads.get(name, [])
-                        yield Edit(key=f"alias {name}", replaced={statement: [], **{use: [value] for use in uses}})
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=other)) if name == other:
-                    yield Edit(key=f"alias {name}", replaced={statement: []})
-
-
-def read_once(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def inline_variables(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put a value where its variable is read, in the same block, and nowhere else."""
     layout = layout_of(program.tree)
     for block in blocks_of(program.tree):
@@ -49,7 +28,7 @@ def read_once(program: Program, facts: Knowledge) -> Iterator[Edit]:
             match statement:
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     use = _only_use(name, block[place + 1 :], layout, statement)
-                    if use is not None and _fits(use, value, layout, facts.width):
+                    if use is not None and _fits(use, value, layout):
                         key = f"once {name} = {words(value)}"
                         yield Edit(key=key, replaced={statement: [], use: [value]})
                 case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
@@ -106,16 +85,16 @@ def _is_plain(use: ast.Name, statement: ast.stmt, layout: Layout) -> bool:
     )
 
 
-def _fits(use: ast.Name, value: ast.expr, layout: Layout, width: int) -> bool:
+def _fits(use: ast.Name, value: ast.expr, layout: Layout) -> bool:
     """Return whether the line with the value in it is short enough."""
     statement = layout.statement(use)
     if statement is None:
         return False
     whole = max((len(line) for line in ast.unparse(statement).splitlines()), default=0)
-    return whole + len(words(value)) - len(use.id) <= width
+    return whole + len(words(value)) - len(use.id) <= _WIDEST
 
 
-def modules_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
+def merge_imports(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that read names of a package through the package itself, in place of a second import."""
     layout = layout_of(program.tree)
     for statement in program.tree.body:

@@ -6,54 +6,55 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.names import bound
-from whichtorch.matrix.triage.minimise.reading import (
+from whichtorch.matrix.source.layout import layout_of
+from whichtorch.matrix.source.names import bound
+from whichtorch.matrix.source.syntax import (
+    Definition,
     Function,
     Scope,
     blocks_in,
     blocks_of,
+    called_name,
     head_nodes,
     in_head,
     is_docstring,
-    layout_of,
     statements_in,
     words,
 )
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _METHODS = {"forward", "__call__"}  # what a call of an object runs
 _CONTAINERS = {"list", "dict", "set", "defaultdict", "deque", "OrderedDict", "Counter"}
 _EMPTY = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
-def unneeded(program: Program, facts: Knowledge) -> Iterator[Edit]:
+def drop_unneeded(program: Program, state: ReductionState) -> Iterator[Edit]:
     """Yield the deletion of all that no statement which failed depends on; nothing where these are not known."""
     slices = _Slice(program.tree)
-    for statement in _failing(program, facts):
+    for statement in _failing(program, state):
         slices.need(statement)
     if slices.needed:
         for outer in [*blocks_in(program.tree)]:
             yield from _left_out(outer, slices.needed)
 
 
-def _failing(program: Program, facts: Knowledge) -> Iterator[ast.stmt]:
+def _failing(program: Program, state: ReductionState) -> Iterator[ast.stmt]:
     """Yield the innermost statements in which the script was; where these are not known, the last that ran."""
     found = [
         statement
         for statement in statements_in(program.tree)
-        if facts.is_open(statement) and not any(facts.is_open(each) for block in blocks_in(statement) for each in block)
+        if state.is_open(statement) and not any(state.is_open(each) for block in blocks_in(statement) for each in block)
     ]
     yield from found
-    if not found and facts.executed:
-        runs = [each for each in program.tree.body if not isinstance(each, (*_FUNCTIONS, ast.ClassDef))]
-        ran = [each for each in runs if not facts.executed.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))]
+    if not found and state.executed:
+        runs = [each for each in program.tree.body if not isinstance(each, Definition)]
+        ran = [each for each in runs if not state.executed.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))]
         yield from ran[-1:]
 
 
@@ -81,7 +82,7 @@ class _Slice:
 
     def _note(self, statement: ast.stmt) -> None:
         scope = self._layout.scope(statement)
-        own = [statement] if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)) else head_nodes(statement)
+        own = [statement] if isinstance(statement, Definition) else head_nodes(statement)
         for name in bound([statement] if not list(blocks_in(statement)) else own):
             self._binders[scope, name].append(statement)
             if isinstance(scope, ast.ClassDef):
@@ -139,7 +140,7 @@ class _Slice:
                     self.need(change)
 
     def _need_binder(self, statement: ast.stmt) -> None:
-        if isinstance(statement, _FUNCTIONS):
+        if isinstance(statement, Function):
             self._need_function(statement)
         else:
             self.need(statement)
@@ -154,7 +155,7 @@ class _Slice:
 
     def _need_class(self, node: ast.ClassDef) -> None:
         for statement in node.body:
-            if isinstance(statement, _FUNCTIONS):
+            if isinstance(statement, Function):
                 if statement.name in _METHODS or statement.name.startswith("__"):
                     self._need_function(statement)
             elif not is_docstring(statement):
@@ -173,10 +174,4 @@ def _gives_back(statement: ast.stmt) -> bool:
 
 
 def _is_container(node: ast.expr) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name in _CONTAINERS
-        case ast.Call(func=ast.Attribute(attr=name)):
-            return name in _CONTAINERS
-        case _:
-            return isinstance(node, _EMPTY)
+    return isinstance(node, _EMPTY) or (isinstance(node, ast.Call) and called_name(node) in _CONTAINERS)

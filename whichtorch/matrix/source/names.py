@@ -1,15 +1,27 @@
-"""Which names a piece of a module's code binds, and which it uses from elsewhere, read from its tree."""
+"""Which names code binds, which it reads, and which it uses from elsewhere. On doubt a name is bound."""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import symtable
+import warnings
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
+
+from whichtorch.matrix.source.syntax import Definition, Function
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+GIVEN = frozenset(dir(builtins)) | {
+    *("__name__", "__file__", "__doc__", "__builtins__", "__spec__", "__loader__", "__package__", "__annotations__"),
+    *("__class__", "__module__", "__qualname__", "__path__", "__debug__", "__cached__"),
+}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_UNEVALUATED = "from __future__ import annotations\n"  # a line that keeps hints from being evaluated
+_HINTS = "_annotation"  # what `symtable` calls the scope of a hint that is not evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +48,9 @@ class Uses:
 def uses(nodes: Iterable[ast.stmt]) -> Uses:
     """Return what statements use, as of the module that they stand in."""
     found = Uses()
-    body = list(nodes)
-    free, annotated = _free(body)
-    found.names, found.annotations = free, annotated - free
+    body = [node for node in nodes if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
+    found.names = free_names(f"{_UNEVALUATED}{ast.unparse(ast.Module(body=body, type_ignores=[]))}")
+    found.annotations = set(loads_in(*_hints(body))) - found.names - bound(body)
     for top in body:
         for node in ast.walk(top):
             _note(node, found)
@@ -76,70 +88,55 @@ def dotted(node: ast.AST) -> str:
             return ""
 
 
-def _free(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
-    """Return the names that code uses and does not bind in its own scope, and those of its annotations."""
-    used, annotated, stored = set[str](), set[str](), set[str]()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (*_SCOPES, ast.ClassDef)):
-            outer, inner = _split(node)
-            waiting += outer
-            names, hints = _free(inner)
-            own = _arguments(node) if not isinstance(node, ast.ClassDef) else set()
-            used |= names - own
-            annotated |= hints | _hints(node)
-            stored |= {node.name} if hasattr(node, "name") else set()
-        elif isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else stored).add(node.id)
-        elif isinstance(node, ast.AnnAssign):
-            annotated |= _names_in(node.annotation)
-            waiting += [part for part in (node.target, node.value) if part]
-        else:
-            stored |= _bound_beside(node)
-            waiting += ast.iter_child_nodes(node)
-    return used - stored, annotated - stored
+def free_names(source: str) -> set[str]:
+    """Return the names that a text reads and does not bind itself, without those in hints that nothing evaluates.
+
+    Raises SyntaxError.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = symtable.symtable(source, "source.py", "exec")
+    used, bound_here = set[str](), set[str]()
+    tables = [module]
+    while tables:
+        table = tables.pop()
+        tables += (child for child in table.get_children() if child.get_name() != _HINTS)
+        for symbol in table.get_symbols():
+            is_global = table is module or symbol.is_declared_global()
+            if is_global and (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()):
+                bound_here.add(symbol.get_name())
+            if symbol.is_referenced() and (is_global or symbol.is_global()):
+                used.add(symbol.get_name())
+    return used - bound_here
 
 
-def _split(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
-    """Return what of a scope's node is evaluated outside of it, and what inside; annotations are in neither."""
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return [*node.decorator_list, *_defaults(node.args)], list(node.body)
-        case ast.Lambda():
-            return _defaults(node.args), [node.body]
-        case ast.ClassDef():
-            return [*node.decorator_list, *node.bases, *node.keywords], list(node.body)
-        case _:
-            return [], list(ast.iter_child_nodes(node))
+def unbound_names(source: str) -> frozenset[str]:
+    """Return the names that a text uses and that nothing binds; none where it may import all of a module."""
+    return frozenset() if "import *" in source else frozenset(free_names(source) - GIVEN)
 
 
-def _defaults(arguments: ast.arguments) -> list[ast.AST]:
-    return [default for default in (*arguments.defaults, *arguments.kw_defaults) if default]
+def _hints(nodes: Iterable[ast.stmt]) -> Iterator[ast.expr]:
+    """Yield the annotations in statements."""
+    for node in (inner for top in nodes for inner in ast.walk(top)):
+        if isinstance(node, ast.AnnAssign):
+            yield node.annotation
+        elif isinstance(node, Function):
+            hints = (*(parameter.annotation for parameter in parameters(node)), node.returns)
+            yield from (hint for hint in hints if hint is not None)
 
 
-def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.arg]:
+def parameters(node: Function | ast.Lambda) -> list[ast.arg]:
     """Return the parameters of a function, *args and **kwargs last."""
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return named + [argument for argument in (arguments.vararg, arguments.kwarg) if argument]
 
 
-def _arguments(node: ast.AST) -> set[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        return {argument.arg for argument in parameters(node)}
-    return set()
-
-
-def _hints(node: ast.AST) -> set[str]:
-    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return set()
-    hints = [argument.annotation for argument in parameters(node)]
-    return {name for hint in (*hints, node.returns) if hint for name in _names_in(hint)}
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+def has_self(statement: ast.AST) -> TypeGuard[Function]:
+    """Return whether a statement defines a method, which is found by another's name than its own."""
+    if not isinstance(statement, Function):
+        return False
+    return any(parameter.arg in {"self", "cls"} for parameter in parameters(statement)[:1])
 
 
 def _bound_beside(node: ast.AST) -> set[str]:
@@ -155,6 +152,33 @@ def _bound_beside(node: ast.AST) -> set[str]:
             return set()
 
 
+def loads_in(*nodes: ast.AST) -> Counter[str]:
+    """Count how often each name is read."""
+    return Counter(
+        each.id
+        for node in nodes
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+    )
+
+
+def stores_in(*nodes: ast.AST) -> Counter[str]:
+    """Count how often each name is bound, as anything, in whatever scope."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        for each in ast.walk(node):
+            match each:
+                case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                    found[name] += 1
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    found[name] += 1
+                case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                    found[name] += 1
+                case ast.alias(name=name, asname=asname):
+                    found[asname or name.partition(".")[0]] += 1
+    return found
+
+
 def bound(nodes: Iterable[ast.AST]) -> set[str]:
     """Return what statements bind in the scope that they stand in, whichever branch is taken."""
     return set(_bound(nodes))
@@ -162,13 +186,24 @@ def bound(nodes: Iterable[ast.AST]) -> set[str]:
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, Definition):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif not isinstance(node, (*_SCOPES, ast.Name)):
             yield from _bound_beside(node)
             yield from _bound(ast.iter_child_nodes(node))
+
+
+def compiles(source: str) -> bool:
+    """Return whether Python can compile a text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "candidate.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return False
+    return True
 
 
 def module_of(path: str) -> str:

@@ -11,11 +11,10 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.triage.minimise.bindings import compiles
+from whichtorch.matrix.source.names import GIVEN, compiles, dotted, loads_in, stores_in
 from whichtorch.matrix.triage.minimise.definitions import needed_by
-from whichtorch.matrix.triage.minimise.reading import loads_in, stores_in
-from whichtorch.matrix.triage.minimise.rewriting import Misfit, copied
-from whichtorch.matrix.triage.minimise.script_places import GIVEN, outermost_chains, parts_of
+from whichtorch.matrix.triage.minimise.script_places import outermost_chains
+from whichtorch.matrix.triage.minimise.tree_edit import InvalidEditError, copied
 from whichtorch.matrix.triage.minimise.value_lines import UnwritableError, expression_of, tensor_expression
 
 if TYPE_CHECKING:
@@ -42,17 +41,17 @@ def scripts_of_places(script: ScriptPlaces, recorded: str, call: CompileCall | N
     longest = LEAST_GAIN * len(ast.unparse(script.tree))
     reached = [place for place in script.places if place.key in known]
     for with_values, always, place in itertools.product((False, True), ((), script.registering), reached):
-        piece = _Piece(place, known[place.key], script, with_values=with_values)
+        piece = _PlaceScript(place, known[place.key], script, with_values=with_values)
         try:
             text = _script(piece, call if place.is_compiled else None, always)
-        except (UnwritableError, Misfit):
+        except (UnwritableError, InvalidEditError):
             continue
         if text not in seen and len(text) < longest and compiles(text):
             seen.add(text)
             yield text
 
 
-def _script(piece: _Piece, call: CompileCall | None, always: Collection[ast.stmt]) -> str:
+def _script(piece: _PlaceScript, call: CompileCall | None, always: Collection[ast.stmt]) -> str:
     """Return the lines that make what a piece reads, and the piece. Raises UnwritableError."""
     body, script = piece.body(), piece.script
     driver = _driver(body, piece.tensors, call) if call else _plain(body, piece.tensors, piece.place)
@@ -60,7 +59,7 @@ def _script(piece: _Piece, call: CompileCall | None, always: Collection[ast.stmt
     return f"{needed_by(ast.parse(own), script.tree, always)}{own}\n"
 
 
-class _Piece:
+class _PlaceScript:
     """The statements of a place, with what its names stood for."""
 
     def __init__(
@@ -77,10 +76,12 @@ class _Piece:
         """Return the statements; raises UnwritableError where one of them needs what cannot be made."""
         replaced: dict[ast.AST, list[ast.AST]] = {}
         for target in (node for each in self.place.body for node in ast.walk(each) if isinstance(node, ast.Attribute)):
-            if not isinstance(target.ctx, ast.Load) and not self.recorded.keys().isdisjoint(parts_of(target)[:1]):
+            if not isinstance(target.ctx, ast.Load) and not self.recorded.keys().isdisjoint(
+                [dotted(target).partition(".")[0]]
+            ):
                 raise UnwritableError(ast.unparse(target))  # it is set of an object that will not be there
         for node in outermost_chains(self.place.body):
-            parts = parts_of(node)
+            parts = dotted(node).split(".")
             root = parts[0]
             if root in self.script.defined or root in GIVEN or root not in self.recorded:
                 continue

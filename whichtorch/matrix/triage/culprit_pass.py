@@ -5,18 +5,17 @@ torch's bisector counts what a part applies, and leaves out what comes after a n
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.search.delta import lowest
 from whichtorch.matrix.search.driving import drive
-from whichtorch.matrix.search.runs_oracle import Inquiry, RunsOracle
+from whichtorch.matrix.search.runs_oracle import asking
 from whichtorch.matrix.triage.compile_variations import applied_in, at_rung
 from whichtorch.matrix.triage.ladder import mending
 from whichtorch.matrix.trial.variation import FORKED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from whichtorch.matrix.diagnosis.failure import Failure
     from whichtorch.matrix.triage.failure_facts import Rung
@@ -27,7 +26,7 @@ _ALL = 10**6  # more than any part applies in a compilation
 _NAME = 100  # characters of what is applied
 
 
-def guilty_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
+def culprit_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
     """Return, in words, the first application with which the script fails; "" where that cannot be found.
 
     All runs are forked: the time of cold ones is not worth the answer. KeyboardInterrupt passes through.
@@ -48,7 +47,11 @@ def guilty_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: fl
     applied = applied_in(whole)
     if not applied:
         return ""
-    oracle = RunsOracle[int, bool](inquiry=lambda most: Inquiry(key=str(most), run=partial(fails, most)))
-    failing = drive(lowest(1, len(applied)), oracle)
+    failing = drive(lowest(_fails_with, 1, len(applied)), asking(fails))
     name = applied[failing - 1][:_NAME]
     return f"number {failing} of the {len(applied)} {rung['without']}" + (f": {name}" if name else "")
+
+
+def _fails_with(most: int) -> Generator[int, bool, bool]:
+    """Ask whether the script fails with so many applications."""
+    return (yield most)

@@ -7,27 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.syntax import Definition, in_head, is_docstring, statements_in
 from whichtorch.matrix.triage.minimise.arguments import given_values, inlined
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    in_head,
-    is_docstring,
-    layout_of,
-    statements_in,
-)
-from whichtorch.matrix.triage.minimise.rewriting import Edit, Misfit, copied
+from whichtorch.matrix.triage.minimise.tree_edit import Edit, InvalidEditError, copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _CALLED = ("__call__", "forward")  # what a call of an object runs
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def classes_dissolved(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_single_instance(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put functions and variables in place of a class that is made once, by the module itself."""
     layout = layout_of(program.tree)
     for node in program.tree.body:
@@ -39,8 +33,8 @@ def classes_dissolved(program: Program, _: Knowledge) -> Iterator[Edit]:
         call = layout.parents[uses[0]]
         if isinstance(call, ast.Call) and call.func is uses[0] and isinstance(layout.scope(call), ast.Module):
             for stand_in in ("", *_objects_in(node)):
-                with suppress(Misfit):
-                    yield _Dissolution(node, call, layout, stand_in).edit()
+                with suppress(InvalidEditError):
+                    yield _SingleInstance(node, call, layout, stand_in).edit()
 
 
 def _objects_in(node: ast.ClassDef) -> list[str]:
@@ -53,31 +47,8 @@ def _objects_in(node: ast.ClassDef) -> list[str]:
     return found[::-1]
 
 
-def bases_merged(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield edits that put the members of a base class into the only class that inherits from it."""
-    layout = layout_of(program.tree)
-    classes = {each.name: each for each in statements_in(program.tree) if isinstance(each, ast.ClassDef)}
-    for node in classes.values():
-        for base in node.bases:
-            above = classes.get(base.id) if isinstance(base, ast.Name) else None
-            if above is None or above is node or above.decorator_list or len(layout.loads.get(above.name, ())) != 1:
-                continue
-            own = {name for member in node.body for name in _member_names(member)}
-            members = [member for member in above.body if not own.intersection(_member_names(member))]
-            merged: dict[ast.AST, list[ast.AST]] = {above: [], base: [*above.bases]}
-            merged[node.body[0]] = [*members, node.body[0]]
-            yield Edit(key=f"base {above.name} in {node.name}", replaced=merged)
-
-
-def _member_names(member: ast.stmt) -> list[str]:
-    if isinstance(member, (*_FUNCTIONS, ast.ClassDef)):
-        return [member.name]
-    targets = member.targets if isinstance(member, ast.Assign) else [getattr(member, "target", member)]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
 @dataclass(slots=True)
-class _Dissolution:
+class _SingleInstance:
     """One class and the only call that makes an object of it."""
 
     node: ast.ClassDef
@@ -86,7 +57,7 @@ class _Dissolution:
     stand_in: str = ""  # the field that is used where the whole object was
 
     def edit(self) -> Edit:
-        """Return the edit that leaves neither class nor object. Raises Misfit where they are needed."""
+        """Return the edit that leaves neither class nor object. Raises InvalidEditError where they are needed."""
         methods = self._methods()
         fields = self._fields()
         names = self._names(methods, fields)
@@ -102,17 +73,17 @@ class _Dissolution:
         is_bound = uses != [self.call]
         kept: list[ast.stmt] = [] if is_bound else [statement]
         if replaced.keys() & {statement}:
-            raise Misfit
+            raise InvalidEditError
         replaced[statement] = [*above, *kept]
-        return Edit(key=f"dissolve {self.node.name} {self.stand_in}", replaced=replaced)
+        return Edit(key=f"single instance {self.node.name} {self.stand_in}", replaced=replaced)
 
     def _methods(self) -> dict[str, ast.FunctionDef]:
         found = {}
         for statement in self.node.body:
             if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and statement.args.args:
                 found[statement.name] = statement
-            elif isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
-                raise Misfit
+            elif isinstance(statement, Definition):
+                raise InvalidEditError
         return found
 
     def _fields(self) -> set[str]:
@@ -136,7 +107,7 @@ class _Dissolution:
                 case ast.FunctionDef() | ast.Pass():
                     pass
                 case _ if not is_docstring(statement):
-                    raise Misfit
+                    raise InvalidEditError
         return found
 
     def _names(self, methods: dict[str, ast.FunctionDef], fields: set[str]) -> dict[str, str]:
@@ -145,7 +116,7 @@ class _Dissolution:
         for name in sorted(fields | set(methods)):
             plain = self.node.name.lower() if name.startswith("__") else name
             is_free = name in methods and self.layout.stores[name] == 1 and name not in self.layout.loads
-            found[name] = plain if is_free and plain == name else self.layout.fresh(plain, set(found.values()))
+            found[name] = plain if is_free and plain == name else self.layout.fresh(plain, found.values())
         return found
 
     def _function(self, method: ast.FunctionDef, names: dict[str, str]) -> ast.FunctionDef:
@@ -154,7 +125,7 @@ class _Dissolution:
         plain.name = names[method.name]
         plain.args.args = plain.args.args[1:]
         if len(plain.args.defaults) > len(plain.args.args):
-            raise Misfit
+            raise InvalidEditError
         stored = {
             node.attr
             for node in ast.walk(method)
@@ -167,29 +138,29 @@ class _Dissolution:
     def _without_self(self, method: ast.FunctionDef, names: dict[str, str]) -> dict[ast.AST, list[ast.AST]]:
         """Return what stands in place of `self.x`, and nothing for `super().__init__()`."""
         if method.args.args[0].arg != "self":
-            raise Misfit
+            raise InvalidEditError
         found: dict[ast.AST, list[ast.AST]] = {}
         allowed = set()
         for node in ast.walk(method):
             match node:
                 case ast.Attribute(value=ast.Name(id="self") as owner, attr=name, ctx=context):
                     if name not in names:
-                        raise Misfit
+                        raise InvalidEditError
                     found[node] = [ast.Name(id=names[name], ctx=context)]
                     allowed.add(owner)
                 case ast.Call(func=ast.Name(id="self") as owner):
                     called = next((name for name in _CALLED if name in names), None)
                     if called is None:
-                        raise Misfit
+                        raise InvalidEditError
                     found[owner] = [ast.Name(id=names[called], ctx=ast.Load())]
                     allowed.add(owner)
                 case ast.Expr(value=ast.Call(func=ast.Attribute(attr="__init__"))):
                     found[node] = []
                     allowed |= {each for each in ast.walk(node) if isinstance(each, ast.Name)}
         if any(_is_self(node) and node not in allowed for node in ast.walk(method)):
-            raise Misfit
+            raise InvalidEditError
         if any(isinstance(node, ast.Name) and node.id == "super" and node not in allowed for node in ast.walk(method)):
-            raise Misfit
+            raise InvalidEditError
         return found
 
     def _made(self, names: dict[str, str]) -> list[ast.stmt]:
@@ -208,7 +179,7 @@ class _Dissolution:
         plain.args.args = plain.args.args[1:]
         body = inlined(plain, self.call, self.layout)
         if body is None:
-            raise Misfit
+            raise InvalidEditError
         return [*found, *body.above]
 
     def _filled(self, names: dict[str, str], values: dict[str, ast.expr]) -> list[ast.stmt]:
@@ -221,18 +192,18 @@ class _Dissolution:
         fields = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=defaults)
         given = given_values(fields, self.call)
         if given is None:
-            raise Misfit
+            raise InvalidEditError
         return [
             ast.copy_location(ast.Assign(targets=[ast.Name(id=names[name], ctx=ast.Store())], value=value), self.call)
             for name, value in (values | given).items()
         ]
 
     def _uses(self, statement: ast.stmt) -> list[ast.expr]:
-        """Return where the object is used. Raises Misfit where it may get about further."""
+        """Return where the object is used. Raises InvalidEditError where it may get about further."""
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is self.call:
                 if self.layout.times_bound(name, statement) != 1:
-                    raise Misfit
+                    raise InvalidEditError
                 return [*self.layout.reads(name, statement)]
             case _:
                 return [self.call]
@@ -254,7 +225,7 @@ class _Dissolution:
             case _ if self.stand_in:
                 return {use: [ast.Name(id=names[self.stand_in], ctx=ast.Load())]}
             case ast.Attribute():
-                raise Misfit
+                raise InvalidEditError
             case ast.Expr():
                 return {outer: []}
             case _ if called is not None:
@@ -264,7 +235,7 @@ class _Dissolution:
                 items = [ast.Call(func=function, args=[ast.Constant(value=place)], keywords=[]) for place in range(2)]
                 return {use: [ast.List(elts=[*items], ctx=ast.Load())]}
             case _:
-                raise Misfit
+                raise InvalidEditError
 
 
 def _is_self(node: ast.AST) -> bool:

@@ -11,16 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.triage.minimise.failures import failure, same_failure, traced
-from whichtorch.matrix.triage.minimise.rewriting import Program, lines_of
-from whichtorch.matrix.triage.minimise.source_reducer import Reduction, ReductionStep, SourceReducer
+from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import asking
+from whichtorch.matrix.triage.minimise.reduction import Reduction, reduced
+from whichtorch.matrix.triage.minimise.tree_edit import Program, lines_of
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ODD = tuple(path.read_text(encoding="utf-8") for path in sorted((SCRIPTS / "odd").glob("*.py")))
 
 
-def reduction(source: str, *, is_traced: bool = True, calls: int = 150) -> Reduction:
+def reduction(source: str, *, is_traced: bool = True, questions: int = 150) -> Reduction:
     lines, failing = traced(source) if is_traced else (None, ())
-    return SourceReducer(is_same=same_failure(source), most_calls=calls).reduced(source, lines, failing)
+    return drive(reduced(source, lines, failing, most_questions=questions), asking(same_failure(source)))
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
@@ -30,21 +32,21 @@ def test_padded_script_comes_down_to_a_few_lines(path: Path) -> None:
     found = reduction(source)
     assert failure(found.source) == failure(source)
     assert found.lines <= 15, found.source
-    assert found.calls <= 150
+    assert found.questions <= 150
 
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
 def test_unknown_lines_cost_calls_only(path: Path) -> None:
     """Without the lines that ran and those that failed, the script is reduced all the same."""
     source = path.read_text(encoding="utf-8")
-    found = reduction(source, is_traced=False, calls=300)
+    found = reduction(source, is_traced=False, questions=300)
     assert failure(found.source) == failure(source)
     assert found.lines < found.lines_before / 2
 
 
 def test_all_goes_where_the_oracle_wants_nothing() -> None:
     """An oracle that always says yes is left with an empty source."""
-    found = SourceReducer(is_same=lambda _: True).reduced("x = 1\nprint(x)\n")
+    found = drive(reduced("x = 1\nprint(x)\n"), asking(lambda _: True))
     assert (found.source, found.lines, found.is_complete) == ("", 0, True)
 
 
@@ -57,7 +59,7 @@ def test_what_was_the_smallest_for_a_time_is_known() -> None:
         asked.append(text)
         return "d = " in text and ("a = " in text or len(asked) > 2)
 
-    reduction = SourceReducer(is_same=is_same).reduced(source)
+    reduction = drive(reduced(source), asking(is_same))
     assert reduction.source not in reduction.larger
     assert set(reduction.larger) <= set(asked)
     assert [len(text) for text in reduction.larger] == sorted(len(text) for text in reduction.larger)
@@ -66,52 +68,56 @@ def test_what_was_the_smallest_for_a_time_is_known() -> None:
 def test_the_mode_of_an_export_stays() -> None:
     """Releases differ in what they do without it, so that another would pass for another reason."""
     source = "import torch\ntorch.export.export(model, (1,), strict=True, unused=2)\n"
-    reduced = SourceReducer(is_same=lambda text: "export(" in text).reduced(source)
-    assert "strict=True" in reduced.source
-    assert "unused" not in reduced.source
+    found = drive(reduced(source), asking(lambda text: "export(" in text))
+    assert "strict=True" in found.source
+    assert "unused" not in found.source
 
 
 def test_source_stays_where_nothing_may_go() -> None:
     """An oracle that always says no leaves the source as it was written."""
     source = "x = 1  # kept\nprint( x )\n"
-    found = SourceReducer(is_same=lambda _: False).reduced(source)
+    found = drive(reduced(source), asking(lambda _: False))
     assert (found.source, found.is_smaller) == (source, False)
 
 
 def test_what_is_no_python_stays() -> None:
     """A source that does not parse is returned without a question."""
-    found = SourceReducer(is_same=lambda _: True).reduced("def (:\n")
-    assert (found.source, found.calls) == ("def (:\n", 0)
+    found = drive(reduced("def (:\n"), asking(lambda _: True))
+    assert (found.source, found.questions) == ("def (:\n", 0)
 
 
-def test_interrupted_reduction_goes_on() -> None:
-    """With the answers of an interrupted reduction, the same result takes only the questions that were left."""
+def test_a_reduction_is_a_function_of_its_answers() -> None:
+    """The same answers lead a fresh reduction to the same questions, so that an interrupted one goes on."""
     source = (SCRIPTS / "training.py").read_text(encoding="utf-8")
     lines, failing = traced(source)
     oracle = same_failure(source)
-    whole = SourceReducer(is_same=oracle).reduced(source, lines, failing)
     known: dict[str, bool] = {}
-    first = SourceReducer(is_same=oracle, known=known, most_calls=9).reduced(source, lines, failing)
-    second = SourceReducer(is_same=oracle, known=known).reduced(source, lines, failing)
-    assert (first.calls, first.is_complete) == (9, False)
-    assert second.calls == whole.calls - 9
-    assert second.source == whole.source
+
+    def remembered(candidate: str) -> bool:
+        if candidate not in known:
+            known[candidate] = oracle(candidate)
+        return known[candidate]
+
+    first = drive(reduced(source, lines, failing, most_questions=9), asking(remembered))
+    assert (first.questions, first.is_complete, len(known)) == (9, False, 9)
+    whole = drive(reduced(source, lines, failing), asking(oracle))
+    second = drive(reduced(source, lines, failing), asking(remembered))
+    assert second == whole
+    assert len(known) == whole.questions
 
 
 def test_no_source_is_asked_for_twice() -> None:
-    """Each question is a new one, and is told when it is answered."""
+    """Each question is a new one."""
     source = (SCRIPTS / "training.py").read_text(encoding="utf-8")
     asked: list[str] = []
-    told: list[ReductionStep] = []
     oracle = same_failure(source)
 
     def is_same(candidate: str) -> bool:
         asked.append(candidate)
         return oracle(candidate)
 
-    found = SourceReducer(is_same=is_same, tell=told.append).reduced(source)
-    assert len(set(asked)) == len(asked) == found.calls == len(told)
-    assert told[-1].lines == found.lines
+    found = drive(reduced(source), asking(is_same))
+    assert len(set(asked)) == len(asked) == found.questions
 
 
 def test_script_that_fails_by_an_unknown_name_is_reduced() -> None:
@@ -133,7 +139,7 @@ def test_result_is_one_that_the_oracle_accepted(source: str, seed: int) -> None:
             accepted.add(candidate)
         return answer
 
-    found = SourceReducer(is_same=is_same, most_calls=40).reduced(source, range(seed % 7, 99, 2), (seed % 11,))
+    found = drive(reduced(source, range(seed % 7, 99, 2), (seed % 11,), most_questions=40), asking(is_same))
     assert found.source == source or found.source in accepted
     assert Program(tree=ast.parse(found.source)).size <= Program(tree=ast.parse(source)).size
     assert found.lines <= max(lines_of(source), Program(tree=ast.parse(source)).lines)

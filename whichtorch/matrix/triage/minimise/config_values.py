@@ -5,26 +5,20 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.triage.minimise.arguments import given_values
-from whichtorch.matrix.triage.minimise.reading import (
-    Layout,
-    is_constant,
-    is_docstring,
-    layout_of,
-    statements_in,
-)
-from whichtorch.matrix.triage.minimise.rewriting import Edit
+from whichtorch.matrix.source.layout import Layout, layout_of
+from whichtorch.matrix.source.syntax import is_constant, is_docstring, statements_in, words
+from whichtorch.matrix.triage.minimise.tree_edit import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from whichtorch.matrix.triage.minimise.rewriting import Program
-    from whichtorch.matrix.triage.minimise.searching import Knowledge
+    from whichtorch.matrix.triage.minimise.edit_search import ReductionState
+    from whichtorch.matrix.triage.minimise.tree_edit import Program
 
 _FLAGS = {"store_true": False, "store_false": True}  # actions of argparse, and what they leave when not given
 
 
-def constants(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_constants(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the value of a name that is bound once, to a constant, where it is read."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):
@@ -38,46 +32,15 @@ def constants(program: Program, _: Knowledge) -> Iterator[Edit]:
                     yield Edit(key=f"constant {name}", replaced={statement: [], **{use: [value] for use in uses}})
 
 
-def options(program: Program, _: Knowledge) -> Iterator[Edit]:
-    """Yield an edit that puts the defaults of argparse where options are read."""
-    found: dict[str, ast.expr] = {}
-    for node in ast.walk(program.tree):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value=str()), *_]):
-                given = {word.arg: word.value for word in node.keywords if word.arg}
-                value = _default(given)
-                if value is not None:
-                    found[_option_name(node, given)] = value
-    if edit := _reading(program.tree, found, "options"):
-        yield edit
-
-
-def _default(given: dict[str, ast.expr]) -> ast.expr | None:
-    action = given.get("action")
-    if isinstance(action, ast.Constant) and action.value in _FLAGS and "default" not in given:
-        return ast.Constant(value=_FLAGS[action.value])
-    value = given.get("default", ast.Constant(value=None))
-    return value if is_constant(value) else None
-
-
-def _option_name(call: ast.Call, given: dict[str, ast.expr]) -> str:
-    names = [str(each.value) for each in call.args if isinstance(each, ast.Constant)]
-    name = given.get("dest")
-    if isinstance(name, ast.Constant):
-        return str(name.value)
-    long = [each for each in names if each.startswith("--")]
-    return (long or names)[0].lstrip("-").replace("-", "_")
-
-
-def fields(program: Program, _: Knowledge) -> Iterator[Edit]:
+def inline_fields(program: Program, _: ReductionState) -> Iterator[Edit]:
     """Yield edits that put the values of a config's fields where they are read: of a dataclass, a namespace, a dict."""
     layout = layout_of(program.tree)
     for statement in statements_in(program.tree):
         match statement:
             case ast.ClassDef(name=name):
                 values = _class_fields(statement, layout)
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[], keywords=words)) if words:
-                values = {word.arg: word.value for word in words if word.arg and is_constant(word.value)}
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[], keywords=given)) if given:
+                values = {word.arg: word.value for word in given if word.arg and is_constant(word.value)}
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys, values=items)):
                 entries = zip(keys, items, strict=True)
                 values = {
@@ -96,7 +59,7 @@ def _class_fields(node: ast.ClassDef, layout: Layout) -> dict[str, ast.expr]:
     for statement in node.body:
         match statement:
             case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                names.append(ast.arg(arg=name))
+                names.append(name)
                 found |= {name: _field_default(value)} if value is not None else {}
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 found[name] = value
@@ -107,22 +70,17 @@ def _class_fields(node: ast.ClassDef, layout: Layout) -> dict[str, ast.expr]:
     if len(calls) > 1:
         return {}
     for call in calls:
-        parameters = ast.arguments(posonlyargs=[], args=names, kwonlyargs=[], kw_defaults=[], defaults=[])
-        passed = {name: ast.Constant(value=None) for name in found}
-        padded = ast.Call(func=call.func, args=call.args, keywords=call.keywords)
-        given = given_values(_with_defaults(parameters, passed), padded)
-        if given is None:
-            return {}
-        found |= {word.arg: word.value for word in call.keywords if word.arg}
-        found |= {each.arg: value for each, value in zip(names, call.args, strict=False)}
+        found |= dict(zip(names, call.args, strict=False)) | {
+            word.arg: word.value for word in call.keywords if word.arg
+        }
     return {name: value for name, value in found.items() if is_constant(value)}
 
 
 def _field_default(value: ast.expr) -> ast.expr:
     """Return the value of `field(default=…)` and of `field(default_factory=lambda: …)`, else the value itself."""
     match value:
-        case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=words):
-            for word in words:
+        case ast.Call(func=ast.Name(id="field") | ast.Attribute(attr="field"), keywords=given):
+            for word in given:
                 if word.arg == "default_factory" and isinstance(word.value, ast.Lambda):
                     return word.value.body
                 if word.arg == "default":
@@ -130,24 +88,14 @@ def _field_default(value: ast.expr) -> ast.expr:
     return value
 
 
-def _with_defaults(parameters: ast.arguments, passed: dict[str, ast.Constant]) -> ast.arguments:
-    parameters.defaults = [passed.get(each.arg, ast.Constant(value=None)) for each in parameters.args]
-    return parameters
-
-
 def _reading(tree: ast.Module, values: dict[str, ast.expr], key: str) -> Edit | None:
     """Return the edit that puts values where attributes or entries with these names are read."""
     replaced: dict[ast.AST, list[ast.AST]] = {}
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute(value=ast.Name(id=owner), attr=name, ctx=ast.Load()) if (
-                name in values and owner != "self"
-            ):
-                replaced[node] = [values[name]]
-            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=name, ctx=ast.Load()) if (
-                name in values
-            ):
-                replaced[node] = [values[name]]
-            case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=ast.Load()) if name in values:
+            case (
+                ast.Attribute(value=ast.Name() | ast.Attribute(value=ast.Name(id="self")) as owner, attr=name)
+                | ast.Subscript(slice=ast.Constant(value=str(name)), value=owner)
+            ) if name in values and isinstance(node.ctx, ast.Load) and words(owner) != "self":
                 replaced[node] = [values[name]]
     return Edit(key=key, replaced=replaced) if replaced else None

@@ -24,8 +24,8 @@ _WIDEST = 10_000  # nodes: what grows beyond is no reduction
 NodeT = TypeVar("NodeT", bound=ast.AST)
 
 
-class Misfit(Exception):  # noqa: N818 - no error
-    """An edit leaves a tree that is none, or an endless one."""
+class InvalidEditError(Exception):
+    """An edit leaves a tree that is no program, or an endless one."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +41,6 @@ class Program:
     """A tree with its text. Nodes keep the lines of the text that was reduced."""
 
     tree: ast.Module
-    made_by: str = ""  # the edits that led here, in words
 
     @cached_property
     def source(self) -> str:
@@ -60,14 +59,11 @@ class Program:
         return self.lines, sum(1 for _ in ast.walk(self.tree)), len(self.source)
 
     def edited(self, edits: Iterable[Edit]) -> Program:
-        """Return the program with some edits of its own tree. Raises Misfit."""
+        """Return the program with some edits of its own tree. Raises InvalidEditError."""
         replaced: dict[ast.AST, Sequence[ast.AST]] = {}
-        keys = []
         for edit in edits:
             replaced |= edit.replaced
-            keys.append(edit.key)
-        more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
-        return Program(tree=rewritten(self.tree, replaced), made_by=f"{keys[-1]}{more}" if keys else self.made_by)
+        return Program(tree=rewritten(self.tree, replaced))
 
 
 def lines_of(source: str) -> int:
@@ -76,15 +72,15 @@ def lines_of(source: str) -> int:
 
 
 def rewritten(tree: NodeT, replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> NodeT:
-    """Return a copy of a tree with other nodes in place of some. Raises Misfit."""
+    """Return a copy of a tree with other nodes in place of some. Raises InvalidEditError."""
     copies = _Copier(replaced).copies(tree)
     if len(copies) != 1 or not isinstance(copies[0], type(tree)):
-        raise Misfit
+        raise InvalidEditError
     return copies[0]
 
 
 def copied(nodes: Iterable[NodeT], replaced: Mapping[ast.AST, Sequence[ast.AST]]) -> list[NodeT]:
-    """Return copies of nodes, with others in place of some inside of them. Raises Misfit."""
+    """Return copies of nodes, with others in place of some inside of them. Raises InvalidEditError."""
     copier = _Copier(replaced)
     found: list[NodeT] = []
     for node in nodes:
@@ -112,7 +108,7 @@ class _Copier:
     def _copy(self, node: ast.AST) -> list[ast.AST]:
         self._made += 1
         if self._made > _WIDEST:
-            raise Misfit
+            raise InvalidEditError
         kind = type(node).__name__
         fields: dict[str, object] = {}
         for name, value in ast.iter_fields(node):
@@ -125,7 +121,7 @@ class _Copier:
                 if not found and isinstance(node, ast.Expr):
                     return []
                 if len(found) > 1 or (not found and (kind, name) not in _OPTIONAL):
-                    raise Misfit
+                    raise InvalidEditError
                 fields[name] = found[0] if found else None
             else:
                 fields[name] = value
@@ -136,7 +132,7 @@ class _Copier:
 
 
 def _fitting(node: ast.AST) -> list[ast.AST]:
-    """Return a node as it may stand: bodies hold something, and what holds nothing is left out. Raises Misfit."""
+    """Return a node as it may stand: bodies hold something, what is empty goes. Raises InvalidEditError."""
     if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
         for name in _BODIES:
             body = getattr(node, name, None)
@@ -155,7 +151,7 @@ def _fitting(node: ast.AST) -> list[ast.AST]:
         case ast.BoolOp(values=[value]):
             return [value]
         case ast.BoolOp(values=[]) | ast.Match(cases=[]):
-            raise Misfit
+            raise InvalidEditError
         case ast.Delete(targets=[]):
             return []
     if isinstance(node, _NAMING) and not node.names:

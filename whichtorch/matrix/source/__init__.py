@@ -1,0 +1,1 @@
+"""Python source is read: what stands where in a tree, and who binds and reads which name."""

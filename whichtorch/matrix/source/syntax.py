@@ -1,0 +1,110 @@
+"""What a statement or an expression is made of: its blocks, its head, constants."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
+Scope = Definition | ast.Lambda | ast.Module
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BLOCKS = ("body", "orelse", "finalbody")
+_PARTS = ("handlers", "cases")
+
+
+def blocks_in(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield the blocks of a statement or module itself, those of its handlers and cases, too."""
+    if isinstance(node, (ast.Lambda, ast.IfExp)):
+        return
+    for name in _BLOCKS:
+        if block := getattr(node, name, None):
+            yield block
+    for name in _PARTS:
+        for part in getattr(node, name, ()):
+            yield part.body
+
+
+def blocks_of(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Yield all blocks, an outer one before those in it."""
+    for block in blocks_in(node):
+        yield block
+        for statement in block:
+            yield from blocks_of(statement)
+
+
+def statements_in(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield all statements, those of the outer block first."""
+    for block in blocks_of(node):
+        yield from block
+
+
+def head_nodes(statement: ast.stmt) -> list[ast.AST]:
+    """Return what a statement consists of, without the blocks in it."""
+    inner = {id(node) for block in blocks_in(statement) for node in block}
+    found: list[ast.AST] = []
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.ExceptHandler):
+            found += [child.type] if child.type else []
+        elif isinstance(child, ast.match_case):
+            found += [child.pattern, *([child.guard] if child.guard else [])]
+        elif id(child) not in inner:
+            found.append(child)
+    return found
+
+
+def in_head(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield all nodes of a statement, without the blocks in it."""
+    for node in head_nodes(statement):
+        yield from ast.walk(node)
+
+
+def is_constant(node: ast.AST | None) -> bool:
+    """Return whether an expression is made of constants alone."""
+    match node:
+        case ast.Constant():
+            return True
+        case ast.UnaryOp(operand=operand):
+            return is_constant(operand)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+            return all(map(is_constant, elements))
+        case ast.Dict(keys=keys, values=values):
+            return all(map(is_constant, keys)) and all(map(is_constant, values))
+        case _:
+            return False
+
+
+def is_simple(node: ast.AST) -> bool:
+    """Return whether an expression may stand wherever its value is wanted, as often as it is."""
+    match node:
+        case ast.Name():
+            return True
+        case ast.Attribute(value=value):
+            return is_simple(value)
+        case ast.UnaryOp(operand=ast.Constant()):
+            return True
+        case ast.Tuple(elts=elements):
+            return all(map(is_constant, elements))
+        case _:
+            return isinstance(node, ast.Constant)
+
+
+def called_name(call: ast.Call) -> str:
+    """Return the last name of what is called, "" where it has none."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def is_docstring(statement: ast.stmt) -> bool:
+    """Return whether a statement is a string or another constant that nobody reads."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def words(node: ast.AST) -> str:
+    """Return a node's text on one line, as a part of keys."""
+    try:
+        return " ".join(ast.unparse(node).split())
+    except (AttributeError, ValueError, TypeError):  # a node that has no text of its own
+        return type(node).__name__
