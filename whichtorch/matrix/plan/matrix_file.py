@@ -20,7 +20,7 @@ from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import NO_PATCH, Build, Config, Hardware, Patch, Request
 from whichtorch.matrix.suite.toml_lines import line_of
-from whichtorch.matrix.versions import in_specifier
+from whichtorch.matrix.version_parsing import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
