@@ -21,6 +21,7 @@ from bench import standin_torch
 from bench.row import BenchRow, Figure
 from tests.triage.minimise.failures import SCRIPT, traced
 from whichtorch.matrix.search.driving import drive
+from whichtorch.matrix.search.runs_oracle import asking
 from whichtorch.matrix.triage.minimise.reduction import Reduction, reduced
 from whichtorch.matrix.triage.minimise.schedule import RULES
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.process.executor import usable_cores
-from whichtorch.matrix.versions import in_specifier
+from whichtorch.matrix.version_parsing import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,7 +22,7 @@ from packaging.version import Version
 
 from whichtorch.matrix.environments.commander import Commander, InstallError, log_summary
 from whichtorch.matrix.environments.index.releases import best_fit, kept_folder
-from whichtorch.matrix.versions import parse_version
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -108,7 +108,7 @@ def _program(name: str, path: str | None, missing: str, remedy: str) -> Check:
 
 
 def ptrace_check() -> Check:
-    """Read a process that is no descendant of the reader, as a hung process is none."""
+    """Check whether py-spy can read a process that is not its descendant, as a hung process is not."""
     py_spy = find_tool("py-spy")
     if py_spy is None:
         return Check("ptrace", CheckState.PROBLEM, "not tried, because py-spy is missing", "pip install py-spy")

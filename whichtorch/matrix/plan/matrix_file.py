@@ -19,7 +19,7 @@ from whichtorch.matrix.environments.index import sources, version_specs
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import NO_PATCH, TABLE_NAME, Build, Config, Hardware, Patch, Request, Specifier
 from whichtorch.matrix.suite.toml_lines import line_of
-from whichtorch.matrix.versions import in_specifier
+from whichtorch.matrix.version_parsing import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -36,7 +36,7 @@ class ForkServerError(OSError):
 
 
 class ForkLink:
-    """The fork server of a supervisor: `fork`, then `release`, for a task after the other."""
+    """The fork server of a supervisor: `fork`, then `release`, for one task after another."""
 
     def __init__(self, server: dict[str, Any]) -> None:
         self.level: str = server["level"]

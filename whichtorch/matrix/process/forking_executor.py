@@ -75,7 +75,7 @@ class ForkSlot:
 
 
 class ForkingExecutor(LocalExecutor):
-    """Runs tasks on this machine, forked where that shows the same as starting them, and cold elsewhere.
+    """Runs tasks on this machine: forked where that gives the same result as a start, else cold.
 
     It is a context manager: what it keeps alive ends with it. `servers` is how many may live at once. `level` is what
     all scripts find imported, instead of what each needs: scripts that are alike then share a server.

@@ -1,7 +1,7 @@
-"""Read in a script whether, and how much of, what it imports may be imported before it starts.
+"""Read from a script how much of what it imports may be imported before it starts.
 
-Only what does nothing before `import torch` may be given a process that has imported torch: variables, paths, filters,
-hooks and threads that come before an import can change what it does. What is not understood counts as doing something.
+Only a script that does nothing before `import torch` may start in a process that has imported torch: variables, paths,
+filters, hooks and threads can change what an import does. Code that is not understood counts as doing something.
 """
 
 from __future__ import annotations

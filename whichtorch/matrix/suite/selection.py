@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Expectation, Outcome, Scenario
 from whichtorch.matrix.suite.headers import SUITE_ROOT, VARIABLE_PREFIX, Mistake, ScenarioError, read_scenario
-from whichtorch.matrix.versions import in_specifier
+from whichtorch.matrix.version_parsing import in_specifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from whichtorch.matrix.environments.index.releases import Listing, Release, list_releases
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.versions import parse_version
+from whichtorch.matrix.version_parsing import parse_version
 
 if TYPE_CHECKING:
     from whichtorch.matrix.model import Build

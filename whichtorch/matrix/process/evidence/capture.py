@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.sampler import kernel_lines
 from whichtorch.matrix.process.evidence.stack_dump import StackDump, stack_shape
@@ -157,7 +158,7 @@ class Collection:
         return not self._active and self._is_written(now)
 
     def close(self) -> None:
-        """End what is still under way, and remove what holds nothing."""
+        """End the collectors that still run, and remove empty files."""
         for reading in self._active:
             reading.close()
         is_to_be_asked = not (self._may_ask or self._has_frames)  # later, and writes into its file then
@@ -167,7 +168,7 @@ class Collection:
                 path.unlink()
 
     def resume(self) -> None:
-        """Let processes go on that a collector has stopped and, ended by force, has left so; they have ended by now."""
+        """Continue the processes that killed collectors have left stopped; call it once the collectors have ended."""
         for pid in filter(_is_stopped, self._broken_off & self._going):
             kernel.send(pid, signal.SIGCONT)
 
@@ -194,10 +195,8 @@ class Collection:
         Processes of a kind are at the same places in the same program, as the ranks of a job are that wait for one.
         """
         glance = next(collector for collector in COLLECTORS if collector.is_glance)
-        kinds: dict[object, list[int]] = {}
-        for pid in (pid for pid in self._pids if pid not in self._dropped):
-            shape = stack_shape(self._folder / glance.file.format(pid=pid))
-            kinds.setdefault(shape or pid, []).append(pid)
+        pids = (pid for pid in self._pids if pid not in self._dropped)
+        kinds = grouped(pids, lambda pid: stack_shape(self._folder / glance.file.format(pid=pid)) or pid)
         return [own[0] for own in sorted(kinds.values(), key=lambda own: (own[0] not in self._has_frames, len(own)))]
 
     def _take_facts(self, members: Sequence[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whichtorch.matrix.versions import in_specifier
+from whichtorch.matrix.version_parsing import in_specifier
 
 
 @pytest.mark.parametrize(
