@@ -1,4 +1,4 @@
-"""Real torch, from a script to a case: the layer, the guilty pass, and the smallest script."""
+"""Real torch, from a script to a case: the layer, the culprit pass, and the smallest script."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.source.names import dotted, has_self, parameters
+from whichtorch.matrix.source.names import has_self, parameters
 from whichtorch.matrix.source.syntax import Function, blocks_in, blocks_of, is_docstring, words
 from whichtorch.matrix.triage.minimise.cleaning import unused
 from whichtorch.matrix.triage.minimise.tree_edit import Edit
@@ -108,29 +108,3 @@ def drop_decorators(program: Program, _: ReductionState) -> Iterator[Edit]:
     for node in ast.walk(program.tree):
         for decorator in getattr(node, "decorator_list", ()):
             yield Edit(key=f"decorator {words(decorator)}", replaced={decorator: []})
-
-
-def drop_bases(program: Program, _: ReductionState) -> Iterator[Edit]:
-    """Yield the deletion of what classes inherit from."""
-    for node in ast.walk(program.tree):
-        if isinstance(node, ast.ClassDef):
-            bases = [*node.bases, *node.keywords]
-            calls = [
-                statement
-                for block in blocks_of(node)
-                for statement in block
-                if isinstance(statement, ast.Expr) and _is_super(statement.value)
-            ]
-            if bases:
-                yield Edit(key=f"bases {node.name}", replaced={each: [] for each in (*bases, *calls)})
-
-
-def _is_super(node: ast.AST) -> bool:
-    """Return whether an expression is `super().method(…)`."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")))):
-            return True
-        case ast.Call(func=function):
-            return dotted(function).endswith(".__init__")
-        case _:
-            return False

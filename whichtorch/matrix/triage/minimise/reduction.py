@@ -40,20 +40,6 @@ class Reduction:
         return self.lines < self.lines_before
 
 
-@dataclass(slots=True, kw_only=True)
-class _Progress:
-    """What a reduction has asked so far, and what was accepted."""
-
-    best: Program
-    answers: dict[str, bool]  # by digest
-    accepted: list[str]  # each smaller than the one before
-    in_vain: int = 0  # questions since a line was left out
-
-    def note(self, candidate: Program, *, is_same: bool) -> None:
-        is_shorter = is_same and candidate.lines < self.best.lines
-        self.in_vain = 0 if is_shorter else self.in_vain + 1
-
-
 def reduced(
     source: str,
     executed: Iterable[int] | None = None,
@@ -73,39 +59,43 @@ def reduced(
         return Reduction(source=source, lines=before, lines_before=before, questions=0, is_complete=True)
     state = ReductionState.of(program, executed, failing_lines)
     state.omitted = frozenset(omitted)
-    progress = _Progress(best=program, answers={}, accepted=[])
-    is_complete = yield from _asked(smallest(program, state), progress, most_questions)
-    *larger, text = [source, *progress.accepted]
+    accepted, questions, is_complete = yield from _asked(smallest(program, state), program, most_questions)
+    *larger, text = [source, *accepted]
     return Reduction(
         source=text,
         lines=lines_of(text),
         lines_before=before,
-        questions=len(progress.answers),
+        questions=questions,
         is_complete=is_complete,
         larger=tuple(larger[:0:-1]),
     )
 
 
-def _asked(search: Reducing, progress: _Progress, most: int) -> Generator[str, bool, bool]:
-    """Ask what a search wants to know and is not known; return whether it came to its end."""
+def _asked(search: Reducing, best: Program, most: int) -> Generator[str, bool, tuple[list[str], int, bool]]:
+    """Ask what a search wants to know and is not known.
+
+    Return what was accepted, each smaller than the one before, how much was asked, and whether that came to its end.
+    """
+    answers: dict[str, bool] = {}  # by digest
+    accepted: list[str] = []
+    in_vain = 0
     try:
         candidate = next(search)
         while True:
             digest = digest_of(candidate.source)
-            if digest not in progress.answers:
-                is_read_at_a_glance = progress.best.lines <= SHORT and progress.in_vain >= MOST_IN_VAIN
-                if is_read_at_a_glance or len(progress.answers) >= most:
-                    return False
-                progress.answers[digest] = yield candidate.source
-                progress.note(candidate, is_same=progress.answers[digest])
-            if progress.answers[digest] and candidate.size < progress.best.size:
-                progress.best = candidate
-                progress.accepted.append(candidate.source)
-            candidate = search.send(progress.answers[digest])
+            if digest not in answers:
+                if len(answers) >= most or (best.lines <= SHORT and in_vain >= MOST_IN_VAIN):
+                    return accepted, len(answers), False
+                answers[digest] = yield candidate.source
+                in_vain = 0 if answers[digest] and candidate.lines < best.lines else in_vain + 1
+            if answers[digest] and candidate.size < best.size:
+                best = candidate
+                accepted.append(candidate.source)
+            candidate = search.send(answers[digest])
     except StopIteration:
-        return True
+        return accepted, len(answers), True
     except RecursionError:  # an expression that is nested too deeply to be read
-        return False
+        return accepted, len(answers), False
 
 
 def digest_of(source: str) -> str:

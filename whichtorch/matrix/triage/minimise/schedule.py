@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.triage.minimise.config_values import inline_constants, inline_fields
 from whichtorch.matrix.triage.minimise.deletion import (
     drop_any_statement,
-    drop_bases,
     drop_decorators,
     drop_output,
     drop_unexecuted,
@@ -62,7 +61,7 @@ _STRUCTURE = (
 _BLOCKS = (unwrap_blocks, drop_variable_hints)
 _EXPRESSIONS = (drop_decorators, keep_one_name, keep_likeliest_part, drop_keywords)
 _NAMES = (inline_variables, functions_to_lambdas)
-_LAST = (drop_bases, drop_elements, keep_any_part)  # they take most questions for what they leave out
+_LAST = (drop_elements, keep_any_part)  # they take most questions for what they leave out
 _ALONE = (drop_unneeded, drop_any_statement, merge_imports, shrink_numbers)
 RULES = frozenset((*_UNUSED, *_SETTINGS, *_STRUCTURE, *_BLOCKS, *_EXPRESSIONS, *_NAMES, *_LAST, *_ALONE))
 
