@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from whichtorch.matrix.plan.option import option
-
-if TYPE_CHECKING:
-    from whichtorch.matrix.model import Outcome
 
 running_option = partial(option, panel="How it runs")
 
@@ -30,6 +26,6 @@ class RunOptions:
     fork: bool = running_option(
         default=False, help="Import torch once for what is expected to pass; all else is confirmed cold."
     )
-    until: "frozenset[Outcome]" = frozenset()  # after an attempt with one of these outcomes, no other is made
+    until: frozenset[str] = frozenset()  # outcomes: after an attempt with one of these, no other is made
     provisional: bool = False  # a slow attempt does not get a longer look
     in_search: bool = False  # passes elsewhere are known: many times their duration counts as a hang
