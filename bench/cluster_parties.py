@@ -28,7 +28,7 @@ from whichtorch.matrix.cluster.batch_host import BatchHost
 from whichtorch.matrix.cluster.cluster_machines import BATCH_SECONDS, ClusterMachines
 from whichtorch.matrix.cluster.engine import DaskEngine
 from whichtorch.matrix.cluster.packing import pack
-from whichtorch.matrix.cluster.wire import BatchOrder, Delivery
+from whichtorch.matrix.cluster.wire import BatchRequest, Delivery
 from whichtorch.matrix.cluster.worker import Dialler, facts_of
 from whichtorch.matrix.environments.provider import Stage
 from whichtorch.matrix.errors import WhichtorchError
@@ -132,7 +132,7 @@ class ThisPython:
 class StandInHost(BatchHost):
     """Answers a batch at once, as if each of its cells had passed in the time that a cell takes with torch."""
 
-    def run(self, order: BatchOrder, _send: object) -> bytes:
+    def run(self, order: BatchRequest, _send: object) -> bytes:
         """Return the packed delivery of a batch."""
         environment = self.environments.known(order.request)
         assert environment is not None

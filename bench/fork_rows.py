@@ -15,7 +15,7 @@ from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT, ForkingExecutor
-from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
+from whichtorch.matrix.run.attempt import AttemptRequest, run_attempt
 from whichtorch.matrix.run.pipeline import opened_run
 from whichtorch.matrix.suite import selection
 
@@ -112,7 +112,7 @@ def _pairs(interpreter: str, folders: Sequence[Path], home: Path) -> Iterator[_P
         for cell in planned:
             limit = min(LIMIT, cell.scenario.timeout)
             caches = home / "caches" / cell.name.replace("/", "_")
-            order = AttemptOrder(limit=limit, caches=caches)
+            order = AttemptRequest(limit=limit, caches=caches)
             brief = cell.configured({BRIEF_EXIT: "1"})  # as triage forks most of its runs
             first = run_attempt(cell, environment, order, cold, home, store)
             forked = run_attempt(brief, environment, order, forking, home, store)

@@ -16,7 +16,7 @@ from random import Random
 from bench.row import BenchRow, Figure
 from tests.bisect.history import History, Trace, follow
 from whichtorch.matrix.bisect.strategy.decision import decide
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Costs, Purpose, Search, SearchOptions
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Costs, Purpose, SearchOptions, SearchState
 
 SIZE = 128
 BLOCK = 32
@@ -138,7 +138,7 @@ def choosing(folder: Path) -> Figure:
         observations = trace.search.observations
         times = []
         for length in range(0, len(observations) + 1, 1 + len(observations) // 20):
-            search = Search(
+            search = SearchState(
                 size=1024,
                 observations=observations[:length],
                 options=SearchOptions(flaky=flaky),

@@ -121,7 +121,9 @@ def test_a_collector(copy: Copy) -> None:
 
 def test_an_axis(copy: Copy) -> None:
     """A new axis is a row and a module: --axis takes its name, and its function is given what is asked."""
-    copy.insert("matrix/bisect/request.py", "    CONFIG = ", '    MOON = "moon", AxisRow("moons", is_ordered=False)\n')
+    copy.insert(
+        "matrix/bisect/search_request.py", "    CONFIG = ", '    MOON = "moon", AxisRow("moons", is_ordered=False)\n'
+    )
     copy.add(
         "matrix/bisect/axes/moons.py",
         "moons",

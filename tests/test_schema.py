@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from whichtorch.matrix.bisect.bisection import Bisection, Boundary
-from whichtorch.matrix.bisect.request import AxisName
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Find
+from whichtorch.matrix.bisect.search_request import AxisName
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find
 from whichtorch.matrix.compare.comparison import Comparison, compare
 from whichtorch.matrix.compare.nights import Histories
 from whichtorch.matrix.explain.explainer import Explanations

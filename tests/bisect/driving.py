@@ -14,8 +14,8 @@ from whichtorch.matrix.bisect.axes.versions import Releases
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.bisect.driver import Bisector
 from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.request import Budget, SearchRequest
-from whichtorch.matrix.bisect.strategy.evidence import SearchOptions
+from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
+from whichtorch.matrix.bisect.strategy.search_state import SearchOptions
 from whichtorch.matrix.bisect.workbench import CountedEvents, Workbench
 from whichtorch.matrix.events import Event, ProbeChosen
 from whichtorch.matrix.model import Build, Config, Request, Scenario

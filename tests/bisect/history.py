@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from whichtorch.matrix.bisect.strategy.decision import decide
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.search_state import (
     Costs,
     NextProbe,
     ProbeRun,
-    Search,
     SearchAnswer,
     SearchOptions,
+    SearchState,
     SearchVerdict,
 )
 
@@ -49,7 +49,7 @@ class Trace:
     """What a search did."""
 
     answer: SearchAnswer
-    search: Search
+    search: SearchState
     probes: list[NextProbe] = field(default_factory=list)
 
     @property
@@ -84,7 +84,7 @@ def follow(
     install = list(costs.install)
     probes: list[NextProbe] = []
     while True:
-        search = Search(
+        search = SearchState(
             size=history.size,
             observations=tuple(observations),
             options=options or SearchOptions(),

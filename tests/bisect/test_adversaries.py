@@ -21,21 +21,21 @@ from tests.fakes import MOVING, PASSED, FakeCache
 from tests.fix.packages import tree_change
 from whichtorch.matrix.bisect.axes.values import ValueComparison
 from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.request import Axis, AxisName, SearchRequest
+from whichtorch.matrix.bisect.search_request import Axis, AxisName, SearchRequest
 from whichtorch.matrix.bisect.strategy.decision import decide_parallel, partial
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.posterior import RUN_COUNTS
+from whichtorch.matrix.bisect.strategy.search_state import (
     MOST_RUNS_EACH,
     AnswerKind,
     Find,
     NextProbe,
     ProbeRun,
-    Search,
     SearchAnswer,
     SearchOptions,
+    SearchState,
     SearchVerdict,
     most_runs,
 )
-from whichtorch.matrix.bisect.strategy.posterior import RUN_COUNTS
 from whichtorch.matrix.bisect.strategy.view import View
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_search import LAST_DEPTH, STEPS, CureSearch
@@ -80,7 +80,7 @@ class Adversary:
             if verdict in {probe.until, SearchVerdict.UNTESTABLE}:
                 return
 
-    def face(self, search: Search, jobs: int = 1) -> tuple[SearchAnswer, Search]:
+    def face(self, search: SearchState, jobs: int = 1) -> tuple[SearchAnswer, SearchState]:
         """Answer a search until it ends; return its answer and what it knew then."""
         running: dict[int, NextProbe] = {}
         while True:
@@ -100,7 +100,7 @@ class Adversary:
             ended = running.pop(self.random.choice(list(running)))
             search = self._told(search, ended)
 
-    def _told(self, search: Search, probe: NextProbe) -> Search:
+    def _told(self, search: SearchState, probe: NextProbe) -> SearchState:
         runs, kept = list(self.run(probe)), search.observations
         if self.vanishes and runs[-1].verdict is SearchVerdict.UNTESTABLE:
             runs, kept = runs[-1:], tuple(run for run in kept if run.position != probe.position)
@@ -115,7 +115,7 @@ decisive = st.lists(
 
 
 @st.composite
-def searches(draw: st.DrawFn) -> Search:
+def searches(draw: st.DrawFn) -> SearchState:
     size = draw(st.integers(2, 16))
     low = draw(st.integers(0, size - 1))
     options = SearchOptions(
@@ -128,7 +128,7 @@ def searches(draw: st.DrawFn) -> Search:
         max_runs=draw(st.sampled_from([None, None, 10, 100000])),
     )
     first = draw(st.lists(st.integers(0, size - 1), max_size=3))
-    return Search(size=size, options=options, first=tuple(first))
+    return SearchState(size=size, options=options, first=tuple(first))
 
 
 @settings(max_examples=120)
@@ -141,7 +141,7 @@ def searches(draw: st.DrawFn) -> Search:
     jobs=st.sampled_from([1, 1, 2, 3]),
 )
 def test_a_search_of_positions_ends_within_its_runs(
-    search: Search,
+    search: SearchState,
     said: Sequence[tuple[SearchVerdict, bool]],
     is_by_position: bool,
     vanishes: bool,
@@ -165,14 +165,14 @@ def test_a_search_without_flakes_takes_small_tens_of_runs(
 ) -> None:
     """While no position passes and fails, two runs a position and twenty more are the most."""
     adversary = Adversary(random=Random(0), said=said)
-    _, end = adversary.face(Search(size=size))
+    _, end = adversary.face(SearchState(size=size))
     assert View.of(end).is_flaky or adversary.made.total() <= 2 * size + 20
 
 
 def test_used_up_runs_are_told() -> None:
     """A search that has made all its runs says so, with what it knows."""
     said = [(SearchVerdict.BAD, False), (SearchVerdict.GOOD, False), (SearchVerdict.GOOD, False)]
-    answer, end = Adversary(random=Random(0), said=said).face(Search(size=8, options=SearchOptions(max_runs=9)))
+    answer, end = Adversary(random=Random(0), said=said).face(SearchState(size=8, options=SearchOptions(max_runs=9)))
     assert answer.kind is AnswerKind.INCONCLUSIVE
     assert answer.reasons[-1] == "the limit of 9 runs is reached"
     assert len(end.observations) == 9
@@ -181,7 +181,7 @@ def test_used_up_runs_are_told() -> None:
 def test_runs_of_others_use_up_nothing() -> None:
     """What was known before counts as evidence and leaves the search its own runs."""
     known = tuple(ProbeRun(position=position % 8, verdict=SearchVerdict.GOOD) for position in range(400))
-    view = View.of(Search(size=8, observations=known, made=3))
+    view = View.of(SearchState(size=8, observations=known, made=3))
     assert view.left == most_runs(8, flaky=False) - 3
 
 
@@ -189,7 +189,7 @@ def test_a_slow_run_among_crashes_says_nothing() -> None:
     """A position that failed twice in the same way stays as it is after a provisional run of another kind."""
     runs = [ProbeRun(position=0, verdict=SearchVerdict.BAD)] * 2
     slow = ProbeRun(position=0, verdict=SearchVerdict.DIFFERENT, provisional=True)
-    without, slowed = (View.of(Search(size=4, observations=tuple(some))) for some in (runs, [slow, *runs, slow]))
+    without, slowed = (View.of(SearchState(size=4, observations=tuple(some))) for some in (runs, [slow, *runs, slow]))
     assert slowed.label(0) is without.label(0) is SearchVerdict.BAD
     assert (slowed.at(0).different, slowed.at(0).runs, slowed.missing(0, 4)) == (0, 4, 0)
 
@@ -201,7 +201,7 @@ def test_a_position_that_also_fails_in_another_way_is_told(others: list[str], la
     """It is bad where one run shows the failure, else no evidence; it is not asked again, and the answer names it."""
     shown = [SearchVerdict(other) for other in others]
     runs = [ProbeRun(position=1, verdict=verdict) for verdict in (*shown, SearchVerdict.DIFFERENT) if shown]
-    search = Search(size=3, observations=tuple(runs), options=SearchOptions(max_runs=0))
+    search = SearchState(size=3, observations=tuple(runs), options=SearchOptions(max_runs=0))
     view = View.of(search)
     answer = partial(search)
     assert view.label(1) is label

@@ -6,7 +6,7 @@ import pytest
 
 from whichtorch.matrix.bisect.strategy.bracket import bad_share, blocks, next_check, next_probe, step_away, widest_gap
 from whichtorch.matrix.bisect.strategy.decision import decide, decide_parallel
-from whichtorch.matrix.bisect.strategy.evidence import ProbeRun, Search, SearchAnswer, SearchVerdict
+from whichtorch.matrix.bisect.strategy.search_state import ProbeRun, SearchAnswer, SearchState, SearchVerdict
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_the_widest_gap() -> None:
     assert widest_gap(range(5), 0, 4) is None
 
 
-def _bounds_known() -> Search:
+def _bounds_known() -> SearchState:
     bounds = [ProbeRun(position=0, verdict=SearchVerdict.GOOD)] + [ProbeRun(position=32, verdict=SearchVerdict.BAD)] * 3
-    return Search(size=33, observations=tuple(bounds))
+    return SearchState(size=33, observations=tuple(bounds))
 
 
 def test_parallel_probes_are_the_midpoint_and_the_next_two() -> None:
@@ -79,7 +79,7 @@ def test_parallel_probes_are_the_midpoint_and_the_next_two() -> None:
 
 def test_both_bounds_are_probed_at_once() -> None:
     """Two jobs start with the two bounds, and the first is the one that a single job would get."""
-    probes = decide_parallel(Search(size=33), 2)
+    probes = decide_parallel(SearchState(size=33), 2)
     assert not isinstance(probes, SearchAnswer)
     assert [probe.position for probe in probes] == [0, 32]
-    assert probes[0] == decide(Search(size=33))
+    assert probes[0] == decide(SearchState(size=33))

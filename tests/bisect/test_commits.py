@@ -19,8 +19,8 @@ from whichtorch.matrix.bisect.axes.commits import CommitSearch, search
 from whichtorch.matrix.bisect.axes.git import Checkout, borrowed
 from whichtorch.matrix.bisect.axes.suspects import Suspects
 from whichtorch.matrix.bisect.bisection import Bisection
-from whichtorch.matrix.bisect.request import Budget, SearchRequest, Source
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchOptions
+from whichtorch.matrix.bisect.search_request import Budget, SearchRequest, Source
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchOptions
 from whichtorch.matrix.environments.provider import Stage
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Build, Config, Environment, Request, Scenario

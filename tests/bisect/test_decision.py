@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.bisect.history import History, Trace, follow
 from whichtorch.matrix.bisect.strategy.decision import decide
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Change,
     Costs,
@@ -18,8 +18,8 @@ from whichtorch.matrix.bisect.strategy.evidence import (
     NextProbe,
     ProbeRun,
     Purpose,
-    Search,
     SearchOptions,
+    SearchState,
     SearchVerdict,
 )
 from whichtorch.matrix.bisect.strategy.view import Transition, View
@@ -115,7 +115,9 @@ def test_the_order_of_the_evidence_does_not_matter(data: st.DataObject) -> None:
     )
     runs = [ProbeRun(position=p, verdict=verdict, provisional=soft) for p, verdict, soft in labels]
     shuffled = data.draw(st.permutations(runs))
-    assert decide(Search(size=20, observations=tuple(runs))) == decide(Search(size=20, observations=tuple(shuffled)))
+    assert decide(SearchState(size=20, observations=tuple(runs))) == decide(
+        SearchState(size=20, observations=tuple(shuffled))
+    )
 
 
 def test_a_bad_bound_is_run_three_times_and_a_good_one_once() -> None:
@@ -135,13 +137,13 @@ def test_the_runs_of_one_environment_count_once() -> None:
     step = Transition(before=4, after=5, change=Change.REGRESSION)
 
     def confidence(runs: list[ProbeRun], twins: tuple[frozenset[int], ...] = ()) -> float:
-        view = View.of(Search(size=8, observations=tuple(runs), twins=twins))
+        view = View.of(SearchState(size=8, observations=tuple(runs), twins=twins))
         return view.confidence(step, view.posterior(Change.REGRESSION, 0, 7, flaky=False))
 
     alone = [run for run in runs if run.position in {0, 4, 5}]
     assert confidence(runs, twins) == pytest.approx(confidence(alone))
     assert confidence(runs, twins) < confidence(runs)
-    assert View.of(Search(size=8, observations=tuple(runs), twins=twins)).runs_of(range(8)) == 3
+    assert View.of(SearchState(size=8, observations=tuple(runs), twins=twins)).runs_of(range(8)) == 3
 
 
 def test_the_final_pair_is_confirmed() -> None:
@@ -194,7 +196,7 @@ def test_two_boundaries_are_found_between_bounds_that_agree() -> None:
 def test_known_positions_close_together_do_not_pass_for_samples() -> None:
     """Where a dozen neighbours are known, the rest of the range is sampled all the same."""
     known = tuple(ProbeRun(position=position, verdict=GOOD) for position in [*range(12), 59] * 3)
-    step = decide(Search(size=60, observations=known))
+    step = decide(SearchState(size=60, observations=known))
     assert step == NextProbe(position=35, purpose=Purpose.SAMPLE)
 
 
@@ -215,12 +217,12 @@ def test_all_finds_every_boundary_that_sampling_shows() -> None:
 def test_known_cells_that_contradict_are_rerun_then_reported() -> None:
     """A lone contradicting cell is run again before it counts, and once certain it is reported."""
     known = _known(p0=GOOD, p4=BAD, p8=GOOD, p15=BAD)
-    search = Search(size=16, observations=known)
+    search = SearchState(size=16, observations=known)
     probe = decide(search)
     assert isinstance(probe, NextProbe)
     steps = follow(History(size=16, bad={3, 4, 5, 12, 13, 14, 15}), SearchOptions(find=Find.ALL, samples=8)).answer
     assert [b.after for b in steps.boundaries] == [3, 6, 12]
-    solid = Search(size=16, observations=known + known[:1] * 2 + known[1:3] * 2 + known[3:] * 2)
+    solid = SearchState(size=16, observations=known + known[:1] * 2 + known[1:3] * 2 + known[3:] * 2)
     probe = decide(solid)
     assert isinstance(probe, NextProbe)
     assert probe.purpose is Purpose.NARROW
@@ -260,14 +262,16 @@ def test_a_provisional_verdict_is_settled_only_in_the_final_pair() -> None:
     """A run that the clock ended is made again, firmly, once it is one of the final pair."""
     runs = _known(p0=GOOD, p7=BAD, p3=GOOD) + _known(p7=BAD) * 2
     soft = (ProbeRun(position=4, verdict=BAD, provisional=True),)
-    assert decide(Search(size=8, observations=runs + soft)) == NextProbe(position=4, purpose=Purpose.SETTLE, firm=True)
+    assert decide(SearchState(size=8, observations=runs + soft)) == NextProbe(
+        position=4, purpose=Purpose.SETTLE, firm=True
+    )
 
 
 def test_a_refuted_provisional_verdict_takes_the_search_back() -> None:
     """Once a firm run refutes a provisional one, the search goes on where it had turned wrongly."""
     runs = _known(p0=GOOD, p7=BAD, p3=GOOD, p4=GOOD) + _known(p7=BAD) * 2
     soft = (ProbeRun(position=4, verdict=BAD, provisional=True),)
-    assert decide(Search(size=8, observations=runs + soft)) == NextProbe(position=5, purpose=Purpose.NARROW)
+    assert decide(SearchState(size=8, observations=runs + soft)) == NextProbe(position=5, purpose=Purpose.NARROW)
 
 
 def test_a_dear_hang_moves_the_probes_to_the_good_side() -> None:

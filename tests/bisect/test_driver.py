@@ -30,8 +30,8 @@ from tests.fakes import MOVING, PASSED
 from whichtorch.matrix.bisect import ledger, workbench
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.bisect.position_evidence import observations_of
-from whichtorch.matrix.bisect.request import Budget
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.search_request import Budget
+from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Change,
     Find,
@@ -40,7 +40,7 @@ from whichtorch.matrix.bisect.strategy.evidence import (
     SearchOptions,
     SearchVerdict,
 )
-from whichtorch.matrix.events import Asked, AttemptStarted, Event, Interrupted, ProbeChosen
+from whichtorch.matrix.events import AttemptStarted, Event, Interrupted, ProbeChosen, StatusShown
 from whichtorch.matrix.model import Outcome, Record
 from whichtorch.matrix.plan import planning
 from whichtorch.matrix.process.supervision import Ending, Task
@@ -373,12 +373,12 @@ def test_it_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     gate = threading.Event()
 
     def heard(event: Event) -> None:
-        if isinstance(event, Asked):
+        if isinstance(event, StatusShown):
             gate.set()
 
     releases = FakeReleases(tmp_path, failing(OLD, STUCK), waits={"2.7.0": gate}, events=Watched(heard))
     assert boundaries(releases.search()) == [("2.2.0", "2.3.0", Change.FIX)]
-    asked = [event for event in releases.events if isinstance(event, Asked)]
+    asked = [event for event in releases.events if isinstance(event, StatusShown)]
     assert asked
     assert all(event.why.startswith("nothing has ended for ") for event in asked)
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from tests.bisect.history import History, follow
 from whichtorch.matrix.bisect.strategy.decision import decide
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Change,
     Costs,
     NextProbe,
     ProbeRun,
-    Search,
     SearchOptions,
+    SearchState,
     SearchVerdict,
 )
 
@@ -83,7 +83,7 @@ def test_a_mixed_result_switches_to_the_flaky_model_and_keeps_the_evidence() -> 
         for p, letters in labels.items()
         for letter in letters
     )
-    step = decide(Search(size=16, observations=runs))
+    step = decide(SearchState(size=16, observations=runs))
     assert isinstance(step, NextProbe)
     assert step.until is SearchVerdict.BAD
     assert 0 <= step.position < 8  # 8 failed, so that no later position can tell anything
@@ -118,7 +118,7 @@ def test_a_second_change_is_not_taken_for_luck() -> None:
         for verdict, count in zip((SearchVerdict.GOOD, SearchVerdict.BAD), counts, strict=True)
         for _ in range(count)
     ]
-    answer = decide(Search(size=SIZE, observations=tuple(observations), options=FLAKY))
+    answer = decide(SearchState(size=SIZE, observations=tuple(observations), options=FLAKY))
     assert not isinstance(answer, NextProbe)
     assert answer.kind is AnswerKind.INCONCLUSIVE
     assert answer.reasons == ("not a single change: 20 passed too often for versions that are bad now and then",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
-from whichtorch.matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
+from whichtorch.matrix.bisect.strategy.search_state import Find, ProbeRun, SearchVerdict
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.model import Attempt, Cell, Environment, Limits, Outcome, Record, StoppedBy
 

@@ -12,8 +12,8 @@ from whichtorch.matrix.bisect.strategy.posterior import (
     ALWAYS,
     FAILURE_RATES,
     NO_CHANGE,
-    Batch,
     Posterior,
+    ProbeBatch,
     RunCounts,
     best_batch,
     entropy,
@@ -57,7 +57,7 @@ def test_many_runs_do_not_underflow() -> None:
     assert posterior.between(11, 20) == pytest.approx(1, abs=1e-6)
 
 
-def _gain(posterior: Posterior, runs: dict[int, RunCounts], batch: Batch) -> float:
+def _gain(posterior: Posterior, runs: dict[int, RunCounts], batch: ProbeBatch) -> float:
     """Return the bits that a batch is expected to give, by looking at both results."""
 
     def bits(weighed: Posterior) -> float:

@@ -15,8 +15,8 @@ from tests.wheels import build_wheel
 from whichtorch.matrix.bisect.axes.values import ValueComparison, search
 from whichtorch.matrix.bisect.bisection import Bisection
 from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.request import Axis, AxisName, Budget, SearchRequest
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions
+from whichtorch.matrix.bisect.search_request import Axis, AxisName, Budget, SearchRequest
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, SearchOptions
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.events import Emit
 from whichtorch.matrix.model import Build, Config, Request, Scenario

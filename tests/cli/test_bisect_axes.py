@@ -13,7 +13,7 @@ import pytest
 from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.repository import BUILDS, FAILS, SKIPS, Repository
 from tests.wheels import build_wheel
-from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.cli.bisect import check_options
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON
 from whichtorch.matrix.errors import UsageError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.fakes import PASSED, FakeCache, FakeExecutor
 from whichtorch.matrix.cluster.batch_host import BatchHost
 from whichtorch.matrix.cluster.engine import Cancel, DaskEngine, Member
-from whichtorch.matrix.cluster.wire import BatchOrder, CachedWheels, WorkerFacts, code_version
+from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, WorkerFacts, code_version
 from whichtorch.matrix.environments.machine import Machine
 from whichtorch.matrix.run.work import UndeliveredError
 
@@ -61,7 +61,7 @@ class FakeWorker:
         self.executor = FakeExecutor(self.behave)
         self.cache = PinnedCache(folder, self.missing)
         self.host = BatchHost(folder, self.cache, lambda: self.executor)
-        self.batches: list[BatchOrder] = []
+        self.batches: list[BatchRequest] = []
 
     @property
     def member(self) -> Member:
@@ -90,7 +90,7 @@ class FakeEngine(DaskEngine):
 
     def send(self, order: bytes, batch: str, worker: str, arrived: Arrived) -> Cancel:
         chosen, cancelled = self.workers[worker], threading.Event()
-        parsed = BatchOrder.model_validate_json(order)
+        parsed = BatchRequest.model_validate_json(order)
         chosen.batches.append(parsed)
 
         def work() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.fix.packages import environment_folder
 from whichtorch.matrix.environments.configs import BUILTIN
 from whichtorch.matrix.fix.cure_runs import CureRuns
+from whichtorch.matrix.fix.fix_setup import CureRequest
 from whichtorch.matrix.fix.fixing import Fix, fix
-from whichtorch.matrix.fix.scene import FixRequest
 from whichtorch.matrix.model import Environment
 from whichtorch.matrix.plan.expansion import existing
 from whichtorch.matrix.plan.planning import PlannedCell, RunOptions
@@ -54,7 +54,7 @@ class Workplace:
             variant={},
             options=RunOptions(timeout=self.timeout),
         )
-        request = FixRequest(bad=bad, good=good, max_trials=most, jobs=self.jobs, tell=self.said.append)
+        request = CureRequest(bad=bad, good=good, max_trials=most, jobs=self.jobs, tell=self.said.append)
         with new_run(self.folder, ()) as store:
             overlays = Overlays(self.folder / "fix" / "in-use")
             runner = Runner(

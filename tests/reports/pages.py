@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe
-from whichtorch.matrix.bisect.request import AxisName
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
+from whichtorch.matrix.bisect.search_request import AxisName
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, Purpose, SearchVerdict
 from whichtorch.matrix.compare.comparison import Comparison, compare
 from whichtorch.matrix.compare.nights import Night
 from whichtorch.matrix.model import (

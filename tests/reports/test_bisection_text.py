@@ -10,8 +10,8 @@ import pytest
 from tests.reports import reading
 from tests.reports.test_markdown import HOSTILE
 from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, timeline_of
-from whichtorch.matrix.bisect.request import AxisName
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, SearchVerdict
+from whichtorch.matrix.bisect.search_request import AxisName
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, SearchVerdict
 from whichtorch.matrix.model import Attempt, Cell, Diagnosis, Environment, Outcome, StoppedBy
 from whichtorch.reports.bisection_text import bisection_lines, bisection_markdown, cost
 

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from tests.reports.test_table import NEW, cell
 from whichtorch.matrix.events import (
-    Asked,
     AttemptStarted,
     CellDone,
     EnvironmentStage,
     Interrupted,
-    Looked,
     ProbeDropped,
+    StacksSeen,
+    StatusShown,
 )
 from whichtorch.matrix.model import Outcome
 from whichtorch.reports.terminal import Progress
@@ -62,7 +62,7 @@ def test_what_is_stopped_is_told_with_its_last_line() -> None:
     progress = Progress(console, 2)
     for name in "ab":
         progress(AttemptStarted(environment="here", cell=name, limit=60))
-    progress(Looked(lines={"a  here": "f (a.py:3)"}))
+    progress(StacksSeen(lines={"a  here": "f (a.py:3)"}))
     progress(Interrupted(why="the 60 s are over"))
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
@@ -79,7 +79,7 @@ def test_a_dropped_probe_is_not_shown_any_more() -> None:
     progress(EnvironmentStage(label="here", stage="installing"))
     progress(AttemptStarted(environment="here", cell="a", limit=60))
     progress(ProbeDropped(label="here"))
-    progress(Asked(lines=(), why="waiting for:"))
+    progress(StatusShown(lines=(), why="waiting for:"))
     progress(Interrupted())
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 from rich.console import Console
 
-from whichtorch.matrix.events import Asked, EnvironmentStage, Event, Looked
+from whichtorch.matrix.events import EnvironmentStage, Event, StacksSeen, StatusShown
 from whichtorch.matrix.process.evidence.capture import find_tool
 from whichtorch.matrix.process.supervision import Task, start
 from whichtorch.matrix.run import signals
@@ -38,7 +38,7 @@ def test_asked_while_nothing_runs(number: int) -> None:
     with answering(tuple, emit):
         os.kill(os.getpid(), number)
         assert answered.wait(30)
-    assert events == [Asked(lines=())]
+    assert events == [StatusShown(lines=())]
     assert signal.getsignal(number) == before
 
 
@@ -62,7 +62,7 @@ def test_what_runs_for_a_while_is_looked_at(tmp_path: Path, monkeypatch: pytest.
             lines: set[str] = set()
             while not any("stuck" in line for line in lines):
                 looked = events.get(timeout=30)
-                assert isinstance(looked, Looked)
+                assert isinstance(looked, StacksSeen)
                 assert set(looked.lines) == {"a"}
                 lines.update(looked.lines.values())
         assert time.monotonic() - begun >= 0.5
@@ -76,9 +76,9 @@ def test_answer_in_words() -> None:
     """Cells come first, then environments on their way; none of either is said."""
     text = io.StringIO()
     progress = Progress(Console(file=text), 1)
-    progress(Asked(lines=()))
+    progress(StatusShown(lines=()))
     progress(EnvironmentStage(label="torch-2.11.0-pypi", stage="installing"))
-    progress(Asked(lines=("a  torch-2.12.0-pypi  3 of 60 s  f (a.py:3)",)))
+    progress(StatusShown(lines=("a  torch-2.12.0-pypi  3 of 60 s  f (a.py:3)",)))
     assert text.getvalue().splitlines() == [
         "no cell is running",
         "torch-2.11.0-pypi: installing",

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from whichtorch.matrix.source.names import Called, bound, compiles, unbound_names, uses
+from whichtorch.matrix.source.names import KeywordCall, bound, compiles, unbound_names, uses
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_uses() -> None:
     assert found.attributes == {"_C", "h", "n"}
     assert found.imports == {(1, "m", "g")}
     assert found.calls == {
-        Called(function="torch._C.h", keywords=frozenset(["key"])),
-        Called(function="?.n", keywords=frozenset(["other"])),
+        KeywordCall(function="torch._C.h", keywords=frozenset(["key"])),
+        KeywordCall(function="?.n", keywords=frozenset(["other"])),
     }
 
 

@@ -95,7 +95,7 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class StatusShown:
     """Somebody asked by a signal what runs, or there has been no news for a long time."""
 
     lines: tuple[str, ...]  # one per running cell: what, how long, where
@@ -103,7 +103,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class StacksSeen:
     """Attempts that have run for a while were looked at."""
 
     lines: Mapping[str, str]  # by `Task.name`: the line of Python that it is at
@@ -118,8 +118,8 @@ Event = (
     | ProbeChosen
     | ProbeDropped
     | Interrupted
-    | Asked
-    | Looked
+    | StatusShown
+    | StacksSeen
 )
 Emit = Callable[[Event], None]
 Show = Callable[[int | None], AbstractContextManager[Emit]]  # of so many cells, where their number is known

@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.request import AxisName
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, SearchVerdict
+from whichtorch.matrix.bisect.search_request import AxisName
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, SearchVerdict
 from whichtorch.matrix.diagnosis.signature import described
 from whichtorch.matrix.grouping import grouped
 from whichtorch.matrix.model import NO_PATCH, Outcome

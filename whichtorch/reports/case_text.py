@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.diagnosis.signature import Signature, described
 from whichtorch.matrix.model import Outcome
 from whichtorch.matrix.triage.case import PATCH

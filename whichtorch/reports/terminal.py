@@ -91,7 +91,7 @@ class Progress:
                 return self._cell_line(event)
             case events.ProbeChosen():
                 return self._probe_line(event)
-            case events.Asked():
+            case events.StatusShown():
                 stages = [f"{label}: {stage}" for label, stage in self._stages.items()]
                 head = event.why or ("running:" if event.lines else "no cell is running")
                 return Text("\n".join([head, *(f"  {line}" for line in (*event.lines, *stages))]))
@@ -99,7 +99,7 @@ class Progress:
                 self._stages.pop(event.label, None)
                 self._running = {key: since for key, since in self._running.items() if key[0] != event.label}
                 return None
-            case events.Looked():
+            case events.StacksSeen():
                 self._seen = event.lines
                 return None
             case events.Interrupted():

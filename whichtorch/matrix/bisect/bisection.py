@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from whichtorch.matrix.bisect.request import AxisName  # noqa: TC001  pydantic reads these
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, Purpose, SearchVerdict
+from whichtorch.matrix.bisect.search_request import AxisName  # noqa: TC001  pydantic reads these
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, Purpose, SearchVerdict
 from whichtorch.matrix.compare.factors import Versions  # noqa: TC001
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.signature import described

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.bisect.strategy.decision import decide_parallel, partial
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Find,
     NextProbe,
     ProbeRun,
-    Search,
     SearchAnswer,
     SearchOptions,
+    SearchState,
     SearchVerdict,
 )
 from whichtorch.matrix.bisect.strategy.view import View
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.bisect.request import Axis, SearchRequest
+    from whichtorch.matrix.bisect.search_request import Axis, SearchRequest
     from whichtorch.matrix.bisect.workbench import Probed, Workbench
 
 
@@ -184,7 +184,7 @@ class Bisector:
         self.ledger.take_in(probed)
         return None
 
-    def _start(self, probe: NextProbe, search: Search) -> None:
+    def _start(self, probe: NextProbe, search: SearchState) -> None:
         """Begin a probe that the strategy wants."""
         reference = self.ledger.reference
         # a slow run may be taken for a hang, but for no other failure: that would have come by then

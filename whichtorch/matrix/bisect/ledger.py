@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.bisection import Bisection, Boundary, Probe, Stretch, timeline_of
 from whichtorch.matrix.bisect.position_evidence import PositionEvidence, observations_of, reference_of
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Bracket,
     Costs,
     Purpose,
-    Search,
     SearchOptions,
+    SearchState,
     SearchVerdict,
 )
 from whichtorch.matrix.bisect.strategy.view import View
@@ -26,7 +26,7 @@ from whichtorch.matrix.plan.planning import PlannedCell
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from whichtorch.matrix.bisect.request import Axis, SearchRequest
+    from whichtorch.matrix.bisect.search_request import Axis, SearchRequest
     from whichtorch.matrix.bisect.workbench import Probed, Workbench
     from whichtorch.matrix.diagnosis.failure import Failure
 
@@ -179,11 +179,11 @@ class Ledger:
             named_bad=self.named_bad,
         )
 
-    def search(self) -> Search:
+    def search(self) -> SearchState:
         """Return what the strategy decides on."""
         values, any_failure = self.axis.values, self.request.any_failure
         observations = observations_of(self.seen, self.reference, any_failure=any_failure)
-        return Search(
+        return SearchState(
             size=len(values),
             observations=observations,
             options=self.goal,
@@ -202,7 +202,7 @@ class Ledger:
                 positions.setdefault(seen.environment.id, set()).add(seen.position)
         return tuple(frozenset(twins) for twins in positions.values() if len(twins) > 1)
 
-    def priced_search(self) -> Search:
+    def priced_search(self) -> SearchState:
         """Return what the strategy decides on, with what probes cost."""
         return replace(self.search(), costs=self._costs())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.strategy.evidence import Find, ProbeRun, SearchVerdict
+from whichtorch.matrix.bisect.strategy.search_state import Find, ProbeRun, SearchVerdict
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.model import Cell, Environment, Outcome, Record
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.errors import INTERRUPTED, SIGNAL_CHECK, why_stopped
 from whichtorch.matrix.events import (
-    Asked,
     AttemptEnded,
     AttemptStarted,
     Emit,
@@ -21,6 +20,7 @@ from whichtorch.matrix.events import (
     Interrupted,
     ProbeDropped,
     Show,
+    StatusShown,
 )
 from whichtorch.matrix.model import Cell, Environment, Role
 from whichtorch.matrix.records.known_records import Records
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Future
 
-    from whichtorch.matrix.bisect.request import SearchRequest
+    from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.run.work import Site
@@ -183,7 +183,9 @@ class Workbench:
     def _tell_quiet(self, seconds: float) -> None:
         """Tell what the search waits for, which takes a while to look up."""
         self.emit(
-            Asked(lines=tuple(self._site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:")
+            StatusShown(
+                lines=tuple(self._site.running_lines()), why=f"nothing has ended for {seconds:.0f} s; waiting for:"
+            )
         )
 
     def _probed(

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect import request as bisect_request
-from whichtorch.matrix.bisect.request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
-from whichtorch.matrix.bisect.strategy.evidence import Find, SearchOptions
+from whichtorch.matrix.bisect import search_request
+from whichtorch.matrix.bisect.search_request import BUILD_TIMEOUT, AxisName, Budget, PackageSet, SearchRequest, Source
+from whichtorch.matrix.bisect.strategy.search_state import Find, SearchOptions
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
 from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
@@ -29,7 +29,7 @@ NAMED_AXES = tuple(str(axis) for axis in AxisName if not axis.row.options)
 _SIDES = {"--good-lock", "--good-env"}, {"--bad-lock", "--bad-env"}
 # a panel of --help each
 _what = partial(option, panel="What is searched")
-_day = partial(_what, metavar="DAY", parse=bisect_request.day_named)
+_day = partial(_what, metavar="DAY", parse=search_request.day_named)
 _bound = partial(option, panel="Bounds", metavar="VALUE")
 _sure = partial(option, panel="How sure")
 _cost = partial(option, panel="Budget", least=1)
@@ -133,7 +133,7 @@ def bisect(options: BisectOptions) -> Exit:
             ThisMachine(environments=cache, jobs=options.jobs or 1), options.jobs
         ) as machines:
             request = replace(request, machines=machines, jobs=options.jobs or max(1, machines.slots))
-            bisection = bisect_request.search(request, cache, command.progress_on(console))
+            bisection = search_request.search(request, cache, command.progress_on(console))
         _write_answer(bisection, options, home, console)
         if bisection.interrupted:
             raise KeyboardInterrupt

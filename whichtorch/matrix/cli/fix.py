@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect.request import Budget, SearchRequest
+from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
 from whichtorch.matrix.cli.groups import test_argument
@@ -61,14 +61,14 @@ def fix(options: FixOptions) -> Exit:
     same command goes on where it was interrupted. Exit code: 0 cured, or not in Python alone; 1 cured, but the patch
     breaks the suite that --check-suite runs; 4 not known; 2 wrong usage; 3 a release cannot be had; 130 interrupted.
     """
-    from whichtorch.matrix.fix.commission import FixOrder, fix_of, with_suite
+    from whichtorch.matrix.fix.commission import FixRequest, fix_of, with_suite
 
     console, home = command.new_console(), command.state_folder()
     search = _search_request(options, home)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     cache = options.storage.cache(home)
     with command.resumable(search.budget.seconds):
-        order = FixOrder(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
+        order = FixRequest(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
         is_cured = _write_patch(answer, options.patch_file)
         if options.check_suite and is_cured and not answer.interrupted:

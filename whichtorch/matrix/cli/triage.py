@@ -73,14 +73,14 @@ def triage(options: TriageOptions) -> Exit:
     from whichtorch.matrix.triage.casework import triage as make_case
     from whichtorch.matrix.triage.classification import UNCLASSIFIED
     from whichtorch.matrix.triage.places import CaseTest
-    from whichtorch.matrix.triage.step import TriageOrder
+    from whichtorch.matrix.triage.step import TriageRequest
     from whichtorch.reports.case_text import case_lines
 
     place = options.environment.place(options.torch or ("latest",), command.state_folder())
     scenario, variant = command.one_test(options.test)
     console = command.new_console()
     folder = options.case_folder or CASES / scenario.path.stem
-    order = TriageOrder(
+    order = TriageRequest(
         place=place,
         test=CaseTest(scenario=scenario, variant=variant, options=options.run),
         folder=folder,
@@ -133,13 +133,13 @@ def replay(options: ReplayOptions) -> Exit:
     Exit code: 0 it reproduces; 1 it does not; 4 that cannot be told; 2 no case; 3 the environment cannot be had.
     """
     from whichtorch.matrix.triage.archive import packed_case
-    from whichtorch.matrix.triage.replay import ReplayOrder
+    from whichtorch.matrix.triage.replay import ReplayRequest
     from whichtorch.matrix.triage.replay import replay as run_case
 
     case = packed_case(options.archive)
     release = case.environment.torch.partition("+")[0] if case.environment is not None else "latest"
     place = options.environment.place(options.torch or (release,), command.state_folder())
-    order = ReplayOrder(archive=options.archive, whole=options.whole, place=place)
+    order = ReplayRequest(archive=options.archive, whole=options.whole, place=place)
     with command.resumable():
         replayed = run_case(order, options.environment.storage.cache(place.home), command.progress_on())
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]

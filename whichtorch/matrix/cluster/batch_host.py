@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import ValidationError
 
 from whichtorch.matrix.cluster.packing import pack
-from whichtorch.matrix.cluster.wire import BatchOrder, CachedWheels, Delivery, SharedLock
+from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
 from whichtorch.matrix.environments.provider import Environments
 from whichtorch.matrix.model import Record, Run
@@ -97,7 +97,7 @@ class BatchHost:
             running = [attempt for site in self._sites.values() for attempt in site.running]
         return running_lines(running)
 
-    def run(self, order: BatchOrder, send: Callable[[list[WorkerEvent]], None]) -> bytes:
+    def run(self, order: BatchRequest, send: Callable[[list[WorkerEvent]], None]) -> bytes:
         """Run a batch to its end, or until it is cancelled; return its packed delivery.
 
         Meanwhile `send` is called with what happens, in any thread.
@@ -137,7 +137,7 @@ class BatchHost:
             for cancelled in self._cancelled.values():
                 cancelled.set()
 
-    def _packed(self, order: BatchOrder, result: BatchResult, events: tuple[WorkerEvent, ...]) -> bytes:
+    def _packed(self, order: BatchRequest, result: BatchResult, events: tuple[WorkerEvent, ...]) -> bytes:
         lock = self.environments.lock_of(order.request)
         shared = SharedLock(text=lock[0], notes=lock[1]) if lock else None
         delivery = Delivery(environment=result.environment, lock=shared, ends=tuple(result.ends), events=events)
@@ -160,7 +160,7 @@ class BatchHost:
             self._records = read_records(self.home)
         return self._records
 
-    def _records_for(self, order: BatchOrder) -> Records:
+    def _records_for(self, order: BatchRequest) -> Records:
         """Return the records that bear on a batch's cells: the client's, and those made here.
 
         Of a fresh run only those count here that were made for it.
@@ -188,7 +188,7 @@ def _finish(store: RunStore) -> None:
         store.finish(store.run)
 
 
-def _planned(order: BatchOrder, home: Path) -> dict[int, PlannedCell]:
+def _planned(order: BatchRequest, home: Path) -> dict[int, PlannedCell]:
     """Lay the scripts of a batch, and return its cells."""
     folder = home / "cluster" / "scripts"
     scripts = {each.scenario.source_hash: each.laid(folder) for each in order.scripts}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
-from whichtorch.matrix.cluster.wire import BatchOrder, Delivery, OrderedCell, ScriptFiles, SharedLock
+from whichtorch.matrix.cluster.wire import BatchRequest, Delivery, OrderedCell, ScriptFiles, SharedLock
 from whichtorch.matrix.cluster.worker_events import decoded
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.records.known_records import identity
@@ -80,12 +80,12 @@ class ClusterSite(Site):
         for event in events:
             self.emit(decoded(event, host))
 
-    def _order(self, batch: Batch) -> BatchOrder:
+    def _order(self, batch: Batch) -> BatchRequest:
         cells = batch.cells.values()
         for cell in cells:
             if cell.scenario.source_hash not in self._scripts:
                 self._scripts[cell.scenario.source_hash] = ScriptFiles.of(cell.scenario)
-        return BatchOrder(
+        return BatchRequest(
             id=batch.id,
             run=self.store.run.id,
             request=batch.request,

@@ -65,7 +65,7 @@ class OrderedCell(Model):
     variant: dict[str, str]
 
 
-class BatchOrder(Model):
+class BatchRequest(Model):
     """An environment with some of its cells; without cells it is only to be made ready."""
 
     id: str  # of the batch

@@ -20,7 +20,7 @@ from whichtorch.matrix.cluster.engine import (
     security,
     topic_of,
 )
-from whichtorch.matrix.cluster.wire import BatchOrder, WorkerFacts, code_version
+from whichtorch.matrix.cluster.wire import BatchRequest, WorkerFacts, code_version
 from whichtorch.matrix.environments.machine import this_machine
 from whichtorch.matrix.process.marks import sweep_left_behind
 
@@ -69,7 +69,7 @@ def run_batch(data: bytes) -> bytes:
     from distributed import get_worker
 
     worker = get_worker()
-    order = BatchOrder.model_validate_json(data)
+    order = BatchRequest.model_validate_json(data)
     topic = topic_of(order.run)
 
     def send(events: list[WorkerEvent]) -> None:

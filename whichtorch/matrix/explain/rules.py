@@ -21,7 +21,7 @@ _WORDS: dict[tuple[str, ...], str] = {  # by factor and value
 }
 
 
-class Term(Model):
+class RuleTerm(Model):
     """One condition of a rule: a factor has one of some values, or a version lies in a range."""
 
     factor: str
@@ -73,9 +73,9 @@ class Term(Model):
 class Rule(Model):
     """Conditions that all red environments meet, and no passing one meets all of."""
 
-    terms: tuple[Term, ...]
-    equal: tuple[Term, ...] = ()  # terms that separate as well as the rule's only term, and that no user can choose
-    rivals: tuple[tuple[Term, ...], ...] = ()  # other rules of this size that a user could act on
+    terms: tuple[RuleTerm, ...]
+    equal: tuple[RuleTerm, ...] = ()  # terms that separate as well as the rule's only term, and that no user can choose
+    rivals: tuple[tuple[RuleTerm, ...], ...] = ()  # other rules of this size that a user could act on
 
     @property
     def is_ambiguous(self) -> bool:
@@ -103,7 +103,7 @@ def smallest_rule(red: Sequence[Factors], green: Sequence[Factors]) -> Rule | No
     """
     if not red or not green:
         return None
-    classes: dict[frozenset[int], list[Term]] = {}  # terms, by the passing environments that they exclude
+    classes: dict[frozenset[int], list[RuleTerm]] = {}  # terms, by the passing environments that they exclude
     for factor in dict.fromkeys(name for factors in (*red, *green) for name in factors):
         term = _term_of(factor, red, green)
         if term is not None:
@@ -121,7 +121,7 @@ def smallest_rule(red: Sequence[Factors], green: Sequence[Factors]) -> Rule | No
     return None
 
 
-def _term_of(factor: str, red: Sequence[Factors], green: Sequence[Factors]) -> Term | None:
+def _term_of(factor: str, red: Sequence[Factors], green: Sequence[Factors]) -> RuleTerm | None:
     """Return the narrowest condition on a factor that all red environments meet, or None where it would mean nothing.
 
     The condition is a range where versions allow it. A field with as many values as environments, such as a
@@ -137,10 +137,10 @@ def _term_of(factor: str, red: Sequence[Factors], green: Sequence[Factors]) -> T
             return term
     if factor not in AXES and len(inside) > 1 and len(outside) > 1:
         return None
-    return Term(factor=factor, values=_ordered(inside))
+    return RuleTerm(factor=factor, values=_ordered(inside))
 
 
-def _range(factor: str, inside: set[str], outside: set[str]) -> Term | None:
+def _range(factor: str, inside: set[str], outside: set[str]) -> RuleTerm | None:
     """Return the range of versions that holds all of one set and none of the other, or None."""
     if any(_version(value) is None for value in inside | outside):
         return None
@@ -151,7 +151,7 @@ def _range(factor: str, inside: set[str], outside: set[str]) -> Term | None:
         return None
     low = order[first] if first > 0 else None
     high = order[last] if last < len(order) - 1 else None
-    return Term(factor=factor, values=_ordered(inside), low=low, high=high, is_range=True)
+    return RuleTerm(factor=factor, values=_ordered(inside), low=low, high=high, is_range=True)
 
 
 def _ordered(values: set[str]) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def _best_rule(choices: list[list[list[Term]]]) -> Rule:
+def _best_rule(choices: list[list[list[RuleTerm]]]) -> Rule:
     """Return the best of some rules of one size, each given as the interchangeable terms at each of its positions."""
     rules = [tuple(sorted(terms, key=lambda term: term.rank)) for choice in choices for terms in _variants(choice)]
     rules.sort(key=lambda terms: (sum(term.factor not in AXES for term in terms), [term.rank for term in terms]))
@@ -178,7 +178,7 @@ def _best_rule(choices: list[list[list[Term]]]) -> Rule:
     return Rule(terms=best, equal=tuple(equal[:EQUALS_KEPT]), rivals=tuple(rivals))
 
 
-def _variants(choice: list[list[Term]]) -> list[list[Term]]:
+def _variants(choice: list[list[RuleTerm]]) -> list[list[RuleTerm]]:
     """Return a choice with the best term at each position, and with every other axis there."""
     best = [terms[0] for terms in choice]
     return [best] + [

@@ -114,7 +114,7 @@ class _Reader:
             yield listed
         if self.unit.bad and self.unit.good:
             for word in defined_words(self.unit.bad.nodes) - defined_words(self.unit.nodes):
-                yield from self.change.leavers(word)
+                yield from self.change.removed_uses(word)
 
     def symbols(self) -> Iterator[str]:
         """Yield the symbols of C++ that it uses and the bad binary lacks."""

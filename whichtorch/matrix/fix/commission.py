@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from whichtorch.matrix.bisect import request as bisect_request
+from whichtorch.matrix.bisect import search_request
 from whichtorch.matrix.bisect.axes.git import Checkout
 from whichtorch.matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.environments.patches import read_patch
 from whichtorch.matrix.environments.provider import acquired
 from whichtorch.matrix.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
 from whichtorch.matrix.fix.cure_runs import CureRuns
+from whichtorch.matrix.fix.fix_setup import CureRequest
 from whichtorch.matrix.fix.fixing import Fix, fix
 from whichtorch.matrix.fix.origins import Origins, ReleaseSpan
-from whichtorch.matrix.fix.scene import FixRequest
 from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
 from whichtorch.matrix.model import Environment, Model
 from whichtorch.matrix.plan.expansion import expand
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from whichtorch.matrix.bisect.request import SearchRequest
+    from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Request
@@ -49,7 +49,7 @@ UNTAGGED = "which commits brought the patch is not known: one of the two is no r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixOrder:
+class FixRequest:
     """Which test is to be cured, where, and at what cost."""
 
     search: SearchRequest  # the test; its `good` and `bad` are the two releases, where both are named
@@ -72,7 +72,7 @@ class FixAnswer(Model):
     command: str = ""  # that repeats it
 
 
-def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
+def fix_of(order: FixRequest, cache: EnvironmentCache, show: Show) -> FixAnswer:
     """Find the two releases, install them, and search for the fix.
 
     Raises UsageError for what does not fail and pass there, or for a checkout without the two, PreventedError where
@@ -84,7 +84,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
     answer = FixAnswer(scenario=search.scenario.name)
     bad, good = search.bad, search.good
     if bad is None or good is None:
-        bisection = bisect_request.search(search, cache, show)
+        bisection = search_request.search(search, cache, show)
         answer = answer.model_copy(update={"bisection": bisection, "interrupted": bisection.interrupted})
         if bisection.interrupted or bisection.answer is not AnswerKind.BOUNDARY or not bisection.boundaries:
             return answer
@@ -109,7 +109,7 @@ def fix_of(order: FixOrder, cache: EnvironmentCache, show: Show) -> FixAnswer:
 
 
 def _fixed(
-    order: FixOrder, requests: Sequence[Request], seconds: float | None, cache: EnvironmentCache, show: Show
+    order: FixRequest, requests: Sequence[Request], seconds: float | None, cache: EnvironmentCache, show: Show
 ) -> Fix:
     """Install the bad and the good release, and search for the fix in so many seconds."""
     search = order.search
@@ -132,7 +132,7 @@ def _fixed(
             tell=order.tell,
             lookout=lookout,
         )
-        asked = FixRequest(
+        asked = CureRequest(
             bad=pair[0],
             good=pair[1],
             failure=search.failure,

@@ -17,13 +17,13 @@ from whichtorch.matrix.errors import why_stopped
 from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.candidates import at_import, each_once
 from whichtorch.matrix.fix.closure import Closure
+from whichtorch.matrix.fix.cure_kind import AppliedUnit, brings_functions, cure_kinds
 from whichtorch.matrix.fix.cure_search import CureSearch
-from whichtorch.matrix.fix.manner import AppliedUnit, brings_functions, manner_of
+from whichtorch.matrix.fix.fix_setup import NOTED_SLOWDOWN, setup_of, tiers_of
 from whichtorch.matrix.fix.minimum import smallest
 from whichtorch.matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.fix.package_trees import FilePair
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.scene import NOTED_SLOWDOWN, scene_of, tiers_of
 from whichtorch.matrix.fix.tree_change import TreeChange
 from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.fix.trials import GUESS, Trials, in_words
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from whichtorch.matrix.fix.cure_runs import CureRuns
-    from whichtorch.matrix.fix.scene import FixRequest, Scene
+    from whichtorch.matrix.fix.fix_setup import CureRequest, FixSetup
     from whichtorch.matrix.fix.units import Unit
     from whichtorch.matrix.trial.observation import Observation
 
@@ -79,7 +79,7 @@ class _Seen:
     last: Trial | None = None
 
 
-def fix(request: FixRequest, runs: CureRuns) -> Fix:
+def fix(request: CureRequest, runs: CureRuns) -> Fix:
     """Search, minimise and confirm. Interrupted, it returns what is known by then, and the same call goes on.
 
     KeyboardInterrupt passes through before the first trial.
@@ -89,37 +89,37 @@ def fix(request: FixRequest, runs: CureRuns) -> Fix:
     """
     started = time.monotonic()
     runs.runner.overlays.sweep()
-    scene = scene_of(request, runs)
-    request.tell(f"{len(scene.pairs)} files of Python differ")
-    search, to_cure, seen = CureSearch(scene.closure), 0, _Seen()
+    setup = setup_of(request, runs)
+    request.tell(f"{len(setup.pairs)} files of Python differ")
+    search, to_cure, seen = CureSearch(setup.closure), 0, _Seen()
     notes: tuple[str, ...] = ()
-    tiers = tiers_of(request, runs, scene)
-    oracle = _oracle(request, runs, scene, seen, started)
+    tiers = tiers_of(request, runs, setup)
+    oracle = _oracle(request, runs, setup, seen, started)
     answer = Fix()
     try:
         with oracle:
             try:
                 cure = drive(
-                    search.run(each_once(tiers, scene.seeds), at_import(scene.change, scene.loaded)),
+                    search.run(each_once(tiers, setup.seeds), at_import(setup.change, setup.loaded)),
                     oracle,
-                    lambda: CureSearch(scene.closure).run(each_once(tiers, {}), at_import(scene.change, scene.loaded)),
+                    lambda: CureSearch(setup.closure).run(each_once(tiers, {}), at_import(setup.change, setup.loaded)),
                 )
                 to_cure = oracle.made
                 if cure is not None:
-                    begin = partial(smallest, cure, scene.closure, _idle(cure, request, runs, scene))
+                    begin = partial(smallest, cure, setup.closure, _idle(cure, request, runs, setup))
                     drive(begin(), oracle, begin)
             except BudgetSpentError:
                 notes = tuple(_when_spent(oracle.made, time.monotonic() - started, seen.cure))
         if seen.cure is not None:
-            answer = _confirmed(_patched(seen.cure, scene), seen.cure, request, runs, scene)
+            answer = _confirmed(_patched(seen.cure, setup), seen.cure, request, runs, setup)
         elif notes:
-            notes = (*notes, *known_so_far(_evidence(scene, search, seen)))
+            notes = (*notes, *known_so_far(_evidence(setup, search, seen)))
         else:
-            answer = replace(answer, why_not=tuple(reasons(_evidence(scene, search, seen))))
+            answer = replace(answer, why_not=tuple(reasons(_evidence(setup, search, seen))))
     except KeyboardInterrupt as interrupt:
-        answer = _patched(seen.cure, scene) if seen.cure else answer
+        answer = _patched(seen.cure, setup) if seen.cure else answer
         answer = replace(answer, stopped=why_stopped(interrupt))
-    answer = replace(answer, trials=oracle.made, trials_to_cure=to_cure, candidates=len(scene.seeds), notes=notes)
+    answer = replace(answer, trials=oracle.made, trials_to_cure=to_cure, candidates=len(setup.seeds), notes=notes)
     return replace(answer, trials_ahead=oracle.ahead, seconds=round(time.monotonic() - started, 1))
 
 
@@ -133,9 +133,9 @@ def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[
 
 
 def _oracle(
-    request: FixRequest, runs: CureRuns, scene: Scene, seen: _Seen, started: float
+    request: CureRequest, runs: CureRuns, setup: FixSetup, seen: _Seen, started: float
 ) -> RunsOracle[Proposal, Trial]:
-    planned, failure = runs.planned, scene.test.failure
+    planned, failure = runs.planned, setup.test.failure
     question = digest(
         [planned.scenario.source_hash, planned.variant, request.bad.id, failure.outcome, failure.signature]
     )
@@ -148,7 +148,7 @@ def _oracle(
 
     oracle = RunsOracle(
         inquiry=Trials(
-            change=scene.change, question=question, test=lambda files: runs.trial(request.bad, files, scene.test)
+            change=setup.change, question=question, test=lambda files: runs.trial(request.bad, files, setup.test)
         ),
         pool=runs.workers(request.jobs),
         journal=Journal(runs.folder / f"trials-{question}.jsonl", Trial),
@@ -160,73 +160,73 @@ def _oracle(
     return oracle
 
 
-def _idle(cure: Proposal, request: FixRequest, runs: CureRuns, scene: Scene) -> set[Unit]:
+def _idle(cure: Proposal, request: CureRequest, runs: CureRuns, setup: FixSetup) -> set[Unit]:
     """Return the functions of a cure that the cured script does not run."""
     if len(cure.units) < 3:
         return set()
-    cured_run = runs.noted(request.bad, NOTED_SLOWDOWN * scene.test.limit, scene.change.texts(cure))
+    cured_run = runs.noted(request.bad, NOTED_SLOWDOWN * setup.test.limit, setup.change.texts(cure))
     ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 
 
-def _evidence(scene: Scene, search: CureSearch, seen: _Seen) -> SearchEvidence:
-    lacking = {symbol for seed in scene.seeds for symbol in scene.closure.of([seed]).lacking}
+def _evidence(setup: FixSetup, search: CureSearch, seen: _Seen) -> SearchEvidence:
+    lacking = {symbol for seed in setup.seeds for symbol in setup.closure.of([seed]).lacking}
     return SearchEvidence(
-        reached=len(scene.seeds),
+        reached=len(setup.seeds),
         tried=len(search.harmless),
         breaking=tuple(unit.name for unit in search.breaking),
         closing=str(seen.last.effect) if seen.last else "",
         lacking=tuple(sorted(lacking.union(search.refused.values()))),
-        is_native=scene.test.failure.outcome is Outcome.CRASH,
+        is_native=setup.test.failure.outcome is Outcome.CRASH,
     )
 
 
-def _confirmed(answer: Fix, cure: Proposal, request: FixRequest, runs: CureRuns, scene: Scene) -> Fix:
+def _confirmed(answer: Fix, cure: Proposal, request: CureRequest, runs: CureRuns, setup: FixSetup) -> Fix:
     """Return the answer with the patch, run several times with and without it, and taken back from the good release."""
-    files = scene.change.texts(cure)
+    files = setup.change.texts(cure)
     # first those with the patch: beside a failure that keeps cores busy a pass takes longer
     with runs.workers(request.jobs) as workers:
-        patched = workers.results(*[partial(runs.fair_run, request.bad, files, scene.test)] * CONFIRMATIONS)
+        patched = workers.results(*[partial(runs.fair_run, request.bad, files, setup.test)] * CONFIRMATIONS)
     with runs.workers(request.jobs) as workers:
-        turned = workers.start(partial(_reverted, cure.units, request, runs, scene))
-        plain = workers.results(*[partial(runs.run, request.bad, scene.test.limit)] * CONFIRMATIONS)
+        turned = workers.start(partial(_reverted, cure.units, request, runs, setup))
+        plain = workers.results(*[partial(runs.run, request.bad, setup.test.limit)] * CONFIRMATIONS)
     return replace(
         answer,
         with_patch=_passes(patched),
         without_patch=_passes(plain),
-        manner=_manner(cure, scene),
+        manner=_manner(cure, setup),
         reverted=turned.result(),
     )
 
 
-def _patched(cure: Proposal, scene: Scene) -> Fix:
+def _patched(cure: Proposal, setup: FixSetup) -> Fix:
     """Return an answer with the patch of a cure."""
-    files = scene.change.texts(cure)
-    patch = unified_diff({path: scene.pairs[path].bad for path in files}, files)
+    files = setup.change.texts(cure)
+    patch = unified_diff({path: setup.pairs[path].bad for path in files}, files)
     return Fix(patch=patch, units=tuple(map(str, in_order(cure.units))))
 
 
-def _manner(cure: Proposal, scene: Scene) -> tuple[str, ...]:
+def _manner(cure: Proposal, setup: FixSetup) -> tuple[str, ...]:
     ordered = in_order(cure.units)
     applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
-    return manner_of(applied, scene.good_run() if any(map(brings_functions, ordered)) else None)
+    return cure_kinds(applied, setup.good_run() if any(map(brings_functions, ordered)) else None)
 
 
 def _passes(seen: Sequence[Observation]) -> tuple[int, int]:
     return sum(each.record.attempt.outcome is Outcome.PASS for each in seen), len(seen)
 
 
-def _reverted(units: frozenset[Unit], request: FixRequest, runs: CureRuns, scene: Scene) -> str:
+def _reverted(units: frozenset[Unit], request: CureRequest, runs: CureRuns, setup: FixSetup) -> str:
     """Return what taking the units back from the good release does to the failure there: "cured" for nothing."""
     paths = {unit.path for unit in units}
-    pairs = {path: FilePair(path=path, bad=scene.pairs[path].good, good=scene.pairs[path].bad or "") for path in paths}
-    backwards = TreeChange(pairs, scene.paths)
+    pairs = {path: FilePair(path=path, bad=setup.pairs[path].good, good=setup.pairs[path].bad or "") for path in paths}
+    backwards = TreeChange(pairs, setup.paths)
     taken = [found for unit in units if (found := backwards.named(unit.path, unit.name))]
     changed = [unit for unit in taken if unit.kind is not Kind.REMOVED]
     effect = ""
     for some in filter(None, (changed, taken)):  # what else uses a new function would miss it
         files = backwards.texts(Proposal(units=Closure(backwards).of(some).units))
-        effect = str(runs.trial(request.good, files, scene.test).effect)
+        effect = str(runs.trial(request.good, files, setup.test).effect)
         if effect == Effect.SAME:
             break
     return effect

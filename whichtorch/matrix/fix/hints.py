@@ -88,7 +88,7 @@ def _named(message: str, change: TreeChange) -> Iterator[Unit]:
         for word in filter(None, (match["name"], match["attribute"])):
             yield from _added(change, word)
             yield from change.introducers(word)
-            yield from change.leavers(word)
+            yield from change.removed_uses(word)
         if match["attribute"]:
             setters = change.setters(match["attribute"])
             above = change.classes_above(match["owner"] or "")

@@ -107,7 +107,7 @@ class TreeChange:
         return set().union(*(words_of(pair.good) for pair in self._pairs.values() if pair.good))
 
     @cache  # noqa: B019
-    def leavers(self, word: str) -> tuple[Unit, ...]:
+    def removed_uses(self, word: str) -> tuple[Unit, ...]:
         """Return the units that no longer mention a word, where the good release's files that differ nowhere do."""
         if word in self._good_words:
             return ()

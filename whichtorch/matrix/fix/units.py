@@ -90,7 +90,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class TextSlot:
     """A place of a file: what stands there without and with its unit."""
 
     bad: str = ""
@@ -132,7 +132,7 @@ class ChangedFile:
         drafts = drafts or {}
         return "".join(slot.text(chosen, drafts) for slot in self.slots)
 
-    def _merged(self, bad: Sequence[Part], good: Sequence[Part], owner: str) -> Iterator[Slot]:
+    def _merged(self, bad: Sequence[Part], good: Sequence[Part], owner: str) -> Iterator[TextSlot]:
         """Yield the slots of a body: all of the good one's order, and what only the bad one has in between."""
         before, after = {part.name: part for part in bad}, {part.name: part for part in good}
         kept = _in_order([part.name for part in bad], [part.name for part in good])
@@ -153,42 +153,42 @@ class ChangedFile:
                 yield from self._new_names(part)
             else:
                 unit = moved.get(part.name) or self._unit(owner, Kind.ADDED, None, part)
-                yield Slot(good=part.whole, unit=unit)
+                yield TextSlot(good=part.whole, unit=unit)
         for old in left:
             yield from self._leaving(old, moved.get(old.name), owner)
 
-    def _leaving(self, part: Part, moved: Unit | None, owner: str) -> Iterator[Slot]:
+    def _leaving(self, part: Part, moved: Unit | None, owner: str) -> Iterator[TextSlot]:
         """Yield the slots of a part that the good release does not have there; an import stays."""
         if not part.is_import or owner:
-            yield Slot(bad=part.whole, unit=moved or self._unit(owner, Kind.REMOVED, part, None))
+            yield TextSlot(bad=part.whole, unit=moved or self._unit(owner, Kind.REMOVED, part, None))
             return
-        yield Slot(bad=part.text, good=part.text)
+        yield TextSlot(bad=part.text, good=part.text)
         for name in _imports([part]):  # one that now comes from elsewhere has the last word
             if self._good_imports.get(name, self._bad_imports[name]) != self._bad_imports[name]:
                 yield self._import_slot(name, Kind.CHANGED)
 
-    def _new_names(self, part: Part) -> Iterator[Slot]:
+    def _new_names(self, part: Part) -> Iterator[TextSlot]:
         for name in _imports([part]):
             if name not in self._bad_imports:
                 yield self._import_slot(name, Kind.ADDED)
 
-    def _import_slot(self, name: str, kind: Kind) -> Slot:
+    def _import_slot(self, name: str, kind: Kind) -> TextSlot:
         text = self._good_imports[name]
         part = Part(name=f"import {name}", text=text, first=0, is_import=True)
-        return Slot(good=text, unit=self._unit("", kind, None, part))
+        return TextSlot(good=text, unit=self._unit("", kind, None, part))
 
-    def _matched(self, bad: Part, good: Part, owner: str) -> Iterator[Slot]:
+    def _matched(self, bad: Part, good: Part, owner: str) -> Iterator[TextSlot]:
         """Yield the slots of a part that both releases have at the same place."""
         if bad.whole == good.whole:
-            yield Slot(bad=bad.whole, good=good.whole)
+            yield TextSlot(bad=bad.whole, good=good.whole)
         elif bad.body and good.body:
             same = bad.text == good.text
             heads = [replace(part, body=(), is_head=True) for part in (bad, good)]
             unit = None if same else self._unit(owner, Kind.CHANGED, *heads)
-            yield Slot(bad=bad.text, good=good.text, unit=unit)
+            yield TextSlot(bad=bad.text, good=good.text, unit=unit)
             yield from self._merged(bad.body, good.body, _joined(owner, good.name))
         else:
-            yield Slot(bad=bad.whole, good=good.whole, unit=self._unit(owner, Kind.CHANGED, bad, good))
+            yield TextSlot(bad=bad.whole, good=good.whole, unit=self._unit(owner, Kind.CHANGED, bad, good))
 
     def _unit(self, owner: str, kind: Kind, bad: Part | None, good: Part | None) -> Unit:
         part = good or bad

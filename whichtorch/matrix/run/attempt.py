@@ -49,7 +49,7 @@ STDERR_READ = 64 * 2**10  # characters of the end of stderr in which a traceback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOrder:
+class AttemptRequest:
     """How one attempt is to be made."""
 
     limit: float  # seconds
@@ -69,7 +69,12 @@ class AttemptOrder:
 
 
 def run_attempt(
-    planned: PlannedCell, environment: Environment, order: AttemptOrder, executor: Executor, home: Path, store: RunStore
+    planned: PlannedCell,
+    environment: Environment,
+    order: AttemptRequest,
+    executor: Executor,
+    home: Path,
+    store: RunStore,
 ) -> Record | None:
     """Run a script once, in a folder of its own in the run's store; return None where it was interrupted.
 
@@ -144,7 +149,7 @@ def _busy(ending: Ending, diagnosis: HangDiagnosis | None) -> BusyLoop | None:
     return BusyLoop(place=place, words=f"busy at {place}")
 
 
-def _evidence(ending: Ending, verdict: Verdict, order: AttemptOrder, hardware: str) -> AttemptEvidence:
+def _evidence(ending: Ending, verdict: Verdict, order: AttemptRequest, hardware: str) -> AttemptEvidence:
     update = {"decided": verdict.decided} | ({"hardware": hardware} if hardware else {})
     if ending.start != "cold" or ending.cold_because or order.cold_because:
         update |= {"start": ending.start, "cold_because": ending.cold_because or order.cold_because}
@@ -189,7 +194,7 @@ def _agreed(
     return replace(verdict, signature=signature or verdict.signature), (agreed, processes)
 
 
-def _task(planned: PlannedCell, environment: Environment, order: AttemptOrder, home: Path, folder: Path) -> Task:
+def _task(planned: PlannedCell, environment: Environment, order: AttemptRequest, home: Path, folder: Path) -> Task:
     scratch = folder / "tmp"
     scratch.mkdir()
     copy_companions({name: planned.scenario.path.parent / name for name in planned.scenario.data}, scratch)

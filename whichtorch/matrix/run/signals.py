@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Self
 
-from whichtorch.matrix.events import Asked, Emit, Looked, time_words
+from whichtorch.matrix.events import Emit, StacksSeen, StatusShown, time_words
 from whichtorch.matrix.process import kernel
 from whichtorch.matrix.process.evidence.capture import find_tool
 
@@ -57,7 +57,7 @@ class Lookout:
             begun = time.monotonic()
             if seen := {each: _where(each) for each in self._running() if each.elapsed >= LOOK_FIRST}:
                 self._seen = seen
-                self._emit(Looked(lines={each.task.name: line for each, line in seen.items()}))
+                self._emit(StacksSeen(lines={each.task.name: line for each, line in seen.items()}))
             pause = max(LOOK, LOOK_SHARE * (time.monotonic() - begun)) if seen else LOOK_CHECK
 
 
@@ -73,7 +73,7 @@ def answering(
 
     def answer() -> None:
         with one_at_a_time:
-            emit(Asked(lines=tuple(running())))
+            emit(StatusShown(lines=tuple(running())))
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         threading.Thread(target=answer, name="asked", daemon=True).start()

@@ -15,7 +15,7 @@ from whichtorch.matrix.events import AttemptEnded, AttemptStarted, EnvironmentSt
 from whichtorch.matrix.model import Environment, Record, Request, Role
 from whichtorch.matrix.process.executor import LocalExecutor, default_jobs, load_slowdown
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
-from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
+from whichtorch.matrix.run.attempt import AttemptRequest, run_attempt
 from whichtorch.matrix.run.native_modules import NativeModules
 from whichtorch.matrix.run.signals import running_lines
 from whichtorch.matrix.run.work import Batch, BatchResult, CellEnd, Site, Worker
@@ -138,7 +138,7 @@ class LocalSite(Site):
                 return None
             (judging if planned.counts(record, environment) else uncounted).append(record)
         if not module.problem and planned.wants_observation([*judging, *observing]):
-            order = AttemptOrder(limit=planned.limits.timeout, role=Role.OBSERVE, native=module.path)
+            order = AttemptRequest(limit=planned.limits.timeout, role=Role.OBSERVE, native=module.path)
             record = self._attempt(ready, order)  # slower than a plain one, so it gets all of the timeout
             if record is None:
                 return None
@@ -162,7 +162,7 @@ class LocalSite(Site):
             patience = self._patience(planned)
             limit = patience.first_limit(is_known=expects_hang or has_hung_at(), slowdown=load_slowdown())
             because = f"its forked attempt ended in {uncounted[-1].attempt.outcome.word}" if uncounted else ""
-            order = AttemptOrder(
+            order = AttemptRequest(
                 limit=limit,
                 native=native,
                 is_brief=limit < patience.due,
@@ -175,11 +175,11 @@ class LocalSite(Site):
         why = f"slow: {last.note.partition(';')[0]}" if last.note else "it was slow"
         whole = planned.limits.timeout
         if not planned.looks_longer:
-            order = AttemptOrder(limit=whole, hung_before=hung_before, rerun_because=why, native=native)
+            order = AttemptRequest(limit=whole, hung_before=hung_before, rerun_because=why, native=native)
             return self._attempt(ready, order)
         goal, limit = self._patience(planned).longer_look(last)
         decided = self.records.decisive(environment.id, planned.scenario, planned.variant, goal)
-        order = AttemptOrder(limit=limit, goal=goal, idle_limit=last.limit, rerun_because=why, native=native)
+        order = AttemptRequest(limit=limit, goal=goal, idle_limit=last.limit, rerun_because=why, native=native)
         return decided or self._attempt(ready, order)
 
     def _had_longer_look(self, planned: PlannedCell, last: Attempt) -> bool:
@@ -189,7 +189,7 @@ class LocalSite(Site):
         looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))
         return Patience(timeout=planned.limits.timeout).had_longer_look(last, looks)
 
-    def _attempt(self, ready: _Ready, order: AttemptOrder) -> Record | None:
+    def _attempt(self, ready: _Ready, order: AttemptRequest) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label

@@ -25,7 +25,7 @@ _HINTS = "_annotation"  # what `symtable` calls the scope of a hint that is not 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class KeywordCall:
     """A call with keywords."""
 
     function: str  # "f", "module.f", or "?.f" for a method of something that has no name
@@ -42,7 +42,7 @@ class Uses:
     attributes: set[str] = field(default_factory=set)  # of anything
     strings: set[str] = field(default_factory=set)  # that could be names: of options, of what is registered
     imports: set[tuple[int, str, str]] = field(default_factory=set)  # level, module, name ("" for the module itself)
-    calls: set[Called] = field(default_factory=set)
+    calls: set[KeywordCall] = field(default_factory=set)
 
 
 def uses(nodes: Iterable[ast.stmt]) -> Uses:
@@ -73,7 +73,7 @@ def _note(node: ast.AST, found: Uses) -> None:
             named = frozenset(keyword.arg for keyword in keywords if keyword.arg)
             attribute = f"?.{function.attr}" if isinstance(function, ast.Attribute) else ""
             if named and (name := dotted(function) or attribute):
-                found.calls.add(Called(function=name, keywords=named))
+                found.calls.add(KeywordCall(function=name, keywords=named))
 
 
 def dotted(node: ast.AST) -> str:

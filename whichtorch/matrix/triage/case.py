@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from whichtorch.matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
-from whichtorch.matrix.bisect.strategy.evidence import Change
+from whichtorch.matrix.bisect.strategy.search_state import Change
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.errors import INTERRUPTED
 from whichtorch.matrix.fix.commission import FixAnswer  # noqa: TC001  pydantic reads it

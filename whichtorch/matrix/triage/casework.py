@@ -31,10 +31,10 @@ from whichtorch.matrix.triage.ladder import climb, mending
 from whichtorch.matrix.triage.minimise.minimising import Minimising
 from whichtorch.matrix.triage.minimise.same_failure import Reference, SameFailure
 from whichtorch.matrix.triage.other_releases import with_change, with_fix, with_newest
-from whichtorch.matrix.triage.places import Elsewhere, opened_case
+from whichtorch.matrix.triage.places import OtherReleases, opened_case
 from whichtorch.matrix.triage.reproduction import reproduce, seen_in
 from whichtorch.matrix.triage.shown_test import shown_test
-from whichtorch.matrix.triage.step import Step, TriageOrder
+from whichtorch.matrix.triage.step import Step, TriageRequest
 from whichtorch.matrix.trial.variation import FORKED, Variation
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ UNTOLD = (
 )
 
 
-def triage(order: TriageOrder, cache: EnvironmentCache, show: Show) -> Case:
+def triage(order: TriageRequest, cache: EnvironmentCache, show: Show) -> Case:
     """Take the steps that are asked for and not yet done, and return the case.
 
     Raises UsageError for what names no one environment, PreventedError where none can be had. An interrupted case
@@ -59,14 +59,14 @@ def triage(order: TriageOrder, cache: EnvironmentCache, show: Show) -> Case:
     step.
     """
     with opened_case(order.place, order.test, cache, show) as runs:
-        return Casework(order, runs, Elsewhere(order.place, cache, show, order.tell)).done()
+        return Casework(order, runs, OtherReleases(order.place, cache, show, order.tell)).done()
 
 
 class Casework:
     """One case under way. What a step found is on disk before the next one begins."""
 
-    def __init__(self, order: TriageOrder, runs: Runner, elsewhere: Elsewhere) -> None:
-        self.order, self.runs, self.elsewhere = order, runs, elsewhere
+    def __init__(self, order: TriageRequest, runs: Runner, other_releases: OtherReleases) -> None:
+        self.order, self.runs, self.other_releases = order, runs, other_releases
         self.folder = CaseFolder(order.folder)
         self.case = self._begun()
         self._until = None if order.max_seconds is None else time.monotonic() + order.max_seconds
@@ -268,9 +268,9 @@ class Casework:
 
     def _release_reference(self, held: ExitStack) -> Reference:
         """Return the nearest release in which the script passes."""
-        elsewhere = held.enter_context(self.elsewhere.runs(self.case.healthy_release, self.order.test))
-        elsewhere.forks = self.runs.forks
-        return Reference(runs=elsewhere, rung={}, words=elsewhere.environment.label)
+        other_releases = held.enter_context(self.other_releases.runs(self.case.healthy_release, self.order.test))
+        other_releases.forks = self.runs.forks
+        return Reference(runs=other_releases, rung={}, words=other_releases.environment.label)
 
     def _bisect(self) -> bool:
         """Search for the change; what was cut down too far to pass anywhere is cut down again beside a release."""
@@ -279,7 +279,7 @@ class Casework:
         if seen is None or not self._has_releases:
             return False
         if not is_done:
-            self._keep(with_change(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+            self._keep(with_change(self.case, self.folder.path, self.other_releases, self.order.test, self._left))
             if self.case.bisection is not None and self.case.bisection.interrupted:
                 raise KeyboardInterrupt
         is_too_small = self.case.minimal is not None and self.case.bisected == self.case.script != self.case.smallest
@@ -295,20 +295,20 @@ class Casework:
         seen = self.case.reproduction
         if self.case.unit_test is not None or seen is None or not seen.outcome.is_red:
             return False
-        shown = shown_test(self.case, self.folder.path, self.runs, self.elsewhere, self.order.test)
+        shown = shown_test(self.case, self.folder.path, self.runs, self.other_releases, self.order.test)
         self._keep(self.case.model_copy(update={"unit_test": shown}))
         return True
 
     def _validate(self) -> bool:
         if self.case.newest is not None or not self._has_releases:
             return False
-        self._keep(with_newest(self.case, self.folder.path, self.elsewhere, self.order.test))
+        self._keep(with_newest(self.case, self.folder.path, self.other_releases, self.order.test))
         return True
 
     def _fix(self) -> bool:
         if not self._has_releases or (self.case.fix is not None and not self.case.fix.interrupted):
             return False
-        self._keep(with_fix(self.case, self.folder.path, self.elsewhere, self.order.test, self._left))
+        self._keep(with_fix(self.case, self.folder.path, self.other_releases, self.order.test, self._left))
         if self.case.fix is not None and self.case.fix.interrupted:
             raise KeyboardInterrupt
         return True

@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.bisect import request as bisect_request
-from whichtorch.matrix.bisect.request import Budget, SearchRequest
+from whichtorch.matrix.bisect import search_request
+from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
 from whichtorch.matrix.environments.provider import acquired
 from whichtorch.matrix.errors import UsageError
-from whichtorch.matrix.fix.commission import FixOrder, fix_of
+from whichtorch.matrix.fix.commission import FixRequest, fix_of
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.executor import LocalExecutor
@@ -61,7 +61,7 @@ class CaseTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class OtherReleases:
     """Other releases than the one in which a script fails."""
 
     place: CasePlace
@@ -79,7 +79,7 @@ class Elsewhere:
             bad=bad,
             budget=Budget(seconds=seconds),
         )
-        return bisect_request.search(request, self.cache, self.show)
+        return search_request.search(request, self.cache, self.show)
 
     def fixed(self, script: Path, variant: dict[str, str], bad: str, good: str, seconds: float) -> FixAnswer:
         """Search what of a good release's Python cures a script in a bad one."""
@@ -92,7 +92,7 @@ class Elsewhere:
             bad=bad,
             budget=Budget(seconds=seconds),
         )
-        return fix_of(FixOrder(search=search, tell=self.tell), self.cache, self.show)
+        return fix_of(FixRequest(search=search, tell=self.tell), self.cache, self.show)
 
     def runs(self, release: str, test: CaseTest) -> AbstractContextManager[Runner]:
         """Give where a test runs in another release."""

@@ -36,7 +36,7 @@ class Replayed(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOrder:
+class ReplayRequest:
     """Which case is to be run, and where."""
 
     archive: Path
@@ -44,7 +44,7 @@ class ReplayOrder:
     place: CasePlace
 
 
-def replay(order: ReplayOrder, cache: EnvironmentCache, show: Show) -> Replayed:
+def replay(order: ReplayRequest, cache: EnvironmentCache, show: Show) -> Replayed:
     """Unpack a case into a folder of its own and run its script there.
 
     Raises UsageError for what is no case or holds no failure, and as `triage`.

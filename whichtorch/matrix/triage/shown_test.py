@@ -12,13 +12,13 @@ from whichtorch.matrix.trial.variation import Variation
 
 if TYPE_CHECKING:
     from whichtorch.matrix.triage.case import Case
-    from whichtorch.matrix.triage.places import CaseTest, Elsewhere
+    from whichtorch.matrix.triage.places import CaseTest, OtherReleases
     from whichtorch.matrix.trial.runner import Runner
 
 TEST_MARGIN = 2.0  # times the script's limit, for a test that runs it in a process of its own
 
 
-def shown_test(case: Case, folder: Path, runs: Runner, elsewhere: Elsewhere, test: CaseTest) -> ShownTest:
+def shown_test(case: Case, folder: Path, runs: Runner, other_releases: OtherReleases, test: CaseTest) -> ShownTest:
     """Write both forms of a test into a case's folder, and run it here and in the nearest healthy release.
 
     It is made of the script with which that release was found, for the smallest one may be healthy nowhere.
@@ -36,7 +36,7 @@ def shown_test(case: Case, folder: Path, runs: Runner, elsewhere: Elsewhere, tes
     if _run(runs, tests.pytest, seen.limit) is Outcome.FAIL:
         shown = shown.model_copy(update={"fails_in": runs.environment.label})
     if healthy:
-        with elsewhere.runs(healthy, test) as there:
+        with other_releases.runs(healthy, test) as there:
             if _run(there, tests.pytest, seen.limit) is Outcome.PASS:
                 shown = shown.model_copy(update={"passes_in": there.environment.label})
     return shown

@@ -58,7 +58,7 @@ _NEEDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TriageOrder:
+class TriageRequest:
     """Which script is to become a case, where it fails, and what it may cost."""
 
     place: CasePlace

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
-from whichtorch.matrix.run.attempt import AttemptOrder, run_attempt
+from whichtorch.matrix.run.attempt import AttemptRequest, run_attempt
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.search.worker_pool import WorkerPool
 from whichtorch.matrix.suite.companions import companions, copy_companions
@@ -75,7 +75,7 @@ class Runner:
             if variation.files:
                 environment = held.enter_context(self.overlays.laid(environment, variation.files))
             may_fork = variation.may_fork and self.forks
-            order = AttemptOrder(
+            order = AttemptRequest(
                 limit=limit,
                 goal=variation.goal,
                 folder=folder,
@@ -102,7 +102,7 @@ class Runner:
         return WorkerPool(count, stop)
 
     def _record(
-        self, planned: PlannedCell, environment: Environment, order: AttemptOrder, executor: Executor
+        self, planned: PlannedCell, environment: Environment, order: AttemptRequest, executor: Executor
     ) -> Record:
         begun, record = time.monotonic(), None
         try:

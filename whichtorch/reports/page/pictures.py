@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.bisect.request import AxisName
+from whichtorch.matrix.bisect.search_request import AxisName
 from whichtorch.matrix.model import Outcome
 from whichtorch.reports.bisection_text import answer_lines, cost, heading, probe_word, value_name
 from whichtorch.reports.shown_text import is_link, one_line, plain
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.bisect.strategy.evidence import SearchVerdict
+    from whichtorch.matrix.bisect.strategy.search_state import SearchVerdict
     from whichtorch.matrix.compare.nights import Night
     from whichtorch.reports.page.grid import Grid
 

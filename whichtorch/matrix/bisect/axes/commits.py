@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.axes.git import BAD_MERGE_BASE, Checkout, GitError, borrowed, refuse
 from whichtorch.matrix.bisect.axes.suspects import Suspects
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Change, Find, ProbeRun, Purpose, SearchVerdict
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Change, Find, ProbeRun, Purpose, SearchVerdict
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments import configs
 from whichtorch.matrix.environments.built_commits import BuiltCommits, CommitBuild
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.bisect.request import SearchRequest, Source
+    from whichtorch.matrix.bisect.search_request import SearchRequest, Source
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
 

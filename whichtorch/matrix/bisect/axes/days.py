@@ -13,8 +13,8 @@ from whichtorch.matrix.bisect.axes.locks import pins_in
 from whichtorch.matrix.bisect.axes.packages import Isolator, Lock, base_request, locked_request
 from whichtorch.matrix.bisect.axes.versions import common
 from whichtorch.matrix.bisect.driver import search_between
-from whichtorch.matrix.bisect.request import Axis, AxisName, SearchRequest, day_named
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind
+from whichtorch.matrix.bisect.search_request import Axis, AxisName, SearchRequest, day_named
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments.commander import InstallError
 from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE, is_exact_version

@@ -9,8 +9,8 @@ from whichtorch.matrix.bisect.axes.locks import PackageChange, Pins, combined, d
 from whichtorch.matrix.bisect.axes.versions import common
 from whichtorch.matrix.bisect.driver import Bisector
 from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.request import Axis, AxisName
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Find, SearchOptions, SearchVerdict
+from whichtorch.matrix.bisect.search_request import Axis, AxisName
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Find, SearchOptions, SearchVerdict
 from whichtorch.matrix.bisect.workbench import Workbench, workbench
 from whichtorch.matrix.environments.commander import CancelledError, InstallError
 from whichtorch.matrix.environments.configs import config_named
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
     from whichtorch.matrix.bisect.bisection import Bisection, Probe
-    from whichtorch.matrix.bisect.request import PackageSet, SearchRequest
+    from whichtorch.matrix.bisect.search_request import PackageSet, SearchRequest
     from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show

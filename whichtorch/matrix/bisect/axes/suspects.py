@@ -7,16 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.ledger import UNMEASURED_GOOD, Ledger
-from whichtorch.matrix.bisect.request import Axis, AxisName
-from whichtorch.matrix.bisect.strategy.evidence import Bracket, Change, Find, SearchVerdict
+from whichtorch.matrix.bisect.search_request import Axis, AxisName
 from whichtorch.matrix.bisect.strategy.posterior import Posterior, best_batch
+from whichtorch.matrix.bisect.strategy.search_state import Bracket, Change, Find, SearchVerdict
 from whichtorch.matrix.bisect.strategy.view import Transition, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from whichtorch.matrix.bisect.axes.git import Checkout, Commit
-    from whichtorch.matrix.bisect.request import SearchRequest
+    from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.bisect.workbench import Workbench
     from whichtorch.matrix.model import Request
 

@@ -12,8 +12,8 @@ from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.axes.versions import common
 from whichtorch.matrix.bisect.ledger import Ledger
-from whichtorch.matrix.bisect.request import Axis, AxisName
-from whichtorch.matrix.bisect.strategy.evidence import AnswerKind, Purpose, SearchVerdict
+from whichtorch.matrix.bisect.search_request import Axis, AxisName
+from whichtorch.matrix.bisect.strategy.search_state import AnswerKind, Purpose, SearchVerdict
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.model import Outcome, Request
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.bisect.position_evidence import PositionEvidence
-    from whichtorch.matrix.bisect.request import SearchRequest
+    from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.plan.matrix_file import MatrixFile

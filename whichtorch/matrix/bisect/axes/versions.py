@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from whichtorch.matrix.bisect.driver import search_between
-from whichtorch.matrix.bisect.request import Axis, AxisName
+from whichtorch.matrix.bisect.search_request import Axis, AxisName
 from whichtorch.matrix.bisect.workbench import workbench
 from whichtorch.matrix.environments.index.version_specs import is_exact_version
 from whichtorch.matrix.errors import PreventedError, UsageError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whichtorch.matrix.bisect.bisection import Bisection
-    from whichtorch.matrix.bisect.request import SearchRequest
+    from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Request

@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from whichtorch.matrix.bisect.strategy import bracket, flaky
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.posterior import Posterior, best_batch
+from whichtorch.matrix.bisect.strategy.search_state import (
     MOST_RUNS_EACH,
     AnswerKind,
     Bracket,
@@ -20,15 +21,14 @@ from whichtorch.matrix.bisect.strategy.evidence import (
     NextProbe,
     ProbeRun,
     Purpose,
-    Search,
     SearchAnswer,
+    SearchState,
     SearchVerdict,
 )
-from whichtorch.matrix.bisect.strategy.posterior import Posterior, best_batch
 from whichtorch.matrix.bisect.strategy.view import Transition, View, check_bounds, find_edge, sample, widen
 
 
-def decide(search: Search) -> NextProbe | SearchAnswer:
+def decide(search: SearchState) -> NextProbe | SearchAnswer:
     """Return what to run next, or the answer.
 
     Outcomes are taken as certain until some position has both passed and failed. From then on the flaky model
@@ -58,7 +58,7 @@ def _step(view: View) -> NextProbe | SearchAnswer:
     return flaky.decide(view) if view.is_flaky else _decide_certain(view, bounds)
 
 
-def partial(search: Search) -> SearchAnswer:
+def partial(search: SearchState) -> SearchAnswer:
     """Return the answer, or a bracket that blames nothing, where nothing more may be run."""
     step = decide(search)
     return _partial(View.of(search)) if isinstance(step, NextProbe) else step
@@ -80,7 +80,7 @@ def _with_unsteady(view: View, answer: SearchAnswer) -> SearchAnswer:
     return replace(answer, reasons=(*answer.reasons, *unsteady))
 
 
-def decide_parallel(search: Search, jobs: int) -> tuple[NextProbe, ...] | SearchAnswer:
+def decide_parallel(search: SearchState, jobs: int) -> tuple[NextProbe, ...] | SearchAnswer:
     """Return up to `jobs` probes at different positions, the most useful first, or the answer.
 
     The first is the one that `decide` returns. The others would come next if it were all good or all bad: in a

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 from whichtorch.matrix.bisect.strategy import bracket
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.posterior import Posterior, best_batch
+from whichtorch.matrix.bisect.strategy.search_state import (
     AnswerKind,
     Change,
     NextProbe,
@@ -13,7 +14,6 @@ from whichtorch.matrix.bisect.strategy.evidence import (
     SearchAnswer,
     SearchVerdict,
 )
-from whichtorch.matrix.bisect.strategy.posterior import Posterior, best_batch
 from whichtorch.matrix.bisect.strategy.view import Transition, View, sample, widen_towards
 
 MISFIT = 1e-4  # where the passes of a position are less likely than this, the model of a single change is wrong

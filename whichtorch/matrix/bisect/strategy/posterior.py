@@ -37,7 +37,7 @@ class RunCounts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ProbeBatch:
     """Up to `runs` runs at `position`, ended by the first bad one."""
 
     position: int
@@ -169,14 +169,14 @@ def entropy(probability: float) -> float:
 
 def best_batch(
     posterior: Posterior, *, install: Callable[[int], float], good: float, bad: float, closed: Collection[int] = ()
-) -> Batch | None:
+) -> ProbeBatch | None:
     """Return the batch with the most expected bits per second, or None where nothing is left to learn.
 
     The bits are the mutual information of the batch's result (all good, or a bad run) and the first bad
     position. The seconds are those of the install and of the runs that are expected to happen. All sums are
     linear in the position within a piece, so that a choice costs O(positions x run counts).
     """
-    best: Batch | None = None
+    best: ProbeBatch | None = None
     best_rate = 1e-9  # bits per second: below that it is rounding
     positions = range(posterior.low, posterior.high + 1)
     installs = {position: install(position) for position in positions if position not in closed}
@@ -196,7 +196,7 @@ def best_batch(
                     seconds = installs[position] + good_runs * good + (1 - all_good) * bad
                     rate = (entropy(all_good) - known) / max(seconds, 1e-9)
                     if rate > best_rate:
-                        best, best_rate = Batch(position=position, runs=runs), rate
+                        best, best_rate = ProbeBatch(position=position, runs=runs), rate
     return best
 
 

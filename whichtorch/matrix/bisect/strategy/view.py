@@ -11,20 +11,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.strategy import bracket
-from whichtorch.matrix.bisect.strategy.evidence import (
+from whichtorch.matrix.bisect.strategy.posterior import Posterior, RunCounts
+from whichtorch.matrix.bisect.strategy.search_state import (
     MOST_RUNS_EACH,
     Bracket,
     Change,
     Find,
     NextProbe,
     Purpose,
-    Search,
+    SearchState,
     SearchVerdict,
     Tally,
     most_runs,
     tally,
 )
-from whichtorch.matrix.bisect.strategy.posterior import Posterior, RunCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,11 +46,11 @@ class Transition:
 class View:
     """A search and its observations, counted."""
 
-    search: Search
+    search: SearchState
     tallies: dict[int, Tally]
 
     @classmethod
-    def of(cls, search: Search) -> View:
+    def of(cls, search: SearchState) -> View:
         """Count the observations of a search."""
         return cls(search=search, tallies=tally(search.observations))
 

@@ -73,7 +73,7 @@ class AppliedUnit:
         return nodes[0] if len(nodes) == 1 else None
 
 
-def manner_of(applied: Sequence[AppliedUnit], good_run: FunctionsRun | None = None) -> tuple[str, ...]:
+def cure_kinds(applied: Sequence[AppliedUnit], good_run: FunctionsRun | None = None) -> tuple[str, ...]:
     """Return sentences on how a cure cures; none where it is code like any other.
 
     `good_run` is the good release's passing run, with the functions that it ran; None where nobody noted them.

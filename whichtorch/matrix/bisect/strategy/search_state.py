@@ -111,7 +111,7 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class SearchState:
     """All that a decision depends on. The order and the history of the observations do not matter."""
 
     size: int  # number of positions, ordered from old to new

@@ -32,7 +32,7 @@ NOTED_SLOWDOWN = 4  # times that a run may take longer while its functions are n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FixRequest:
+class CureRequest:
     """What is asked. Both environments are installed and usable."""
 
     bad: Environment
@@ -45,7 +45,7 @@ class FixRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class FixSetup:
     """What is known before the first trial."""
 
     test: CureTest
@@ -60,7 +60,7 @@ class Scene:
     loaded: set[str] = field(default_factory=set)  # files, known when the functions that ran are
 
 
-def scene_of(request: FixRequest, runs: CureRuns) -> Scene:
+def setup_of(request: CureRequest, runs: CureRuns) -> FixSetup:
     """See the script fail and pass, and what differs.
 
     Raises UsageError where it does not fail in the one, as is meant, and pass in the other.
@@ -83,7 +83,7 @@ def scene_of(request: FixRequest, runs: CureRuns) -> Scene:
     paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
     change = TreeChange(pairs, paths)
     lacking = Deferred(lambda: runs.symbols(request.good) - runs.symbols(request.bad))
-    return Scene(
+    return FixSetup(
         test=CureTest(failure=failure, limit=limit, cpu_seconds=good_record.attempt.cpu_seconds),
         trees=(bad_tree, good_tree),
         pairs=pairs,
@@ -95,16 +95,16 @@ def scene_of(request: FixRequest, runs: CureRuns) -> Scene:
     )
 
 
-def tiers_of(request: FixRequest, runs: CureRuns, scene: Scene) -> list[Callable[[], list[Unit]]]:
+def tiers_of(request: CureRequest, runs: CureRuns, setup: FixSetup) -> list[Callable[[], list[Unit]]]:
     """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
     script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
 
     def noted() -> tuple[Sequence[FunctionsRun], ...]:
         request.tell("what it runs is noted in both")
-        longer = NOTED_SLOWDOWN * scene.test.limit
-        patience = scene.test.limit if scene.test.failure.outcome is Outcome.HANG else longer
-        bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), scene.good_run)
-        scene.loaded.update(bad.loaded | good.loaded)
+        longer = NOTED_SLOWDOWN * setup.test.limit
+        patience = setup.test.limit if setup.test.failure.outcome is Outcome.HANG else longer
+        bad, good = runs.at_once(lambda: runs.noted(request.bad, patience), setup.good_run)
+        setup.loaded.update(bad.loaded | good.loaded)
         active = bad.active | good.active
         usual = runs.at_once(*(partial(runs.everyday, each, active) for each in (request.bad, request.good)))
         return (bad.besides(usual[0]), good.besides(usual[1])), (bad, good)
@@ -113,15 +113,15 @@ def tiers_of(request: FixRequest, runs: CureRuns, scene: Scene) -> list[Callable
 
     def by_name() -> list[Unit]:
         pairs()
-        return named(scene.change, scene.loaded, words_of(script) | words_of(scene.test.failure.message))
+        return named(setup.change, setup.loaded, words_of(script) | words_of(setup.test.failure.message))
 
     def reached(place: int) -> list[Unit]:
         bad, good = pairs()[place]
-        words = set[str]().union(*(run.words(tree.text) for run, tree in zip((bad, good), scene.trees, strict=True)))
-        return by_runs(scene.change, bad, good, words | words_of(script), scene.loaded)
+        words = set[str]().union(*(run.words(tree.text) for run, tree in zip((bad, good), setup.trees, strict=True)))
+        return by_runs(setup.change, bad, good, words | words_of(script), setup.loaded)
 
     once = [cache(by_name), *(cache(partial(reached, place)) for place in (0, 1))]
-    return [lambda: on_stack(scene.change, scene.frames), *once]
+    return [lambda: on_stack(setup.change, setup.frames), *once]
 
 
 def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
