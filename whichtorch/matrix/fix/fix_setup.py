@@ -95,7 +95,7 @@ def setup_of(request: CureRequest, runs: CureRuns) -> FixSetup:
     )
 
 
-def tiers_of(request: CureRequest, runs: CureRuns, setup: FixSetup) -> list[Callable[[], list[Unit]]]:
+def candidate_tiers(request: CureRequest, runs: CureRuns, setup: FixSetup) -> list[Callable[[], list[Unit]]]:
     """Return the candidates, the nearest first; what only later ones need is found out when these are asked for."""
     script = runs.planned.scenario.path.read_text(encoding="utf-8", errors="replace")
 

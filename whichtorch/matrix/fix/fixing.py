@@ -19,7 +19,7 @@ from whichtorch.matrix.fix.candidates import at_import, each_once
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_kind import AppliedUnit, brings_functions, cure_kinds
 from whichtorch.matrix.fix.cure_search import CureSearch
-from whichtorch.matrix.fix.fix_setup import NOTED_SLOWDOWN, setup_of, tiers_of
+from whichtorch.matrix.fix.fix_setup import NOTED_SLOWDOWN, candidate_tiers, setup_of
 from whichtorch.matrix.fix.minimum import smallest
 from whichtorch.matrix.fix.origins import Origin  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.fix.package_trees import FilePair
@@ -93,7 +93,7 @@ def fix(request: CureRequest, runs: CureRuns) -> Fix:
     request.tell(f"{len(setup.pairs)} files of Python differ")
     search, to_cure, seen = CureSearch(setup.closure), 0, _Seen()
     notes: tuple[str, ...] = ()
-    tiers = tiers_of(request, runs, setup)
+    tiers = candidate_tiers(request, runs, setup)
     oracle = _oracle(request, runs, setup, seen, started)
     answer = Fix()
     try:
