@@ -1,6 +1,5 @@
 """`whichtorch scheduler` and `whichtorch worker`."""
 
-import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,8 @@ def scheduler(options: SchedulerOptions) -> None:
     can run code on every worker. Ctrl-C ends it; workers then stop what they run, and dial again.
     Exit code: 0 ended by a signal; 2 wrong usage; 3 the port is taken, or distributed is not installed.
     """
+    import asyncio
+
     from whichtorch.matrix.cluster.scheduler import serve
 
     address = f"tcp://127.0.0.1:{options.port}" if options.plain else f"tls://{options.host}:{options.port}"
@@ -66,6 +67,8 @@ def worker(options: WorkerOptions) -> None:
     its state folder and sent when the same is asked for again.
     Exit code: 0 idle for long enough, or ended by a signal; 2 wrong usage; 3 distributed is not installed.
     """
+    import asyncio
+
     from whichtorch.matrix.cluster.batch_host import BatchHost
     from whichtorch.matrix.cluster.worker import Dialler, facts_of
     from whichtorch.matrix.inspect.checkup import CheckState, ptrace_check

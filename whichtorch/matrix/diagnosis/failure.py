@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import builtins
 import re
+from collections import Counter
 from difflib import SequenceMatcher
 from enum import Enum, auto
-from statistics import mode
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from whichtorch.matrix.diagnosis.code_owner import GENERATED, Component, normalized
 from whichtorch.matrix.diagnosis.signature import STUCK, Signature, without_lines
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from whichtorch.matrix.diagnosis.tracebacks import RaisedException
     from whichtorch.matrix.model import Cell, Record
+
+Item = TypeVar("Item")
 
 ALIKE = 0.7  # share of two messages that must agree
 REWORDED = 0.3  # the same, where one function of a library raises both
@@ -247,10 +249,15 @@ def references(cells: Iterable[Cell]) -> dict[str, Cell]:
 
 
 def _most_common(failures: Sequence[Cell]) -> Cell:
-    outcome = mode(cell.outcome for cell in failures)
+    outcome = _mode([cell.outcome for cell in failures])
     alike = [cell for cell in failures if cell.outcome is outcome]
     kinds = [Signature.parse(cell.signature).comparable for cell in alike]
-    return alike[kinds.index(mode(kinds))]
+    return alike[kinds.index(_mode(kinds))]
+
+
+def _mode(items: Sequence[Item]) -> Item:
+    """Return the most common item, of equals the first; importing `statistics` takes longer than all of this room."""
+    return Counter(items).most_common(1)[0][0]
 
 
 def different(cells: Iterable[Cell]) -> frozenset[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -88,7 +87,9 @@ class EnvironmentCache:
     def typical_install(self) -> float:
         """Return the median of the seconds that installs took here; a guess where there was none."""
         seconds = [installation.seconds for _, installation in self._disk.installations()]
-        return statistics.median([second for second in seconds if second is not None] or [UNMEASURED_INSTALL])
+        from statistics import median  # slow to import, and only a run that installs asks for it
+
+        return median([second for second in seconds if second is not None] or [UNMEASURED_INSTALL])
 
     def expected_size(self, requests: Sequence[Request]) -> int:
         """Return about how many bytes installing these takes, by earlier installs of the same or of its build."""
