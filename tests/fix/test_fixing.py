@@ -18,11 +18,12 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix.cure_runs import CureTest
 from whichtorch.matrix.model import Attempt, Outcome, Role, StoppedBy
 from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.supervision import Ending
 
 if TYPE_CHECKING:
     import threading
 
-    from whichtorch.matrix.process.supervision import Ending, Task
+    from whichtorch.matrix.process.supervision import Task
 
 BAD = {
     "torch/__init__.py": CORE + "from torch.ops import add\n",
@@ -104,6 +105,24 @@ class FaultyExecutor(LocalExecutor):
     def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
         self.left -= 1
         return super().run(task, cancelled) if self.left else None
+
+
+class UnwatchedExecutor(LocalExecutor):
+    """Cannot watch its third task: the first trial, after a run in each release."""
+
+    tasks = 0
+
+    def run(self, task: Task, cancelled: threading.Event | None = None) -> Ending | None:
+        self.tasks += 1
+        problem = Ending(stopped_by="exit", seconds=1, problem="the supervisor did not answer in time")
+        return problem if self.tasks == 3 else super().run(task, cancelled)
+
+
+def test_a_trial_that_could_not_be_watched(workplace: Workplace) -> None:
+    """It is made once more: a machine that was too busy for a moment does not end a search."""
+    bad, good = workplace.environment("bad", STACK), workplace.environment("good", GOOD)
+    answer = replace(workplace, executor=UnwatchedExecutor()).fix(bad, good)
+    assert (answer.trials_to_cure, answer.with_patch) == (1, (3, 3))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

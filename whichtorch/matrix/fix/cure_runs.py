@@ -113,9 +113,12 @@ class CureRuns:
     def fair_run(self, environment: Environment, files: Files, test: CureTest) -> Observation:
         """Run the script once with files changed, for as long as a cure may take.
 
-        What a busy machine kept from ending gets more time once: a cure must not be taken for the hang.
+        What a busy machine kept from ending gets more time once: a cure must not be taken for the hang. What could not
+        be run, because the machine was too busy even to watch it, is run once more.
         """
         seen = self.run(environment, test.limit, files)
+        if seen.record.attempt.outcome.is_prevented:
+            seen = self.run(environment, test.limit, files)
         is_starved = test.was_starved(seen.record.attempt)
         return self.run(environment, BOTH_LOOKS * test.limit, files) if is_starved else seen
 
