@@ -42,7 +42,9 @@ class FixOptions:
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
     jobs: int = running_option(default=1, metavar="N", least=1, help="Trials at once, and candidates of the bisection.")
     budget: Budget = group(Budget, "seconds", panel="How it runs")
-    max_trials: int | None = running_option(metavar="N", least=1, help="Make at most so many trials.")
+    max_trials: int | None = running_option(
+        metavar="N", least=1, help="Make at most so many trials. [default: 60 in 10 minutes, without --max-time]"
+    )
     checkout: Path | None = option(
         "--git", metavar="CHECKOUT", panel="Output", help="Name the commits of the patch, by a git checkout of PyTorch."
     )
