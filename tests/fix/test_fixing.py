@@ -77,7 +77,7 @@ def test_resumed(workplace: Workplace) -> None:
     assert first.notes[0].startswith("stopped after 0 trials")
     assert first.notes[1:] == (
         "to go on from here: --max-trials 60 --max-time 1m",
-        f"no cure so far: 0 of {first.candidates} changed units that the script reaches change nothing",
+        f"no cure so far: 0 of {first.candidates} changed units that the script reaches had no effect",
     )
     assert first.why_not == ()
     whole, again = workplace.fix(bad, good), workplace.fix(bad, good, most=0)

@@ -152,7 +152,7 @@ def test_what_could_not_be_judged_is_named() -> None:
 def test_a_search_without_an_end() -> None:
     """A search that was cut short says how far it came, and what could not be applied; it is no reason."""
     assert list(known_so_far(SearchEvidence(reached=9, tried=2, lacking=("torch._C.f",)))) == [
-        "no cure so far: 2 of 9 changed units that the script reaches change nothing",
+        "no cure so far: 2 of 9 changed units that the script reaches had no effect",
         "what changed uses symbols that the bad release's binary does not have: torch._C.f",
     ]
 

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from whichtorch.matrix.plan.option import Group, Option
 
+_HOME = re.compile(r"^(--[\w-]+=)?~(?=/|$)")
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -26,7 +27,7 @@ class PanelCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments with ~ expanded, as in ~/a.py and --script=~/a.py."""
-        return super().parse_args(ctx, [re.sub(r"^(--[\w-]+=)?~(?=/|$)", rf"\g<1>{Path.home()}", arg) for arg in args])
+        return super().parse_args(ctx, [_HOME.sub(lambda found: f"{found[1] or ''}{Path.home()}", arg) for arg in args])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each below the heading of its panel."""
@@ -102,7 +103,7 @@ class _OptionField:
             is_choice = issubclass(kind, StrEnum) and not option.parse
             return click.Choice(option.choices or tuple(map(str, kind))) if is_choice else str
         in_range: Callable[..., click.ParamType[Any]] = click.IntRange if kind is int else click.FloatRange
-        return kind if option.least is option.most else in_range(option.least, option.most)
+        return kind if option.least is None is option.most else in_range(option.least, option.most)
 
     def value(self, given: Any) -> object:
         """Return the value of the field, from what click has parsed."""

@@ -36,7 +36,7 @@ def reasons(evidence: SearchEvidence) -> Iterator[str]:
 
 def known_so_far(evidence: SearchEvidence) -> Iterator[str]:
     """Yield what a search knows that was cut short before it saw a cure."""
-    yield f"no cure so far: {evidence.tried} of {evidence.reached} changed units that the script reaches change nothing"
+    yield f"no cure so far: {evidence.tried} of {evidence.reached} changed units that the script reaches had no effect"
     yield from _untold(evidence)
 
 

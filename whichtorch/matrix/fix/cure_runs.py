@@ -95,7 +95,7 @@ class CureRuns:
             seen = self.runner.at(environment).run(INSIDE_TIMEOUT, variation)
             if answer not in seen.notes:
                 last = (seen.stderr.strip().splitlines() or ["no answer"])[-1]
-                raise PreventedError(f"{environment.label} did not tell its symbols: {last}")
+                raise PreventedError(f"the symbols of {environment.label} could not be listed: {last}")
             write_atomic(kept, seen.notes[answer])
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
 
@@ -113,8 +113,8 @@ class CureRuns:
     def fair_run(self, environment: Environment, files: Files, test: CureTest) -> Observation:
         """Run the script once with files changed, for as long as a cure may take.
 
-        What a busy machine kept from ending gets more time once: a cure must not be taken for the hang. What could not
-        be run, because the machine was too busy even to watch it, is run once more.
+        A run that had too little of a core gets more time once, so that a cure is not mistaken for the hang. A run
+        that could not be watched is made once more: the machine may have been too busy for a moment.
         """
         seen = self.run(environment, test.limit, files)
         if seen.record.attempt.outcome.is_prevented:
@@ -136,7 +136,10 @@ class CureRuns:
         kept = self.folder / f"{name}.json"
         if not kept.exists():
             seen = self.runner.at(environment).run(limit, variation)
-            has_passed = seen.record.attempt.outcome is Outcome.PASS
+            outcome = seen.record.attempt.outcome
+            if outcome.is_prevented:  # it says nothing, and the next call may fare better
+                raise PreventedError(f"{environment.label} could not be run: {seen.record.attempt.note or outcome}")
+            has_passed = outcome is Outcome.PASS
             write_atomic(kept, json.dumps({"passed": has_passed, "notes": dict(seen.notes)}))
         told = json.loads(kept.read_text(encoding="utf-8"))
         return FunctionsRun.of_notes(told["notes"], passed=told["passed"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.errors import why_stopped
+from whichtorch.matrix.errors import PreventedError, why_stopped
 from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.candidates import at_import, each_once
 from whichtorch.matrix.fix.closure import Closure
@@ -111,7 +111,11 @@ def fix(request: CureRequest, runs: CureRuns) -> Fix:
             except BudgetSpentError:
                 notes = tuple(_when_spent(oracle.made, time.monotonic() - started, seen.cure))
         if seen.cure is not None:
-            answer = _confirmed(_patched(seen.cure, setup), seen.cure, request, runs, setup)
+            answer = _patched(seen.cure, setup)
+            try:
+                answer = _confirmed(answer, seen.cure, request, runs, setup)
+            except PreventedError as error:  # the patch is known all the same
+                notes = (*notes, f"the patch could not be confirmed: {error}")
         elif notes:
             notes = (*notes, *known_so_far(_evidence(setup, search, seen)))
         else:
@@ -164,7 +168,10 @@ def _idle(cure: Proposal, request: CureRequest, runs: CureRuns, setup: FixSetup)
     """Return the functions of a cure that the cured script does not run."""
     if len(cure.units) < 3:
         return set()
-    cured_run = runs.noted(request.bad, NOTED_SLOWDOWN * setup.test.limit, setup.change.texts(cure))
+    try:
+        cured_run = runs.noted(request.bad, NOTED_SLOWDOWN * setup.test.limit, setup.change.texts(cure))
+    except PreventedError:
+        return set()
     ran = {(path, name.rpartition(".")[2]) for path, _, name in cured_run.functions}
     return {unit for unit in cure.units if unit.is_function and (unit.path, unit.own_name) not in ran}
 

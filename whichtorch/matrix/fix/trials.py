@@ -26,7 +26,7 @@ class Trials:
     """How proposals are tried."""
 
     change: TreeChange
-    question: str  # script, environment, failure and limit: what makes two trials the same one, beside the files
+    question: str  # digest of script, variant, environment and failure: with the files, what makes two trials the same
     test: Callable[[Mapping[str, str | None]], Trial]  # texts of files -> what came of a run with them; on any thread
 
     def __call__(self, proposal: Proposal) -> Inquiry[Trial]:

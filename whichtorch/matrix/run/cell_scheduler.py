@@ -138,8 +138,11 @@ class CellScheduler:
             self._close(queue)
         for queue in [each for each in self._queues if each.is_over]:
             self._queues.remove(queue)
-            if queue.environment is not None:
-                self.site.environments.release(queue.work.request)
+            try:
+                if queue.environment is not None:
+                    self.site.environments.release(queue.work.request)
+            except BaseException as error:  # noqa: BLE001  the future has it
+                self._failure = self._failure or error
             if self._failure is not None:
                 queue.over.set_exception(self._failure)
             else:

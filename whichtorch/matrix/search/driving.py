@@ -51,14 +51,13 @@ def drive(
         if again is not None:
             _follow(again(), answers, guess)
 
-    try:
-        question = next(search)
-        while True:
-            answers.append(oracle.answer(question, look_ahead))
-            question = search.send(answers[-1])
-    except StopIteration as end:
-        found: Found = end.value
-        return found
+    while True:
+        try:
+            question = search.send(answers[-1]) if answers else next(search)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        answers.append(oracle.answer(question, look_ahead))
 
 
 def _follow(

@@ -31,7 +31,12 @@ class WorkerPool:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self._stop()
-        self._threads.shutdown(cancel_futures=True)
+        try:
+            self._threads.shutdown(cancel_futures=True)
+        except KeyboardInterrupt:  # while it waits
+            self._stop()
+            self._threads.shutdown(cancel_futures=True)
+            raise
 
     @property
     def free(self) -> int:
