@@ -92,7 +92,7 @@ def test_a_cure_that_is_not_the_smallest(workplace: Workplace) -> None:
     answer = workplace.fix(bad, good, most=first)
     assert answer.patch
     assert answer.with_patch == (3, 3)
-    assert "the smallest change that was seen to cure it is in 2 files; less may be enough" in answer.notes
+    assert "the smallest change that was seen to cure it is in 2 files; a smaller one may be enough" in answer.notes
 
 
 class FaultyExecutor(LocalExecutor):

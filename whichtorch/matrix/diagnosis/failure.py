@@ -55,7 +55,7 @@ _PROXY = "__getattr__ ("  # of torch/__init__.py and torch/_ops.py: raises for t
 
 
 class Changed(Enum):
-    """What may differ between the runs of two failures, so that it is no evidence of another one."""
+    """What may differ between two runs of one failure: such a difference is ignored."""
 
     RELEASE = auto()  # or nothing: releases move, rename and hide frames of theirs
     LINES = auto()  # of the script, which was edited; and the release
@@ -107,12 +107,12 @@ class Failure(Model):
         return self.model_copy(update={"outcome": Outcome.HANG}) if self.outcome is Outcome.SLOW else self
 
     def has_words(self, words: str) -> bool:
-        """Return whether its outcome, signature or message has some words, in any case of letters."""
+        """Return whether its outcome, signature or message has some words, ignoring case."""
         return words.casefold() in f"{self.outcome}: {self.signature or ''}: {self.message}".casefold()
 
     @property
     def is_missing_api(self) -> bool:
-        """True where the release lacks what the script uses: that is no failure of torch's.
+        """True where the release lacks what the script uses: that is not a bug of torch.
 
         Only what is raised in the script itself counts: deeper down a missing attribute is torch's own bug.
         """
@@ -126,7 +126,7 @@ class Failure(Model):
     def compare(self, other: Failure, changed: Changed = Changed.RELEASE) -> FailureMatch:
         """Return whether another run shows this failure."""
         if self.outcome is Outcome.HANG and other.outcome is Outcome.SLOW:
-            return FailureMatch(True, "it was not done in a time that tells this hang from a pass")
+            return FailureMatch(True, "it exceeded the limit that tells this hang from a pass")
         if self.outcome is not other.outcome:
             return _differ("outcome", self.outcome, other.outcome)
         if changed in {Changed.SCRIPT, Changed.SCRIPT_AND_RELEASE}:

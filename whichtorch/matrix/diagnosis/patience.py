@@ -38,7 +38,7 @@ class Margin(NamedTuple):
         return min(timeout, max(self.shortest, self.times * seconds))
 
 
-BESIDE_PASS = Margin(10, 10.0)  # of the slowest pass elsewhere: further from a pass than a machine's mood
+BESIDE_PASS = Margin(10, 10.0)  # of the slowest pass elsewhere: well beyond the variation of a busy machine
 SAME_FAILURE = Margin(4, 10.0)  # of the longest run that failed: what takes longer fails in another way
 CURE = Margin(4, 30.0)  # of the pass in the good release
 CURE_OF_HANG = Margin(2.5, 10.0)  # the same, where each trial that is no cure takes the whole limit

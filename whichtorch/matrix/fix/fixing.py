@@ -80,7 +80,7 @@ class _Seen:
 
 
 def fix(request: CureRequest, runs: CureRuns) -> Fix:
-    """Search, minimise and confirm. Interrupted, it returns what is known by then, and the same call goes on.
+    """Search, minimize and confirm. If it is interrupted, it returns what is known; the same call goes on from there.
 
     KeyboardInterrupt passes through before the first trial.
 
@@ -132,7 +132,8 @@ def _when_spent(trials: int, seconds: float, cure: Proposal | None) -> Iterator[
     yield f"stopped after {trials} trials and {seconds:.0f} s"
     if cure is not None:
         files = len({unit.path for unit in cure.units})
-        yield f"the smallest change that was seen to cure it is in {files} file{'s' * (files > 1)}; less may be enough"
+        where = f"{files} file{'s' * (files > 1)}"
+        yield f"the smallest change that was seen to cure it is in {where}; a smaller one may be enough"
     yield f"to go on from here: --max-trials {max(2 * trials, FURTHER)} --max-time {math.ceil(2 * seconds / 60)}m"
 
 

@@ -1,6 +1,6 @@
 """A module's text -> its parts: the definitions and statements of its body, each with the comments above it.
 
-The parts' texts, one after another, are the module's text: nothing is lost and nothing is formatted anew.
+The parts' texts, one after another, are the module's text: nothing is lost or reformatted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Part:
 
     name: str  # unique in its body
     text: str  # of a class: of its head alone, up to the colon
-    first: int  # line of the text's begin in its module, from 1
+    first: int  # first line of the text in its module, from 1
     body: tuple[Part, ...] = ()  # of a class
     is_import: bool = False
     is_head: bool = False  # of a class, without its body

@@ -1,8 +1,8 @@
 """An index of the lines of all stored runs, kept between commands in the state folder.
 
-The lines stay the truth. The index has the columns that are asked for, and where each line is. Lines are only ever
-appended, so a command reads what was appended since the last command. A file that changed otherwise is read again. An
-index that does not fit is made again, and one that cannot be written is made in memory.
+The JSONL files remain the source of truth. The index has the columns that are asked for, and where each line is. Lines
+are only ever appended, so a command reads what was appended since the last command. A file that changed otherwise is
+read again. An index that does not fit is rebuilt, and one that cannot be written is built in memory.
 """
 
 from __future__ import annotations

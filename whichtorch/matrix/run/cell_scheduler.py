@@ -68,9 +68,9 @@ class CellScheduler:
         self._fit_at = 0.0  # when there was a worker for what is left
 
     def add(self, work: EnvironmentWork, run: MatrixRun) -> Future[None]:
-        """Have cells run. The future ends when nothing of them is left to run or awaited; it has the error that came.
+        """Have cells run. The future ends when none of them is left to run or awaited.
 
-        After an error nothing more is run.
+        It holds the error that came; after one nothing more is run.
         """
         queue = EnvironmentQueue(work=work, run=run)
         self._post(partial(self._accept, queue))

@@ -99,7 +99,10 @@ class LocalSite(Site):
         threading.Thread(target=work, name=batch.id, daemon=True).start()
 
     def run(self, batch: Batch) -> BatchResult:
-        """Run a batch to its end, or until it is cancelled. Who gives one without its environment has to release it."""
+        """Run a batch to its end, or until it is cancelled.
+
+        If it came without its environment, the caller must release that.
+        """
         environment = batch.environment
         if environment is None:
             stage = partial(self._stage, batch.request.label)
@@ -149,7 +152,7 @@ class LocalSite(Site):
     def _next_record(
         self, ready: _Ready, judging: Sequence[Record], uncounted: Sequence[Record], native: Path | None
     ) -> Record | None:
-        """Return a record more of a cell: of a plain attempt, or of a longer one where the last was slow."""
+        """Return the next record of a cell: of a plain attempt, or of a longer one if the last was slow."""
         planned, last = ready.planned, judging[-1].attempt if judging else None
         environment = ready.environment
         has_hung_at = partial(self.records.has_hung_at, planned.scenario, planned.variant)

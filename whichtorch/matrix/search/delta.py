@@ -24,11 +24,11 @@ def fewest(
     closed: Callable[[frozenset[Thing], frozenset[Thing]], frozenset[Thing]] = _unchanged,
     failed: set[frozenset[Thing]] | None = None,
 ) -> SetSearch[Thing]:
-    """Return a set that is enough and of which nothing can be left out; all `things` together are enough.
+    """Return a smallest sufficient set: none of its things can be left out. All `things` together are sufficient.
 
-    `closed` adds to a set what its members need of a larger one; a set that it leaves empty is not tried. What has
-    `failed` is not tried, either, and what fails is added to that. The first things come first. Of n things at most
-    n (n + 3) sets are tried, whatever the answers, and none twice.
+    `closed` adds to a set what its members need from a larger one; an empty set is not tried. Sets in `failed` are
+    skipped, and those that fail are added to it. The first things are tried first. Of n things at most n (n + 3) sets
+    are tried, whatever the answers, and none twice.
     """
     failed = set() if failed is None else failed
     best, parts = list(things), 2

@@ -32,7 +32,7 @@ class Oracle(Protocol[_Asked, _Told]):
     def answer(self, question: _Asked, look_ahead: Callable[[Callable[[_Asked], _Told | None]], None]) -> _Told:
         """Return the answer to a question.
 
-        `look_ahead` takes the search on from here, as long as its argument returns a guess for what comes next.
+        `look_ahead` continues the search from here on guesses, as long as its argument returns one.
         """
 
 
@@ -78,7 +78,7 @@ def _follow(
 
 
 class Deferred(Generic[Value]):
-    """What a run tells, made when a search first asks for it; a look ahead ends there instead."""
+    """A value that takes a run, computed when a search first asks for it. A look ahead ends there instead."""
 
     def __init__(self, make: Callable[[], Value]) -> None:
         self._make = make

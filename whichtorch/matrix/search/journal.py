@@ -1,4 +1,4 @@
-"""The answers that runs gave, a line of JSON each: what was asked once is not run again, whatever ended the tool."""
+"""The answers of runs, a line of JSON each: what was asked once is not run again, even if the tool was killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 class Journal(Generic[Answer]):
-    """Answers by their keys, in a file that is appended to; a line that a kill tore is left out."""
+    """Answers by their keys, in a file that is appended to; a truncated line is skipped."""
 
     def __init__(self, path: Path, kind: type[Answer]) -> None:
         self._path, self._adapter = path, TypeAdapter[Any](kind)

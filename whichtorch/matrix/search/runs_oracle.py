@@ -116,7 +116,7 @@ class RunsOracle(Generic[Question, Answer]):
     def _guessed(self, awaited: Future[Answer], question: Question) -> Answer | None:
         """Return what a question's run shows or may show, and see that it runs.
 
-        None where no other run may begin, or what the search waits for is there.
+        None if no other run may begin, or if the awaited one has ended.
         """
         assert self.pool is not None
         if awaited.done() or not self.pool.free or self._is_spent():
@@ -140,7 +140,7 @@ class RunsOracle(Generic[Question, Answer]):
         return answer
 
     def _keep_ended(self) -> None:
-        """Keep the answers of what has ended. What failed ahead fails the search only where that asks for it."""
+        """Keep the answers of what has ended. A run ahead that failed raises only if the search asks for it."""
         for key, future in list(self._begun.items()):
             if future.done() and not _has_failed(future):
                 self._keep(key, future.result())

@@ -23,7 +23,7 @@ def at_rung(rung: Mapping[str, Any], plain: Variation | None = None) -> Variatio
 
 
 def noting_operators(source: str, values_at: int) -> Variation:
-    """Return a variation that notes the calls of torch under way, with the values of one of them: 0 for none."""
+    """Return a variation that records the calls of torch in flight, call number `values_at` (0: none) with values."""
     return Variation(
         source=source, hooks={"last_operator": {"file": f"{NOTES}/operators.json", "values_at": values_at}}
     )
@@ -35,7 +35,7 @@ def operators_in(seen: Observation) -> str:
 
 
 def applied_in(seen: Observation) -> list[str]:
-    """Return what of a part of the compiler was applied, one after the other."""
+    """Return the applications of the compiler part that was counted, in order."""
     return seen.notes.get("applied.txt", "").splitlines()
 
 

@@ -1,6 +1,6 @@
 """Which application of a part of the compiler a failure needs: the first, by halving, with which it appears.
 
-torch's bisector counts what a part applies, and leaves out what comes after a number: from 2.6 on.
+torch's bisector counts what a part applies, and can skip the applications past a given count (torch 2.6 or newer).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = 100  # characters of what is applied
 def culprit_pass(runs: Runner, rungs: Sequence[Rung], failure: Failure, limit: float) -> str:
     """Return, in words, the first application with which the script fails; "" where that cannot be found.
 
-    All runs are forked: the time of cold ones is not worth the answer. KeyboardInterrupt passes through.
+    All runs are forked, because cold ones would take too long. KeyboardInterrupt passes through.
     """
     rung = mending(rungs)
     if not rung or not runs.forks:
