@@ -247,8 +247,9 @@ class Disk:
 
     def _empty_trash(self) -> None:
         """Free what was moved aside, also by an earlier run that ended meanwhile."""
-        for path in self._trash.glob("*"):
-            shutil.rmtree(path, ignore_errors=True)
+        with suppress(FileNotFoundError):  # the whole state folder may be deleted meanwhile
+            for path in self._trash.iterdir():
+                shutil.rmtree(path, ignore_errors=True)
 
     def _left_over(self, evicted: Container[int] = ()) -> list[UnpackedWheel]:
         """Return the unpacked wheels in uv's cache that no environment links to; links of `evicted` do not count.
