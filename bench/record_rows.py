@@ -60,7 +60,9 @@ def _matrix(folder: Path) -> tuple[str, ...]:
 
 def _whichtorch(folder: Path, *arguments: str) -> tuple[float, str]:
     """Return the seconds of a command and what it prints."""
-    environ = dict(os.environ) | {"WHICHTORCH_HOME": str(folder / "state"), "UV_NO_INDEX": "1"}
+    # an installed tool has its bytecode, whatever this shell says
+    environ = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ |= {"WHICHTORCH_HOME": str(folder / "state"), "UV_NO_INDEX": "1"}
     command = [sys.executable, "-m", "whichtorch", *arguments]
     begin = time.perf_counter()
     ended = subprocess.run(command, env=environ, cwd=folder, check=False, capture_output=True, text=True)
