@@ -196,7 +196,8 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     if searched is not AxisName.DATE and days:
         wrong.append("--since and --until go with --axis date")
     if "--executor" in given and not searched.row.may_travel:
-        wrong.append(f"--executor cannot go with the axis {searched}: it needs what is on this machine")
+        options = " and ".join(searched.row.options)
+        wrong.append(f"--executor cannot go with {options}: the checkout and what is built in it are on this machine")
     if wrong:
         raise UsageError("\n".join(wrong))
     return searched

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from whichtorch.matrix.cluster.packing import pack
 from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
-from whichtorch.matrix.environments.provider import Environments
+from whichtorch.matrix.environments.provider import ResolvedEnvironments
 from whichtorch.matrix.model import Record, Run
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.executor import LocalExecutor
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
 
 
-class PinnedEnvironments(Environments, Protocol):
+class PinnedEnvironments(ResolvedEnvironments, Protocol):
     """Environments that can be made from what others were resolved to."""
 
     def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
@@ -140,7 +140,13 @@ class BatchHost:
     def _packed(self, order: BatchRequest, result: BatchResult, events: tuple[WorkerEvent, ...]) -> bytes:
         lock = self.environments.lock_of(order.request)
         shared = SharedLock(text=lock[0], notes=lock[1]) if lock else None
-        delivery = Delivery(environment=result.environment, lock=shared, ends=tuple(result.ends), events=events)
+        delivery = Delivery(
+            environment=result.environment,
+            lock=shared,
+            requires={} if order.cells else self.environments.requirements_of(order.request),
+            ends=tuple(result.ends),
+            events=events,
+        )
         known = {identity(record) for record in order.known}
         new = [record for end in result.ends for record in end.records if identity(record) not in known]
         return pack(delivery.model_dump_json(by_alias=True), new, self.home)

@@ -120,7 +120,7 @@ class ClusterSite(Site):
                 where = {"reason": f"{environment.reason} (on {host})", "log": None}
                 return BatchResult(environment=environment.model_copy(update=where), left=list(batch.cells))
             if not batch.cells:
-                self.environments.remember(batch.request, environment)
+                self.environments.remember(batch.request, environment, delivery.requires)
             ends = [
                 end.model_copy(update={"records": tuple(self._kept(record, parcel) for record in end.records)})
                 for end in delivery.ends

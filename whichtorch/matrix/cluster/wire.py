@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Self
 
+from pydantic import Field
+
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.cluster.worker_events import WorkerEvent
 from whichtorch.matrix.environments.machine import Machine
@@ -83,6 +85,7 @@ class Delivery(Model):
 
     environment: Environment | None  # None where the worker was asked to stop before it was there
     lock: SharedLock | None = None  # that the environment was made from
+    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of a batch without cells: by package
     ends: tuple[CellEnd, ...] = ()
     events: tuple[WorkerEvent, ...] = ()  # the last ones
 

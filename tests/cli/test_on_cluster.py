@@ -1,0 +1,92 @@
+"""Searches through a scheduler and two workers: each gives the same answer as on the user's own machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.cluster import two_workers
+from tests.cli.shell import User
+from tests.cli.test_bisect_packages import BAD, DAYS, SCRIPT, locks
+from tests.wheels import build_companion, build_wheel
+
+if TYPE_CHECKING:
+    from tests.wheels import Index
+
+pytestmark = pytest.mark.shell
+
+# of an answer: what it cost, what names a run, and what depends on how much was tried at once
+BOUGHT = {"runs", "installs", "seconds", "run", "command", "order", "probes", "values", "reference", "timeline"}
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    folder = tmp_path / "wheels"
+    build_wheel(folder, "9.1.0", behaviour="old", requires=("filelock", "cublas==12.1"))
+    build_wheel(folder, "9.2.0", behaviour="new", requires=("filelock", "cublas==13.1"))
+    packages = {
+        "numpy": ("2.2.6", "2.3.0"),
+        "setuptools": ("80.0.0", "80.1.0", "80.2.0"),
+        "filelock": ("3.0", "3.1"),
+        "cublas": ("12.1", "13.1"),
+        "idna": ("3.6", "3.7"),
+        "sympy": ("1.12", "1.13"),
+    }
+    for name, versions in packages.items():
+        for version in versions:
+            build_companion(folder, name, version)
+    return folder
+
+
+def answer(user: User, home: str, *arguments: str) -> dict[str, Any]:
+    """Give a command with a state folder of its own, and return what it writes as JSON."""
+    ended = user.run(*arguments, "--json", "answer.json", environ={"WHICHTORCH_HOME": str(user.folder / home)})
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return json.loads((user.folder / "answer.json").read_text())  # type: ignore[no-any-return]
+
+
+def found(bisection: dict[str, Any]) -> dict[str, Any]:
+    """Return what a bisection says of its subject, without what it cost."""
+    kept = {name: value for name, value in bisection.items() if name not in BOUGHT}
+    boundaries = [{name: each[name] for name in ("from", "to", "change")} for each in bisection["boundaries"]]
+    return kept | {"boundaries": boundaries}
+
+
+def installed_below(folder: Path) -> bool:
+    return any((folder / "envs").glob("*/venv"))
+
+
+def test_the_day_and_the_package_are_the_same(user: User, index: Index, tmp_path: Path) -> None:
+    """The days are resolved here; what they mean is installed and run by the workers only."""
+    for wheel in index.folder.glob("*.whl"):
+        day = DAYS.get("-".join(wheel.name.split("-")[:2]), "2026-03-01")
+        index.uploaded[wheel.name] = f"{day}T12:00:00Z"
+    user.script("repro.py", SCRIPT)
+    days = ("--axis", "date", "--since", "2026-03-02", "--until", "2026-03-25")
+    asked = ("bisect", "repro.py", "--build", "pypi", "--torch", "9.1.0", *days)
+    here = answer(user, "here", *asked)
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        there = answer(user, "there", *asked, "--executor", address)
+    assert there["changes"] == ["numpy 2.2.6 -> 2.3.0"]
+    assert found(there) == found(here)
+    assert not installed_below(user.folder / "there")
+
+
+def test_the_packages_are_the_same(user: User, tmp_path: Path) -> None:
+    """What packages require of each other is known from the workers; what lies on a disk here is refused."""
+    user.script("repro.py", "NOTE\nimport torch\nassert torch.__version__ == '9.1.0'\n")
+    asked = ("bisect", "repro.py", "--build", "pypi", *locks(user))
+    here = answer(user, "here", *asked)
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        there = answer(user, "there", *asked, "--executor", address)
+        local = build_companion(tmp_path / "local", "local", "1.0")
+        (user.folder / "bad.txt").write_text(f"{BAD}local @ {local.as_uri()}\n")
+        refused = user.run(*asked, "--executor", address)
+    assert (there["changes"], there["along"]) == (["torch 9.1.0 -> 9.2.0"], ["cublas 12.1 -> 13.1"])
+    assert found(there) == found(here)
+    assert not installed_below(user.folder / "there")
+    assert refused.returncode == 2, refused.stdout + refused.stderr
+    assert "is on this machine, and workers are not" in refused.stderr
