@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.cluster import two_workers
-from tests.cli.shell import User
+from tests.cli.shell import FAILS_IN_OLD, User
 from tests.cli.test_bisect_packages import BAD, DAYS, SCRIPT, locks
 from tests.wheels import build_companion, build_wheel
 
@@ -90,3 +90,47 @@ def test_the_packages_are_the_same(user: User, tmp_path: Path) -> None:
     assert not installed_below(user.folder / "there")
     assert refused.returncode == 2, refused.stdout + refused.stderr
     assert "is on this machine, and workers are not" in refused.stderr
+
+
+def test_the_patch_is_the_same(user: User, tmp_path: Path) -> None:
+    """The files of both releases come from the workers, and the trials are made there; here nothing is installed."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    asked = ("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--build", "pypi")
+    here = answer(user, "here", *asked)
+    runs = user.runs(script)
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        there = answer(user, "there", *asked, "--executor", address)
+    assert "+behaviour = 'new'" in there["fix"]["patch"]
+    assert cure(there) == cure(here)
+    assert user.runs(script) > runs
+    assert not installed_below(user.folder / "there")
+    assert (tmp_path / "cluster" / "one" / "envs").exists() or (tmp_path / "cluster" / "two" / "envs").exists()
+
+
+def cure(fixed: dict[str, Any]) -> dict[str, Any]:
+    """Return what an answer of `fix` says of its subject, without what it cost."""
+    cost = {"seconds", "trials", "trials_ahead", "trials_to_cure"}
+    return {name: value for name, value in fixed["fix"].items() if name not in cost}
+
+
+def test_the_case_is_the_same(user: User, tmp_path: Path) -> None:
+    """All steps are taken on the workers: the layer, the smallest script, the releases, the unit test, the patch."""
+    (user.folder / "helper.py").write_text("wanted = 'new'\n")
+    source = "NOTE\nimport torch, helper\nunused = 1\nassert torch.behaviour == helper.wanted, 'as it was'\n"
+    script = user.script("repro.py", source)
+    asked = ("triage", script, "--torch", "9.1.0", "--build", "pypi", "--fresh")
+    here = answer(user, "here", *asked)
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        there = answer(user, "there", *asked, "--executor", address)
+    assert case(there) == case(here)
+    assert there["unit_test"]["passes_in"] == "torch-9.2.0-pypi"
+    assert "+behaviour = 'new'" in there["fix"]["fix"]["patch"]
+    assert not installed_below(user.folder / "there")
+
+
+def case(triaged: dict[str, Any]) -> dict[str, Any]:
+    """Return what a case says of its subject, without what it cost and where files lie."""
+    seen = {name: triaged["reproduction"][name] for name in ("failing", "runs", "outcome", "signature", "message")}
+    parts = {name: triaged[name] for name in ("ladder", "classification", "unit_test", "newest", "bisected")}
+    minimal = {name: triaged["minimal"][name] for name in ("source", "lines", "healthy_in", "is_verified")}
+    return seen | parts | {"minimal": minimal, "change": found(triaged["bisection"]), "fix": cure(triaged["fix"])}

@@ -13,6 +13,7 @@ from whichtorch.matrix.plan.option import argument
 from whichtorch.matrix.plan.run_options import running_option
 
 if TYPE_CHECKING:
+    from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.matrix.run.work import Machines
 
@@ -52,3 +53,12 @@ class ClusterAddress:
             yield machines
         finally:
             engine.close()
+
+    @contextmanager
+    def searching(self, cache: "EnvironmentCache", jobs: int | None) -> Iterator[tuple["Machines | None", int]]:
+        """Yield the same for a search, and how much it tries at once; None stands for this machine."""
+        from whichtorch.matrix.run.site import ThisMachine
+
+        here = ThisMachine(environments=cache, jobs=jobs or 1)
+        with self.machines(here, jobs) as machines:
+            yield (None if machines is here else machines), jobs or max(1, machines.slots)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
 from whichtorch.matrix.cluster.packing import pack
+from whichtorch.matrix.cluster.trial_forks import TrialForks
 from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
 from whichtorch.matrix.environments.provider import ResolvedEnvironments
@@ -78,6 +79,7 @@ class BatchHost:
         self._sites: dict[str, LocalSite] = {}  # of the batches that run now, by their ids
         self._cancelled: dict[str, threading.Event] = {}  # of these, and of those that may be about to begin
         self.is_closing = False
+        self._forks = TrialForks()
 
     @property
     def is_busy(self) -> bool:
@@ -106,16 +108,22 @@ class BatchHost:
             self.environments.pin(order.request, order.lock.text, order.lock.notes)
         events = EventSender(send)
         records, cells = self._records_for(order), _planned(order, self.home)
-        with ForkingExecutor(1) if order.options.fork else nullcontext() as forking:
+        with ExitStack() as held:
             with self._guard:
                 store = self._store_for(order.run)
-                site = LocalSite(self.environments, records, store, events, self._make_executor(), forking=forking)
+                site = LocalSite(self.environments, records, store, events, self._make_executor())
                 self._sites[order.id] = site
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
                     cancelled.set()
+            if order.trial is not None and order.trial.forks:
+                (planned,) = cells.values()
+                site.forking, site.caches = held.enter_context(self._forks.lent(order.run, planned.scenario.path))
+            elif order.options.fork:
+                site.forking = held.enter_context(ForkingExecutor(1))
             try:
-                result = site.run(Batch(id=order.id, request=order.request, cells=cells, cancelled=cancelled))
+                batch = Batch(id=order.id, request=order.request, cells=cells, trial=order.trial, cancelled=cancelled)
+                result = site.run(batch)
             finally:
                 with self._guard:
                     del self._sites[order.id], self._cancelled[order.id]
@@ -171,6 +179,8 @@ class BatchHost:
 
         Of a fresh run only those count here that were made for it.
         """
+        if order.trial is not None:
+            return Records()  # none bears on a trial
         with self._guard:
             spool = self._spool()
         own = _made_for(self.home, order.run) if order.options.fresh else None
@@ -187,6 +197,7 @@ class BatchHost:
             for store in self._stores.values():
                 _finish(store)
             self._stores.clear()
+        self._forks.close()
 
 
 def _finish(store: RunStore) -> None:

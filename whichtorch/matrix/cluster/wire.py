@@ -16,6 +16,7 @@ from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request,
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite.companions import companions
+from whichtorch.matrix.trial.remote import RemoteTrial
 
 MOST_BYTES = 5_000_000  # of what comes with a script: it travels with each batch
 
@@ -75,6 +76,7 @@ class BatchRequest(Model):
     request: Request
     options: RunOptions
     cells: tuple[OrderedCell, ...] = ()
+    trial: RemoteTrial | None = None  # what its one cell is run for; None: for the attempts that it needs
     scripts: tuple[ScriptFiles, ...] = ()
     known: tuple[Record, ...] = ()  # of the client's, that bear on these cells
     lock: SharedLock | None = None
