@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.cli.cluster import two_workers
-from tests.cli.shell import FAILS_IN_OLD, User
+from tests.cli.shell import FAILS_IN_OLD, PATIENCE, User, alive_in, wait_for
 from tests.cli.test_bisect_packages import BAD, DAYS, SCRIPT, locks
 from tests.wheels import build_companion, build_wheel
 
@@ -131,6 +133,65 @@ def test_the_case_is_the_same(user: User, tmp_path: Path) -> None:
 def case(triaged: dict[str, Any]) -> dict[str, Any]:
     """Return what a case says of its subject, without what it cost and where files lie."""
     seen = {name: triaged["reproduction"][name] for name in ("failing", "runs", "outcome", "signature", "message")}
-    parts = {name: triaged[name] for name in ("ladder", "classification", "unit_test", "newest", "bisected")}
+    parts = {
+        name: triaged[name] for name in ("ladder", "classification", "unit_test", "newest", "bisected", "cold_because")
+    }
     minimal = {name: triaged["minimal"][name] for name in ("source", "lines", "healthy_in", "is_verified")}
     return seen | parts | {"minimal": minimal, "change": found(triaged["bisection"]), "fix": cure(triaged["fix"])}
+
+
+WAITS = """\
+NOTE
+import os, time, torch
+while torch.behaviour == 'old' and os.path.exists('GATE'):
+    time.sleep(0.05)
+assert torch.behaviour == 'new', 'as it was'
+"""
+
+
+def waiting(user: User) -> tuple[str, Path]:
+    """Return a script that waits in the old release while a file is there, and the file."""
+    gate = user.folder / "gate"
+    gate.touch()
+    return user.script("repro.py", WAITS.replace("GATE", str(gate))), gate
+
+
+def test_a_worker_that_is_killed_costs_a_search_nothing(user: User, tmp_path: Path) -> None:
+    """Its trial is made again on the other one, and the patch is what it would have been."""
+    script, gate = waiting(user)
+    with two_workers(user, tmp_path / "cluster") as (address, workers):
+        asked = ("fix", script, "--bad", "9.1.0", "--good", "9.2.0", "--build", "pypi", "--jobs", "1")
+        process = user.start(*asked, "--executor", address, "--json", "answer.json")
+        wait_for(lambda: user.runs(script) == 2)  # it has passed in the good release, and waits in the bad one
+        (busy,) = {name for name in workers for line in alive_in(tmp_path / "cluster" / name) if script in line}
+        workers[busy].kill()
+        gate.unlink()
+        assert process.wait(PATIENCE) == 0, (user.folder / "output.txt").read_text()
+    assert "+behaviour = 'new'" in json.loads((user.folder / "answer.json").read_text())["fix"]["patch"]
+
+
+@pytest.mark.parametrize("command", ["fix", "triage"])
+def test_ctrl_c_ends_what_runs_on_the_workers(user: User, tmp_path: Path, command: str) -> None:
+    """Nothing of the command is left running there, and the same command goes on."""
+    script, gate = waiting(user)
+    options = ("--bad", "9.1.0", "--good", "9.2.0") if command == "fix" else ("--torch", "9.1.0")
+    cluster = tmp_path / "cluster"
+    with two_workers(user, cluster) as (address, _):
+        asked = (command, script, *options, "--build", "pypi", "--executor", address)
+        process = user.start(*asked)
+        wait_for(lambda: user.runs(script) == (2 if command == "fix" else 1))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130, (user.folder / "output.txt").read_text()
+        wait_for(lambda: not [line for line in alive_in(cluster) if script in line])
+        gate.unlink()
+        again = user.run(*asked)
+        assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_what_cannot_travel_is_refused_with_its_reason(user: User, tmp_path: Path) -> None:
+    """An interpreter of this machine is not on the workers."""
+    script = user.script("repro.py", FAILS_IN_OLD)
+    with two_workers(user, tmp_path / "cluster") as (address, _):
+        ended = user.run("triage", script, "--interpreter", sys.executable, "--executor", address)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert "is on this machine, and workers are not" in ended.stderr
