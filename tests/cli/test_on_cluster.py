@@ -124,6 +124,8 @@ def test_the_case_is_the_same(user: User, tmp_path: Path) -> None:
     here = answer(user, "here", *asked)
     with two_workers(user, tmp_path / "cluster") as (address, _):
         there = answer(user, "there", *asked, "--executor", address)
+        replayed = user.run("replay", "output/cases/repro/case.zip", "--executor", address)
+    assert "repro reproduces in torch-9.1.0-pypi" in replayed.stdout, replayed.stdout + replayed.stderr
     assert case(there) == case(here)
     assert there["unit_test"]["passes_in"] == "torch-9.2.0-pypi"
     assert "+behaviour = 'new'" in there["fix"]["fix"]["patch"]

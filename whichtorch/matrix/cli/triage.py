@@ -124,6 +124,7 @@ class ReplayOptions:
     archive: Path = argument("CASE.ZIP", "A case, as triage packs it.")
     torch: Strings = _torch(help="Where it is run. [default: the case's]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
+    cluster: ClusterAddress = group(ClusterAddress)
     whole: bool = running_option(default=False, help="Run the script as it was, instead of the smallest.")
     json_file: Path | None = output_file("--json", help="Write the answer as JSON.")
 
@@ -141,9 +142,11 @@ def replay(options: ReplayOptions) -> Exit:
     case = packed_case(options.archive)
     release = case.environment.torch.partition("+")[0] if case.environment is not None else "latest"
     place = options.environment.place(options.torch or (release,), command.state_folder())
-    order = ReplayRequest(archive=options.archive, whole=options.whole, place=place)
-    with command.resumable():
-        replayed = run_case(order, options.environment.storage.cache(place.home), command.progress_on())
+    cache = options.environment.storage.cache(place.home)
+    with command.resumable(), options.cluster.searching(cache, None) as (machines, _):
+        place = replace(place, machines=machines)
+        order = ReplayRequest(archive=options.archive, whole=options.whole, place=place)
+        replayed = run_case(order, cache, command.progress_on())
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]
     print(f"{replayed.name} {verdict} in {replayed.environment}: {replayed.script} was run {len(replayed.seen)} times")
     print(f"  the case:  {replayed.expected}")
