@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
+from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.cluster.packing import pack
 from whichtorch.matrix.cluster.trial_forks import TrialForks
 from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
@@ -18,6 +19,7 @@ from whichtorch.matrix.model import Record, Run
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.records.attempt_files import folder_of
 from whichtorch.matrix.records.known_records import Records, identity
 from whichtorch.matrix.records.store import RunStore, new_run, read_lines, read_records
 from whichtorch.matrix.run.signals import running_lines
@@ -116,12 +118,12 @@ class BatchHost:
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
                     cancelled.set()
-            if order.trial is not None and order.trial.forks:
-                (planned,) = cells.values()
-                site.forking, site.caches = held.enter_context(self._forks.lent(order.run, planned.scenario.path))
-            elif order.options.fork:
-                site.forking = held.enter_context(ForkingExecutor(1))
             try:
+                if order.trial is not None and order.trial.forks:
+                    (planned,) = cells.values()
+                    site.forking, site.caches = held.enter_context(self._forks.lent(order.run, planned.scenario.path))
+                elif order.options.fork:
+                    site.forking = held.enter_context(ForkingExecutor(1))
                 batch = Batch(id=order.id, request=order.request, cells=cells, trial=order.trial, cancelled=cancelled)
                 result = site.run(batch)
             finally:
@@ -157,7 +159,10 @@ class BatchHost:
         )
         known = {identity(record) for record in order.known}
         new = [record for end in result.ends for record in end.records if identity(record) not in known]
-        return pack(delivery.model_dump_json(by_alias=True), new, self.home)
+        packed = pack(delivery.model_dump_json(by_alias=True), new, self.home)
+        for record in new if order.trial else ():  # nobody asks for the same trial again
+            remove_tree(self.home / folder_of(record.attempt))
+        return packed
 
     def _store_for(self, client_run: str) -> RunStore:
         """Return the stored run for a client's run; close those of clients that have nothing left here."""
