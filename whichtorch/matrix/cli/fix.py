@@ -127,7 +127,7 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
 
     patch = str(options.patch_file)
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
-    test = f"--{kind} {shlex.quote(options.test)}"
+    test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments])
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
     if options.report_file:

@@ -36,6 +36,12 @@ class ClusterAddress:
         """The folder of the cluster's certificates."""
         return self.tls or state_folder() / "tls"
 
+    @property
+    def arguments(self) -> list[str]:
+        """The options that name the same cluster again."""
+        given = {"--executor": self.executor, "--tls": self.tls and str(self.tls)}
+        return [word for name, value in given.items() if value and self.executor for word in (name, value)]
+
     @contextmanager
     def machines(self, here: "ThisMachine", jobs: int | None = None) -> Iterator["Machines"]:
         """Yield the workers of the cluster, or `here` if no scheduler is given; print which workers cannot be used."""

@@ -142,7 +142,7 @@ class ClusterSite(Site):
         return record
 
     def _moved(self, record: Record, parcel: Parcel) -> Record:
-        """Return a record with its files in this run; that of a trial judges nothing else, and is no more kept."""
+        """Return a record with its files in this run. That of a trial goes no further: its script was varied."""
         return parcel.moved(record, self.store)
 
 
