@@ -124,6 +124,10 @@ class ThisPython:
     def pin(self, request: Request, text: str, notes: tuple[str, ...]) -> None:
         """Do nothing."""
 
+    def requirements_of(self, _request: Request) -> dict[str, tuple[str, ...]]:
+        """Return nothing: no package is installed."""
+        return {}
+
     def stock(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the keys of all environments: nothing has to be installed."""
         return tuple(request.install_key for request in requests(MOST_ENVIRONMENTS)), ()

@@ -182,18 +182,12 @@ def test_history_and_how_to_build_it_belong_together(given: list[str], message: 
         check_options(AxisName.VERSION, given)
 
 
-@pytest.mark.parametrize(
-    ("axis", "options"),
-    [
-        (AxisName.DATE, ["--since"]),
-        (AxisName.VERSION, ["--git", "--build-command"]),
-        (AxisName.VERSION, ["--good-env", "--bad-env"]),
-    ],
-)
-def test_what_is_on_this_machine_only_is_not_searched_on_others(axis: AxisName, options: list[str]) -> None:
-    """A lock, a checkout and an environment are not on the workers; releases, configs and Pythons may be."""
-    with pytest.raises(UsageError, match="--executor cannot go with"):
-        check_options(axis, [*options, "--executor"])
+def test_only_a_checkout_is_not_searched_on_other_machines() -> None:
+    """A checkout and its build are not on the workers; all else is resolved here and installed there."""
+    with pytest.raises(UsageError, match="--executor cannot go with --git: the checkout and what is built in it"):
+        check_options(AxisName.VERSION, ["--git", "--build-command", "--executor"])
+    assert check_options(AxisName.DATE, ["--since", "--executor"]) is AxisName.DATE
+    assert check_options(AxisName.VERSION, ["--good-env", "--bad-lock", "--executor"]) is AxisName.LOCK
     for searched in (AxisName.VERSION, AxisName.CONFIG, AxisName.PYTHON, AxisName.BUILD):
         assert check_options(searched, ["--executor"]) is searched
 

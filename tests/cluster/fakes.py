@@ -36,6 +36,9 @@ class PinnedCache(FakeCache):
     def pin(self, request: Request, text: str, notes: tuple[str, ...]) -> None:
         self.pins[request.torch] = text
 
+    def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
+        return {"torch": (f"needed-by-{request.torch}",)}
+
     def stock(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return (), ()
 

@@ -15,6 +15,7 @@ from whichtorch.matrix.environments.configs import BUILTIN
 from whichtorch.matrix.events import Event
 from whichtorch.matrix.fix.suite_check import REPEATS, SuiteEffect, check_suite, effect_of
 from whichtorch.matrix.model import Attempt, Build, Cell, Doubt, Environment, Outcome, Patch, Request, StoppedBy
+from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.suite import selection
 
 LINE = "# /// scenario\n# summary = 'it'\n# timeout = 20\n# ///\nimport torch\n"
@@ -105,7 +106,7 @@ def test_the_suite_with_a_patch(tmp_path: Path) -> None:
     def show(_cells: int | None) -> AbstractContextManager[Callable[[Event], None]]:
         return nullcontext(shown.append)
 
-    checked = check_suite(request, Patch(name="fix", text="new"), suite, cache, show)
+    checked = check_suite(request, Patch(name="fix", text="new"), suite, ThisMachine(environments=cache), show)
     assert {each.name: each.effect for each in checked.differing} == {
         "family/broken": SuiteEffect.BROKEN,
         "family/cured": SuiteEffect.CURED,
@@ -117,6 +118,6 @@ def test_the_suite_with_a_patch(tmp_path: Path) -> None:
     assert "it fails in 1 of 3 runs" in checked.differing[-1].why
     records = [line for file in tmp_path.glob("runs/*/records.jsonl") for line in file.read_text().splitlines()]
     assert len(records) == 2 + 3 * 2 * REPEATS
-    again = check_suite(request, Patch(name="fix", text="new"), suite, cache, show)
+    again = check_suite(request, Patch(name="fix", text="new"), suite, ThisMachine(environments=cache), show)
     assert again.model_copy(update={"run": checked.run}) == checked
     assert not (tmp_path / "runs" / again.run / "records.jsonl").read_text()

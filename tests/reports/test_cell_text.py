@@ -18,7 +18,8 @@ from whichtorch.reports.cell_text import where_it_ran
     ],
 )
 def test_a_command_runs_where_the_run_did(given: tuple[str, ...], again: str) -> None:
-    """A cell that was red on a cluster's workers is run again there; searches run here."""
+    """A cell that was red on a cluster's workers is run again there, and searched there; records are read here."""
     called = where_it_ran(lambda name: f"nox -s {name} --", Run(id="1", started="", command=("matrix", *given)))
     assert called("matrix") == again
-    assert called("bisect") == "nox -s bisect --"
+    assert called("bisect") == again.replace("matrix", "bisect")
+    assert called("explain") == "nox -s explain --"

@@ -20,19 +20,17 @@ if TYPE_CHECKING:
 
 CommandPrefix = Callable[[str], str]  # how the user calls a command: "matrix" -> "nox -s matrix --"
 _CLUSTER = ("--executor", "--tls")  # the options that name one
+_ON_CLUSTERS = {"matrix", "bisect"}  # commands that reports give, and that take these options
 
 
 def where_it_ran(called: CommandPrefix, run: Run) -> CommandPrefix:
-    """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here.
-
-    A search is always called here: on a cluster there are none over days.
-    """
+    """Return how the user calls a command so that cells run again where a run's did: on its cluster, or here."""
     said = [part for word in run.command for part in (word.split("=", 1) if word.startswith(_CLUSTER) else [word])]
     given = {name: value for name, value in pairwise(said) if name in _CLUSTER}
     if "--tls" in given:
         given["--tls"] = str(restored(Path(given["--tls"])))
     options = shlex.join(chain.from_iterable(given.items()))
-    return lambda command: f"{called(command)} {options}" if given and command == "matrix" else called(command)
+    return lambda command: f"{called(command)} {options}" if given and command in _ON_CLUSTERS else called(command)
 
 
 def representative_attempt(cell: Cell) -> Attempt | None:

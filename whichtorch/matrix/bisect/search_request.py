@@ -33,19 +33,16 @@ class AxisRow:
     module: str  # in whichtorch.matrix.bisect.axes; its function `search` takes what `request.search` takes
     is_ordered: bool = True  # False: no value lies between two others, so every value is tried
     options: tuple[str, ...] = ()  # each of these selects the axis; () for an axis that `--axis` selects
-    may_travel: bool = True  # False: it needs files of this machine
+    may_travel: bool = True  # False: it needs what lies on this machine only
 
 
 class AxisName(StrEnum):
     """What was searched."""
 
     VERSION = "version", AxisRow("versions")
-    DATE = "date", AxisRow("days", may_travel=False)
+    DATE = "date", AxisRow("days")
     COMMIT = "commit", AxisRow("commits", options=("--git",), may_travel=False)
-    LOCK = (
-        "lock",
-        AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"), may_travel=False),
-    )
+    LOCK = "lock", AxisRow("packages", options=("--good-lock", "--bad-lock", "--good-env", "--bad-env"))
     CONFIG = "config", AxisRow("values", is_ordered=False)
     PYTHON = "python", AxisRow("values", is_ordered=False)
     BUILD = "build", AxisRow("values", is_ordered=False)

@@ -122,17 +122,13 @@ def bisect(options: BisectOptions) -> Exit:
     what `matrix` has run counts. Exit code: 0 answered; 4 inconclusive; 2 wrong usage; 3 an index or the machine is
     in the way; 130 interrupted.
     """
-    from whichtorch.matrix.run.site import ThisMachine
-
     axis, home = check_options(options.axis, options.given), command.state_folder()
     request, console = _search_request(options, axis, home), command.new_console()
     storage = replace(options.storage, install_timeout=options.install_timeout or INSTALL_TIMEOUT)
     with command.resumable(request.budget.seconds):
         cache = storage.cache(home)
-        with options.cluster.machines(
-            ThisMachine(environments=cache, jobs=options.jobs or 1), options.jobs
-        ) as machines:
-            request = replace(request, machines=machines, jobs=options.jobs or max(1, machines.slots))
+        with options.cluster.searching(cache, options.jobs) as (machines, jobs):
+            request = replace(request, machines=machines, jobs=jobs)
             bisection = search_request.search(request, cache, command.progress_on(console))
         _write_answer(bisection, options, home, console)
         if bisection.interrupted:
@@ -196,7 +192,8 @@ def check_options(axis: AxisName, given: Collection[str]) -> AxisName:
     if searched is not AxisName.DATE and days:
         wrong.append("--since and --until go with --axis date")
     if "--executor" in given and not searched.row.may_travel:
-        wrong.append(f"--executor cannot go with the axis {searched}: it needs what is on this machine")
+        options = " and ".join(searched.row.options)
+        wrong.append(f"--executor cannot go with {options}: the checkout and what is built in it are on this machine")
     if wrong:
         raise UsageError("\n".join(wrong))
     return searched

@@ -1,7 +1,7 @@
 """`whichtorch fix`: the smallest change of the bad release's Python that makes a test pass, as a patch."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import test_argument
+from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
 from whichtorch.matrix.errors import INTERRUPTED, why_stopped
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
 from whichtorch.matrix.plan.option import Strings, group, option, output_file, output_path
@@ -40,7 +40,12 @@ class FixOptions:
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config")
     storage: Storage = group(Storage, "disk_budget_mb")
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
-    jobs: int = running_option(default=1, metavar="N", least=1, help="Trials at once, and candidates of the bisection.")
+    cluster: ClusterAddress = group(ClusterAddress)
+    jobs: int | None = running_option(
+        metavar="N",
+        least=1,
+        help="Trials at once, and candidates of the bisection. [default: 1; with --executor its slots]",
+    )
     budget: Budget = group(Budget, "seconds", panel="How it runs")
     max_trials: int | None = running_option(
         metavar="N", least=1, help="Make at most so many trials. [default: 60 in 10 minutes, without --max-time]"
@@ -69,7 +74,8 @@ def fix(options: FixOptions) -> Exit:
     search = _search_request(options, home)
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     cache = options.storage.cache(home)
-    with command.resumable(search.budget.seconds):
+    with command.resumable(search.budget.seconds), options.cluster.searching(cache, options.jobs) as (machines, jobs):
+        search = replace(search, machines=machines, jobs=jobs)
         order = FixRequest(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
         is_cured = _write_patch(answer, options.patch_file)
@@ -102,7 +108,6 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
         bad=options.bad,
         failure=command.failure_words(options.failure, (scenario, variant), home),
         run_options=options.run,
-        jobs=options.jobs,
         budget=options.budget,
     )
 
@@ -122,7 +127,7 @@ def _write_answer(answer: "FixAnswer", options: FixOptions) -> None:
 
     patch = str(options.patch_file)
     kind = "script" if Path(options.test.partition("[")[0]).suffix == ".py" else "scenario"
-    test = f"--{kind} {shlex.quote(options.test)}"
+    test = shlex.join([f"--{kind}", options.test, *options.cluster.arguments])
     rerun = f"{command.called('matrix')} --torch {answer.bad} --patch {patch} {test}"
     command.write_json(options.json_file, answer)
     if options.report_file:

@@ -13,6 +13,7 @@ from whichtorch.matrix.plan.option import argument
 from whichtorch.matrix.plan.run_options import running_option
 
 if TYPE_CHECKING:
+    from whichtorch.matrix.environments.cache import EnvironmentCache
     from whichtorch.matrix.run.site import ThisMachine
     from whichtorch.matrix.run.work import Machines
 
@@ -35,6 +36,12 @@ class ClusterAddress:
         """The folder of the cluster's certificates."""
         return self.tls or state_folder() / "tls"
 
+    @property
+    def arguments(self) -> list[str]:
+        """The options that name the same cluster again."""
+        given = {"--executor": self.executor, "--tls": self.tls and str(self.tls)}
+        return [word for name, value in given.items() if value and self.executor for word in (name, value)]
+
     @contextmanager
     def machines(self, here: "ThisMachine", jobs: int | None = None) -> Iterator["Machines"]:
         """Yield the workers of the cluster, or `here` if no scheduler is given; print which workers cannot be used."""
@@ -52,3 +59,12 @@ class ClusterAddress:
             yield machines
         finally:
             engine.close()
+
+    @contextmanager
+    def searching(self, cache: "EnvironmentCache", jobs: int | None) -> Iterator[tuple["Machines | None", int]]:
+        """Yield the same for a search, and how much it tries at once; None stands for this machine."""
+        from whichtorch.matrix.run.site import ThisMachine
+
+        here = ThisMachine(environments=cache, jobs=jobs or 1)
+        with self.machines(here, jobs) as machines:
+            yield (None if machines is here else machines), jobs or max(1, machines.slots)

@@ -1,13 +1,13 @@
 """`whichtorch triage` makes a case of a failing script; `replay` and `new-scenario` use a case."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
 from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import test_argument
+from whichtorch.matrix.cli.groups import ClusterAddress, test_argument
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
 from whichtorch.matrix.plan.option import Strings, argument, group, max_time, option, output_file
@@ -46,6 +46,7 @@ class TriageOptions:
     torch: Strings = _torch(help="Where it fails. [default: latest]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
     run: RunOptions = group(RunOptions, "timeout", "look_longer")
+    cluster: ClusterAddress = group(ClusterAddress)
     until: Step | None = running_option(metavar="STEP", parse=step_named, help=f"The last step: {', '.join(Step)}.")
     only: tuple[Step, ...] = running_option(
         default=(), metavar="STEP", parse=step_named, help="Take this step, and what it needs. Repeatable."
@@ -91,7 +92,8 @@ def triage(options: TriageOptions) -> Exit:
         shown=partial(_keep, folder),
     )
     cache = options.environment.storage.cache(place.home)
-    with command.resumable(order.max_seconds):
+    with command.resumable(order.max_seconds), options.cluster.searching(cache, None) as (machines, jobs):
+        order = replace(order, place=replace(place, machines=machines, jobs=jobs))
         case = make_case(order, cache, command.progress_on(console))
         command.write_json(options.json_file, case)
         order.shown(case)
@@ -122,6 +124,7 @@ class ReplayOptions:
     archive: Path = argument("CASE.ZIP", "A case, as triage packs it.")
     torch: Strings = _torch(help="Where it is run. [default: the case's]")
     environment: CaseEnvironmentOptions = group(CaseEnvironmentOptions)
+    cluster: ClusterAddress = group(ClusterAddress)
     whole: bool = running_option(default=False, help="Run the script as it was, instead of the smallest.")
     json_file: Path | None = output_file("--json", help="Write the answer as JSON.")
 
@@ -139,9 +142,11 @@ def replay(options: ReplayOptions) -> Exit:
     case = packed_case(options.archive)
     release = case.environment.torch.partition("+")[0] if case.environment is not None else "latest"
     place = options.environment.place(options.torch or (release,), command.state_folder())
-    order = ReplayRequest(archive=options.archive, whole=options.whole, place=place)
-    with command.resumable():
-        replayed = run_case(order, options.environment.storage.cache(place.home), command.progress_on())
+    cache = options.environment.storage.cache(place.home)
+    with command.resumable(), options.cluster.searching(cache, None) as (machines, _):
+        place = replace(place, machines=machines)
+        order = ReplayRequest(archive=options.archive, whole=options.whole, place=place)
+        replayed = run_case(order, cache, command.progress_on())
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]
     print(f"{replayed.name} {verdict} in {replayed.environment}: {replayed.script} was run {len(replayed.seen)} times")
     print(f"  the case:  {replayed.expected}")

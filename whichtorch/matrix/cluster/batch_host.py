@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
+from whichtorch.matrix.atomic_files import remove_tree
 from whichtorch.matrix.cluster.packing import pack
+from whichtorch.matrix.cluster.trial_forks import TrialForks
 from whichtorch.matrix.cluster.wire import BatchRequest, CachedWheels, Delivery, SharedLock
 from whichtorch.matrix.cluster.worker_events import EventSender, WorkerEvent
-from whichtorch.matrix.environments.provider import Environments
+from whichtorch.matrix.environments.provider import ResolvedEnvironments
 from whichtorch.matrix.model import Record, Run
 from whichtorch.matrix.plan.planning import PlannedCell
 from whichtorch.matrix.process.executor import LocalExecutor
 from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.records.attempt_files import folder_of
 from whichtorch.matrix.records.known_records import Records, identity
 from whichtorch.matrix.records.store import RunStore, new_run, read_lines, read_records
 from whichtorch.matrix.run.signals import running_lines
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 COMMAND = "unit"  # first word of the command of a worker's runs; the second is the client's run
 
 
-class PinnedEnvironments(Environments, Protocol):
+class PinnedEnvironments(ResolvedEnvironments, Protocol):
     """Environments that can be made from what others were resolved to."""
 
     def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
@@ -78,6 +81,7 @@ class BatchHost:
         self._sites: dict[str, LocalSite] = {}  # of the batches that run now, by their ids
         self._cancelled: dict[str, threading.Event] = {}  # of these, and of those that may be about to begin
         self.is_closing = False
+        self._forks = TrialForks()
 
     @property
     def is_busy(self) -> bool:
@@ -106,16 +110,22 @@ class BatchHost:
             self.environments.pin(order.request, order.lock.text, order.lock.notes)
         events = EventSender(send)
         records, cells = self._records_for(order), _planned(order, self.home)
-        with ForkingExecutor(1) if order.options.fork else nullcontext() as forking:
+        with ExitStack() as held:
             with self._guard:
                 store = self._store_for(order.run)
-                site = LocalSite(self.environments, records, store, events, self._make_executor(), forking=forking)
+                site = LocalSite(self.environments, records, store, events, self._make_executor())
                 self._sites[order.id] = site
                 cancelled = self._cancelled.setdefault(order.id, threading.Event())
                 if self.is_closing:
                     cancelled.set()
             try:
-                result = site.run(Batch(id=order.id, request=order.request, cells=cells, cancelled=cancelled))
+                if order.trial is not None and order.trial.forks:
+                    (planned,) = cells.values()
+                    site.forking, site.caches = held.enter_context(self._forks.lent(order.run, planned.scenario.path))
+                elif order.options.fork:
+                    site.forking = held.enter_context(ForkingExecutor(1))
+                batch = Batch(id=order.id, request=order.request, cells=cells, trial=order.trial, cancelled=cancelled)
+                result = site.run(batch)
             finally:
                 with self._guard:
                     del self._sites[order.id], self._cancelled[order.id]
@@ -140,10 +150,19 @@ class BatchHost:
     def _packed(self, order: BatchRequest, result: BatchResult, events: tuple[WorkerEvent, ...]) -> bytes:
         lock = self.environments.lock_of(order.request)
         shared = SharedLock(text=lock[0], notes=lock[1]) if lock else None
-        delivery = Delivery(environment=result.environment, lock=shared, ends=tuple(result.ends), events=events)
+        delivery = Delivery(
+            environment=result.environment,
+            lock=shared,
+            requires={} if order.cells else self.environments.requirements_of(order.request),
+            ends=tuple(result.ends),
+            events=events,
+        )
         known = {identity(record) for record in order.known}
         new = [record for end in result.ends for record in end.records if identity(record) not in known]
-        return pack(delivery.model_dump_json(by_alias=True), new, self.home)
+        packed = pack(delivery.model_dump_json(by_alias=True), new, self.home)
+        for record in new if order.trial else ():  # nobody asks for the same trial again
+            remove_tree(self.home / folder_of(record.attempt))
+        return packed
 
     def _store_for(self, client_run: str) -> RunStore:
         """Return the stored run for a client's run; close those of clients that have nothing left here."""
@@ -165,6 +184,8 @@ class BatchHost:
 
         Of a fresh run only those count here that were made for it.
         """
+        if order.trial is not None:
+            return Records()  # none bears on a trial
         with self._guard:
             spool = self._spool()
         own = _made_for(self.home, order.run) if order.options.fresh else None
@@ -181,6 +202,7 @@ class BatchHost:
             for store in self._stores.values():
                 _finish(store)
             self._stores.clear()
+        self._forks.close()
 
 
 def _finish(store: RunStore) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.store import RunStore
 
 BATCH_SECONDS = 60.0  # of cells in a batch: what a lost worker costs at most, beside the cell that it ran
+_LOCAL_PIN = "@ file:"  # in a line of a lock: a package that lies on a disk
 FRESHNESS = 1.0  # seconds for which the list of workers is believed; one that has gone fails what it is sent
 
 
@@ -76,9 +77,10 @@ class ClusterMachines:
             if request.interpreter is not None:
                 hint = "leave out --executor, or name a release with --torch"
                 raise UsageError(f"{request.interpreter} is on this machine, and workers are not", hint=hint)
-            if wheel or (folder and local_folder(folder) is not None):
+            pinned = next((line for line in request.lock if _LOCAL_PIN in line), "")
+            if wheel or pinned or (folder and local_folder(folder) is not None):
                 hint = "leave out --executor, or serve the wheels from an index that the workers reach"
-                raise UsageError(f"{wheel or folder} is on this machine, and workers are not", hint=hint)
+                raise UsageError(f"{wheel or pinned or folder} is on this machine, and workers are not", hint=hint)
         members = self.members()
         if not members:
             hint = "; ".join(self.misfits()) or f"start one with: whichtorch worker {self.engine.address}"

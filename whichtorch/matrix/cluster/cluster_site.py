@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from whichtorch.matrix.cluster.engine import first_line
 from whichtorch.matrix.cluster.packing import Parcel
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.run.work import Done, Worker
+    from whichtorch.matrix.trial.remote import RemoteTrial
 
 
 class ClusterSite(Site):
@@ -94,8 +95,9 @@ class ClusterSite(Site):
                 OrderedCell(position=position, source_hash=cell.scenario.source_hash, variant=cell.variant)
                 for position, cell in batch.cells.items()
             ),
+            trial=cast("RemoteTrial | None", batch.trial) if cells else None,
             scripts=tuple(self._scripts[each] for each in dict.fromkeys(cell.scenario.source_hash for cell in cells)),
-            known=bearing_on(cells, batch.environment, self.records) if batch.environment else (),
+            known=bearing_on(cells, batch.environment, self.records) if batch.environment and not batch.trial else (),
             lock=self._locks.get(batch.request.key),
         )
 
@@ -120,9 +122,10 @@ class ClusterSite(Site):
                 where = {"reason": f"{environment.reason} (on {host})", "log": None}
                 return BatchResult(environment=environment.model_copy(update=where), left=list(batch.cells))
             if not batch.cells:
-                self.environments.remember(batch.request, environment)
+                self.environments.remember(batch.request, environment, delivery.requires)
+            kept = self._kept if batch.trial is None else self._moved
             ends = [
-                end.model_copy(update={"records": tuple(self._kept(record, parcel) for record in end.records)})
+                end.model_copy(update={"records": tuple(kept(record, parcel) for record in end.records)})
                 for end in delivery.ends
             ]
         ended = {end.position for end in ends}
@@ -133,10 +136,14 @@ class ClusterSite(Site):
         known = {identity(each): each for each in self.records.of(record.key)}
         if (mine := known.get(identity(record))) is not None:
             return mine
-        record = parcel.moved(record, self.store)
+        record = self._moved(record, parcel)
         self.store.add_record(record)
         self.records.add(record)
         return record
+
+    def _moved(self, record: Record, parcel: Parcel) -> Record:
+        """Return a record with its files in this run. That of a trial goes no further: its script was varied."""
+        return parcel.moved(record, self.store)
 
 
 def bearing_on(cells: Iterable[PlannedCell], environment: Environment, records: Records) -> tuple[Record, ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -88,6 +90,7 @@ def import_distributed() -> Any:
         hint = "install it with: pip install 'whichtorch[cluster]', on this machine and on each worker's"
         raise PreventedError(f"a cluster needs distributed: {error}", hint=hint) from None
     dask.config.set(_SETTINGS)
+    warnings.filterwarnings("ignore", message="Sending large graph")  # a trial may change a thousand files
     for name in logging.root.manager.loggerDict:
         if name.partition(".")[0] == "distributed":  # we say in one line what matters
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -200,7 +203,13 @@ class DaskEngine:
                 arrived(UndeliveredError(str(error)) if is_undelivered else error)
 
         future = self._client.submit(
-            run_batch, order, key=batch, workers=[worker], allow_other_workers=False, retries=0, pure=False
+            run_batch,
+            zlib.compress(order, 1),
+            key=batch,
+            workers=[worker],
+            allow_other_workers=False,
+            retries=0,
+            pure=False,
         )
         future.add_done_callback(take)
         return partial(future.cancel, force=True)

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.cache import UNMEASURED_INSTALL, EnvironmentCache
 from whichtorch.matrix.errors import PreventedError
-from whichtorch.matrix.model import Environment, Request, digest
+from whichtorch.matrix.model import Environment, Model, Request, digest
 
 if TYPE_CHECKING:
     import threading
     from pathlib import Path
 
     from whichtorch.matrix.environments.provider import Stage
+
+
+class _MadeEnvironment(Model):
+    """What is kept of an environment that a worker made."""
+
+    environment: Environment
+    requires: dict[str, tuple[str, ...]]  # by package, what its metadata requires
 
 
 class KnownEnvironments:
@@ -25,11 +32,13 @@ class KnownEnvironments:
 
     def known(self, request: Request) -> Environment | None:
         """Return the environment that a worker made, None where none did."""
-        return read_json(self._file(request), Environment) if request.problem is None else None
+        made = self._made(request)
+        return made.environment if made else None
 
-    def remember(self, request: Request, environment: Environment) -> None:
-        """Keep what a worker made."""
-        write_atomic(self._file(request), environment.model_dump_json())
+    def remember(self, request: Request, environment: Environment, requires: dict[str, tuple[str, ...]]) -> None:
+        """Keep what a worker made, and what its packages require."""
+        made = _MadeEnvironment(environment=environment, requires=requires)
+        write_atomic(self._file(request), made.model_dump_json())
 
     def is_installed(self, request: Request) -> bool:
         """Return whether a worker has made it."""
@@ -43,6 +52,11 @@ class KnownEnvironments:
         """Return the unreachable index this request needs, if any."""
         return self._cache.unreachable_index(request)
 
+    def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
+        """Return by package what its metadata requires, for an environment that a worker made."""
+        made = self._made(request)
+        return made.requires if made else {}
+
     def acquire(
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
@@ -53,6 +67,9 @@ class KnownEnvironments:
 
     def release(self, request: Request) -> None:
         """Do nothing: the environment is a worker's."""
+
+    def _made(self, request: Request) -> _MadeEnvironment | None:
+        return read_json(self._file(request), _MadeEnvironment) if request.problem is None else None
 
     def _file(self, request: Request) -> Path:
         return self.home / "cache" / "cluster" / f"{digest(request.key, 20)}.json"

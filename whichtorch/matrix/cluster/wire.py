@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Self
 
+from pydantic import Field
+
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.cluster.worker_events import WorkerEvent
 from whichtorch.matrix.environments.machine import Machine
@@ -14,6 +16,7 @@ from whichtorch.matrix.model import SCHEMA, Environment, Model, Record, Request,
 from whichtorch.matrix.plan.planning import RunOptions
 from whichtorch.matrix.run.work import CellEnd
 from whichtorch.matrix.suite.companions import companions
+from whichtorch.matrix.trial.remote import RemoteTrial
 
 MOST_BYTES = 5_000_000  # of what comes with a script: it travels with each batch
 
@@ -73,6 +76,7 @@ class BatchRequest(Model):
     request: Request
     options: RunOptions
     cells: tuple[OrderedCell, ...] = ()
+    trial: RemoteTrial | None = None  # what its one cell is run for; None: for the attempts that it needs
     scripts: tuple[ScriptFiles, ...] = ()
     known: tuple[Record, ...] = ()  # of the client's, that bear on these cells
     lock: SharedLock | None = None
@@ -83,6 +87,7 @@ class Delivery(Model):
 
     environment: Environment | None  # None where the worker was asked to stop before it was there
     lock: SharedLock | None = None  # that the environment was made from
+    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # of a batch without cells: by package
     ends: tuple[CellEnd, ...] = ()
     events: tuple[WorkerEvent, ...] = ()  # the last ones
 

@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import time
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.cluster.engine import (
@@ -65,11 +66,11 @@ def facts_of(host: BatchHost, slots: int, ptrace: str = "") -> WorkerFacts:
 
 
 def run_batch(data: bytes) -> bytes:
-    """Run a batch on the worker that calls this, and return its packed delivery."""
+    """Run a batch, which comes compressed, on the worker that calls this; return its packed delivery."""
     from distributed import get_worker
 
     worker = get_worker()
-    order = BatchRequest.model_validate_json(data)
+    order = BatchRequest.model_validate_json(zlib.decompress(data))
     topic = topic_of(order.run)
 
     def send(events: list[WorkerEvent]) -> None:

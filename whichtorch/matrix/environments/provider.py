@@ -64,3 +64,10 @@ class Environments(Protocol):
 
     def release(self, request: Request) -> None:
         """Allow an environment to be removed when disk is needed."""
+
+
+class ResolvedEnvironments(Environments, Protocol):
+    """Environments that are made of packages from an index."""
+
+    def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
+        """Return by package what its metadata requires, for an environment that was made, evicted or not."""

@@ -6,8 +6,9 @@ Where a release is not named, a bisection finds the two: the neighbours between 
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -17,7 +18,6 @@ from whichtorch.matrix.bisect.axes.git import Checkout
 from whichtorch.matrix.bisect.bisection import Bisection  # noqa: TC001  pydantic reads it
 from whichtorch.matrix.bisect.strategy.search_state import AnswerKind
 from whichtorch.matrix.environments.patches import read_patch
-from whichtorch.matrix.environments.provider import acquired
 from whichtorch.matrix.errors import INTERRUPTED, PreventedError, UsageError, why_stopped
 from whichtorch.matrix.fix.cure_runs import CureRuns
 from whichtorch.matrix.fix.fix_setup import CureRequest
@@ -27,16 +27,12 @@ from whichtorch.matrix.fix.suite_check import SuiteCheck, check_suite
 from whichtorch.matrix.model import Environment, Model
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.run.pipeline import opened_run
-from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.suite import selection
-from whichtorch.matrix.trial.overlays import Overlays
-from whichtorch.matrix.trial.runner import Runner
+from whichtorch.matrix.trial.opening import opened_runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from whichtorch.matrix.bisect.search_request import SearchRequest
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -116,22 +112,11 @@ def _fixed(
     planned = PlannedCell(
         request=requests[0], scenario=search.scenario, variant=search.variant, options=search.run_options
     )
-    with ExitStack() as held:
-        pair = [_usable(held.enter_context(acquired(cache, request, show))) for request in requests]
-        executor = LocalExecutor()
-        held.callback(executor.interrupt)
-        lookout = held.enter_context(Lookout(lambda: executor.running))
-        store = held.enter_context(opened_run(search.home))
-        runner = Runner(
-            planned=planned,
-            environment=pair[0],
-            executor=executor,
-            home=search.home,
-            store=store,
-            overlays=Overlays(search.home / "fix" / "in-use"),
-            tell=order.tell,
-            lookout=lookout,
-        )
+    machines = search.machines or ThisMachine(environments=cache)
+    with opened_runner(planned, requests, machines, show) as (runner, pair), TemporaryDirectory() as trees:
+        runner.tell = order.tell
+        for environment in pair:
+            _check_usable(environment)
         asked = CureRequest(
             bad=pair[0],
             good=pair[1],
@@ -141,8 +126,8 @@ def _fixed(
             jobs=search.jobs,
             tell=order.tell,
         )
-        found = fix(asked, CureRuns(runner))
-        store.run = store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
+        found = fix(asked, CureRuns(runner, Path(trees)))
+        runner.store.run = runner.store.run.model_copy(update={"interrupted": found.stopped == INTERRUPTED})
         return found
 
 
@@ -152,7 +137,8 @@ def with_suite(answer: FixAnswer, search: SearchRequest, patch: Path, cache: Env
     Each scenario has its own timeout, as `matrix` runs it. Raises as `fix_of`.
     """
     suite = selection.select(selection.suite(), search.file.suite.scenarios)
-    checked = check_suite(_request(search, answer.bad), read_patch(patch), suite, cache, show)
+    machines = search.machines or ThisMachine.of(cache)
+    checked = check_suite(_request(search, answer.bad), read_patch(patch), suite, machines, show)
     return answer.model_copy(update={"suite": checked})
 
 
@@ -164,7 +150,6 @@ def _request(search: SearchRequest, version: str) -> Request:
     return requests[0]
 
 
-def _usable(environment: Environment) -> Environment:
+def _check_usable(environment: Environment) -> None:
     if not environment.is_usable:
         raise PreventedError(f"{environment.label} cannot be used: {environment.reason or environment.outcome}")
-    return environment

@@ -12,8 +12,10 @@ from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.hang.stack_folder import read_folder
 from whichtorch.matrix.diagnosis.patience import BOTH_LOOKS
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
+from whichtorch.matrix.environments.overlay import encoded, site_packages
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
+from whichtorch.matrix.fix.package_trees import package_tree
 from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.model import Environment, Outcome, digest
 from whichtorch.matrix.trial.variation import NOTES, Variation
@@ -21,6 +23,7 @@ from whichtorch.matrix.trial.variation import NOTES, Variation
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from whichtorch.matrix.fix.package_trees import PackageTree
     from whichtorch.matrix.model import Attempt, Record
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.search.worker_pool import WorkerPool
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 _INSIDE = Path(__file__).parents[1] / "environments" / "inside"
 SYMBOLS = _INSIDE / "symbol_dump.py"
+TREE = _INSIDE / "tree_dump.py"
 EVERYDAY = _INSIDE / "everyday.py"
 COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
 INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
@@ -56,6 +60,7 @@ class CureRuns:
     """The runs of one search."""
 
     runner: Runner
+    trees: Path | None = None  # an empty folder, for the trees of environments that other machines have
 
     @property
     def folder(self) -> Path:
@@ -98,6 +103,23 @@ class CureRuns:
                 raise PreventedError(f"the symbols of {environment.label} could not be listed: {last}")
             write_atomic(kept, seen.notes[answer])
         return frozenset(json.loads(kept.read_text(encoding="utf-8")))
+
+    def tree(self, environment: Environment) -> PackageTree:
+        """Return the Python files of torch in an environment; those of another machine are fetched by a run there."""
+        if self.runner.remote is None or self.trees is None:
+            assert environment.interpreter is not None
+            return package_tree(site_packages(environment.interpreter.parent.parent))
+        variation = Variation(source=TREE.read_text(), is_alone=True, arguments=(NOTES,))
+        seen = self.runner.at(environment).run(INSIDE_TIMEOUT, variation)
+        if seen.record.attempt.outcome is not Outcome.PASS:
+            last = (seen.stderr.strip().splitlines() or ["no answer"])[-1]
+            raise PreventedError(f"the files of {environment.label} could not be read: {last}")
+        folder = self.trees / environment.id
+        for path, text in (each for note in seen.notes.values() for each in json.loads(note).items()):
+            if ".." in Path(path).parts or Path(path).is_absolute():
+                raise PreventedError(f"a worker sent a file of {environment.label} called {path}")
+            write_atomic(folder / path, encoded(text))
+        return package_tree(folder)
 
     def frames(self, seen: Observation) -> tuple[CodeFrame, ...]:
         """Return where a run failed: the frames of its tracebacks, and of the stacks where it was stopped."""

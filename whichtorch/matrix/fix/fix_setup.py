@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.diagnosis.failure import Failure
 from whichtorch.matrix.diagnosis.patience import CURE, CURE_OF_HANG
-from whichtorch.matrix.environments.overlay import site_packages
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix.candidates import by_runs, named, on_stack
 from whichtorch.matrix.fix.closure import Closure
 from whichtorch.matrix.fix.cure_runs import CureTest
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.package_trees import differing, package_tree
+from whichtorch.matrix.fix.package_trees import differing
 from whichtorch.matrix.fix.tree_change import TreeChange
 from whichtorch.matrix.model import Environment, Outcome, Record
 from whichtorch.matrix.search.driving import Deferred
@@ -78,7 +77,7 @@ def setup_of(request: CureRequest, runs: CureRuns) -> FixSetup:
         raise UsageError(f"it fails in another way in {request.bad.label}: {shown}", hint="leave out --failure")
     if failure.outcome is Outcome.HANG:
         limit = CURE_OF_HANG.limit(good_record.attempt.seconds, limit)
-    bad_tree, good_tree = _tree(request.bad), _tree(request.good)
+    bad_tree, good_tree = runs.tree(request.bad), runs.tree(request.good)
     pairs = differing(bad_tree, good_tree)
     paths = frozenset(bad_tree.digests.keys() | good_tree.digests.keys())
     change = TreeChange(pairs, paths)
@@ -130,8 +129,3 @@ def _expect(record: Record, environment: Environment, *, passes: bool) -> None:
         raise UsageError(f"it does not pass in {environment.label}: {outcome}", hint="name another good release")
     if not passes and not outcome.is_red and outcome is not Outcome.SLOW:
         raise UsageError(f"it does not fail in {environment.label}: {outcome}", hint="name another bad release")
-
-
-def _tree(environment: Environment) -> PackageTree:
-    assert environment.interpreter is not None
-    return package_tree(site_packages(environment.interpreter.parent.parent))

@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING
 from whichtorch.matrix.compare.comparison import ChangeKind, RunSide, classify, run_side
 from whichtorch.matrix.model import Cell, Environment, Model, Outcome
 from whichtorch.matrix.plan.planning import RunOptions, plan
-from whichtorch.matrix.process.executor import default_jobs
 from whichtorch.matrix.records.store import read_records
 from whichtorch.matrix.run.pipeline import recorded_run
-from whichtorch.matrix.run.site import ThisMachine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whichtorch.matrix.environments.provider import Environments
     from whichtorch.matrix.events import Show
     from whichtorch.matrix.model import Patch, Request, Scenario
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.run.pipeline import RecordedRun
+    from whichtorch.matrix.run.work import Machines
 
     Side = tuple[Environment, Cell]
 
@@ -75,7 +73,7 @@ class SuiteCheck(Model):
 
 
 def check_suite(
-    request: Request, patch: Patch, suite: Sequence[Scenario], environments: Environments, show: Show
+    request: Request, patch: Patch, suite: Sequence[Scenario], machines: Machines, show: Show
 ) -> SuiteCheck:
     """Run a suite in an environment and in a patched copy of it, and compare.
 
@@ -84,9 +82,7 @@ def check_suite(
     planned = plan([request, request.model_copy(update={"patch": patch})], suite, RunOptions())
     half = len(planned) // 2
     pairs = list(zip(planned[:half], planned[half:], strict=True))
-    jobs = default_jobs()
-    machine = ThisMachine(environments=environments, jobs=jobs, waiting=jobs)
-    with recorded_run(machine, read_records(environments.home), show, len(planned)) as steps:
+    with recorded_run(machines, read_records(machines.environments.home), show, len(planned)) as steps:
         sides = _run(steps, pairs)
         differing = [place for place, side in enumerate(sides) if _is_doubtful(*side)]
         again = [(_repeated(pairs[place][0]), _repeated(pairs[place][1])) for place in differing]

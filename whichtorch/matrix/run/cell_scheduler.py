@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from whichtorch.matrix.model import Environment
-    from whichtorch.matrix.run.pipeline import MatrixRun
-    from whichtorch.matrix.run.work import Site, Worker
+    from whichtorch.matrix.run.work import Site, Worker, WorkTaker
 
 CHECK = 0.5  # seconds between looks at who is there
 SHARES = 2  # batches for each slot, at least, so that all slots end at about the same time
@@ -67,7 +66,7 @@ class CellScheduler:
         self._failure: BaseException | None = None
         self._fit_at = 0.0  # when there was a worker for what is left
 
-    def add(self, work: EnvironmentWork, run: MatrixRun) -> Future[None]:
+    def add(self, work: EnvironmentWork, run: WorkTaker) -> Future[None]:
         """Have cells run. The future ends when none of them is left to run or awaited.
 
         It holds the error that came; after one nothing more is run.
@@ -195,6 +194,7 @@ class CellScheduler:
             request=queue.work.request,
             environment=queue.environment,
             cells={} if queue.is_preparing else queue.take(worker, self.site.records, most),
+            trial=queue.work.trial,
         )
         self.site.start(batch, worker, lambda result: self._post(partial(self._take, batch.id, result)))
         self._awaited[batch.id] = _Sent(queue=queue, batch=batch, worker=worker, slot=slot)

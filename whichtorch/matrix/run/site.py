@@ -40,7 +40,7 @@ INSTALLS_AT_ONCE = 2  # one unpacks while another downloads; more only fight for
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class ReadyCell:
     """A cell that is run now."""
 
     position: int
@@ -57,6 +57,7 @@ class LocalSite(Site):
     jobs: int = 1
     waiting: int = 0
     forking: Executor | None = None  # runs the attempts that may fork; None: all of them are cold
+    caches: Path | None = None  # of compilers, for forked trials, which share them
     _native: NativeModules = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +114,8 @@ class LocalSite(Site):
                 return BatchResult()
         ends: list[CellEnd] = []
         for position, planned in batch.cells.items() if environment.is_usable else ():
-            end = self._run_cell(_Ready(position, planned, environment, batch.cancelled))
+            ready = ReadyCell(position, planned, environment, batch.cancelled)
+            end = batch.trial.made(ready, self) if batch.trial else self._run_cell(ready)
             if end is None:
                 break
             ends.append(end)
@@ -122,7 +124,7 @@ class LocalSite(Site):
     def _stage(self, label: str, stage: str) -> None:
         self.emit(EnvironmentStage(label=label, stage=stage))
 
-    def _run_cell(self, ready: _Ready) -> CellEnd | None:
+    def _run_cell(self, ready: ReadyCell) -> CellEnd | None:
         """Make the attempts that are still missing, and return the cell's end; None where it was interrupted."""
         planned, environment = ready.planned, ready.environment
         known = planned.counting(self.records.of(planned.key(environment)), environment)
@@ -150,7 +152,7 @@ class LocalSite(Site):
         return CellEnd(position=ready.position, records=records, reused=reused, problem=module.problem)
 
     def _next_record(
-        self, ready: _Ready, judging: Sequence[Record], uncounted: Sequence[Record], native: Path | None
+        self, ready: ReadyCell, judging: Sequence[Record], uncounted: Sequence[Record], native: Path | None
     ) -> Record | None:
         """Return the next record of a cell: of a plain attempt, or of a longer one if the last was slow."""
         planned, last = ready.planned, judging[-1].attempt if judging else None
@@ -192,7 +194,7 @@ class LocalSite(Site):
         looks = (record.attempt for record in self.records.of_test(planned.scenario.source_hash, planned.variant))
         return Patience(timeout=planned.limits.timeout).had_longer_look(last, looks)
 
-    def _attempt(self, ready: _Ready, order: AttemptRequest) -> Record | None:
+    def _attempt(self, ready: ReadyCell, order: AttemptRequest) -> Record | None:
         """Make one attempt and store its record; None where it was interrupted."""
         planned, environment = ready.planned, ready.environment
         name, label = planned.name, environment.label

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from pydantic import Field
+
 from whichtorch.matrix.model import Model, Record
 
 if TYPE_CHECKING:
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
     from whichtorch.matrix.process.supervision import Supervised
     from whichtorch.matrix.records.known_records import Records
     from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.site import LocalSite, ReadyCell
+
+
+class CellTrial(Protocol):
+    """A run of a cell's script that is no attempt of the cell: its record judges nothing else."""
+
+    def made(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
+        """Make the run, on the machine that has the environment; None where it was interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,7 @@ class EnvironmentWork:
     request: Request
     first: int  # position of the first of all its cells
     cells: Mapping[int, PlannedCell]
+    trial: CellTrial | None = None  # what its cells are run for; None: for the attempts that they need
 
 
 class CellEnd(Model):
@@ -43,6 +54,17 @@ class CellEnd(Model):
     records: tuple[Record, ...] = ()
     reused: int = 0  # of the records that judge: those that an earlier run made
     problem: str = ""  # what kept it from being run
+    notes: dict[str, str] = Field(default_factory=dict)  # of a trial: the texts that it wrote for us, by their paths
+
+
+class WorkTaker(Protocol):
+    """What takes in what comes of an environment's cells; the scheduler calls it, in its thread."""
+
+    def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
+        """Take an environment, and return the cells of the work that are to be run in it."""
+
+    def ended(self, environment: Environment, end: CellEnd) -> None:
+        """Take the end of a cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +90,7 @@ class Batch:
     request: Request
     environment: Environment | None = None  # None: not there yet
     cells: Mapping[int, PlannedCell] = field(default_factory=dict)
+    trial: CellTrial | None = None  # as in `EnvironmentWork`
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 

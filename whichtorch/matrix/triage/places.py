@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect import search_request
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.environments.index.version_specs import EVERY_RELEASE
-from whichtorch.matrix.environments.provider import acquired
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.fix.commission import FixRequest, fix_of
 from whichtorch.matrix.plan.expansion import expand
 from whichtorch.matrix.plan.planning import PlannedCell
-from whichtorch.matrix.process.executor import LocalExecutor
-from whichtorch.matrix.process.forking_executor import ForkingExecutor
-from whichtorch.matrix.process.script_reading import read_script
-from whichtorch.matrix.run.pipeline import opened_run
-from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.run.site import ThisMachine
 from whichtorch.matrix.suite import selection
-from whichtorch.matrix.trial.overlays import Overlays
-from whichtorch.matrix.trial.runner import Runner
+from whichtorch.matrix.trial.opening import opened_runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from whichtorch.matrix.bisect.bisection import Bisection
     from whichtorch.matrix.environments.cache import EnvironmentCache
@@ -36,6 +29,8 @@ if TYPE_CHECKING:
     from whichtorch.matrix.model import Request, Scenario
     from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.plan.planning import RunOptions
+    from whichtorch.matrix.run.work import Machines
+    from whichtorch.matrix.trial.runner import Runner
 
 
 NEWEST = "latest"  # as `--torch` takes it
@@ -49,6 +44,8 @@ class CasePlace:
     file: MatrixFile  # with one environment
     interpreter: Path | None = None  # instead of it
     beside: Path  # the folder that the user is in
+    machines: Machines | None = None  # None: this one
+    jobs: int = 1  # of what other releases are asked, at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +75,8 @@ class OtherReleases:
             variant=variant,
             bad=bad,
             budget=Budget(seconds=seconds),
+            jobs=self.place.jobs,
+            machines=self.place.machines,
         )
         return search_request.search(request, self.cache, self.show)
 
@@ -91,6 +90,8 @@ class OtherReleases:
             good=good,
             bad=bad,
             budget=Budget(seconds=seconds),
+            jobs=self.place.jobs,
+            machines=self.place.machines,
         )
         return fix_of(FixRequest(search=search, tell=self.tell), self.cache, self.show)
 
@@ -103,26 +104,12 @@ class OtherReleases:
 @contextmanager
 def opened_case(place: CasePlace, test: CaseTest, cache: EnvironmentCache, show: Show) -> Iterator[Runner]:
     """Install the environment of a place, and give where a test runs in it; raises as `triage`."""
-    with ExitStack() as held:
-        request = _request(place)
-        environment = held.enter_context(acquired(cache, request, show))
-        executor = LocalExecutor()
-        forking = held.enter_context(ForkingExecutor(level=read_script(test.scenario.path).level))
-        held.callback(executor.interrupt)
-        held.callback(forking.interrupt)
-        caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
-        yield Runner(
-            planned=PlannedCell(request=request, scenario=test.scenario, variant=test.variant, options=test.options),
-            environment=environment,
-            executor=executor,
-            forking=forking,
-            caches=Path(caches),
-            home=place.home,
-            store=held.enter_context(opened_run(place.home)),
-            overlays=Overlays(place.home / "fix" / "in-use"),
-            beside=place.beside,
-            lookout=held.enter_context(Lookout(lambda: (*executor.running, *forking.running))),
-        )
+    request = _request(place)
+    planned = PlannedCell(request=request, scenario=test.scenario, variant=test.variant, options=test.options)
+    machines = place.machines or ThisMachine(environments=cache)
+    with opened_runner(planned, [request], machines, show) as (runner, _):
+        runner.beside = place.beside
+        yield runner
 
 
 def _request(place: CasePlace) -> Request:

@@ -8,24 +8,28 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.process.forking_executor import BRIEF_EXIT
 from whichtorch.matrix.run.attempt import AttemptRequest, run_attempt
 from whichtorch.matrix.run.signals import Lookout
 from whichtorch.matrix.search.worker_pool import WorkerPool
 from whichtorch.matrix.suite.companions import companions, copy_companions
-from whichtorch.matrix.trial.observation import Observation
+from whichtorch.matrix.trial.observation import Observation, text_of
 from whichtorch.matrix.trial.variation import NOTES, PLAIN, Variation
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
-    from whichtorch.matrix.model import Environment, Record
+    from whichtorch.matrix.model import Environment
     from whichtorch.matrix.plan.planning import PlannedCell
     from whichtorch.matrix.process.executor import Executor
     from whichtorch.matrix.records.store import RunStore
     from whichtorch.matrix.trial.overlays import Overlays
+    from whichtorch.matrix.trial.remote import RemoteTrials
+
+Result = TypeVar("Result")
 
 MOST_NOTED = 50_000_000  # bytes of a file of notes; a larger one, such as a long trace, is left out
 
@@ -46,6 +50,8 @@ class Runner:
     forks: bool = False  # a forked run was seen to show what a cold one shows
     tell: Callable[[str], None] = lambda _: None
     lookout: Lookout = field(default_factory=lambda: Lookout(tuple))
+    cancelled: threading.Event | None = None  # ends a run once it is set
+    remote: RemoteTrials | None = None  # makes the runs on other machines, which have the environments; None: here
     cut_off: str = ""  # how long the run took that was interrupted, and where it was, in words
 
     @cached_property
@@ -58,7 +64,13 @@ class Runner:
         return replace(self, environment=environment)
 
     def run(self, limit: float, variation: Variation = PLAIN) -> Observation:
-        """Run the script once, for so many seconds; raises KeyboardInterrupt where it was interrupted."""
+        """Run the script once, for so many seconds.
+
+        Raises KeyboardInterrupt where it was interrupted, PreventedError where no worker of a cluster can tell.
+        """
+        if self.remote is not None:
+            remote = self.remote
+            return self._told_if_stopped(self.environment, lambda: remote.run(self, limit, variation))
         with ExitStack() as held:
             workshop = Path(
                 held.enter_context(tempfile.TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
@@ -82,15 +94,18 @@ class Runner:
                 arguments=tuple(argument.replace(NOTES, str(notes)) for argument in variation.arguments),
                 caches=self.caches if may_fork else None,
                 hung_before=lambda signature: signature == variation.hung_at,
+                cancelled=self.cancelled,
             )
             executor = self.forking if may_fork and self.forking else self.executor
-            record = self._record(planned, environment, order, executor)
+            record = self._told_if_stopped(
+                environment, lambda: run_attempt(planned, environment, order, executor, self.home, self.store)
+            )
             texts = {
-                str(path.relative_to(notes)): _text(path)
+                str(path.relative_to(notes)): text_of(path)
                 for path in sorted(notes.rglob("*"))
                 if path.is_file() and path.stat().st_size <= MOST_NOTED
             }
-        return Observation(record=record, stderr=_text(self.home / record.attempt.stderr), notes=texts)
+        return Observation(record=record, stderr=text_of(self.home / record.attempt.stderr), notes=texts)
 
     def workers(self, count: int) -> WorkerPool:
         """Return where so many runs may be made at once; an interrupt there stops them all."""
@@ -98,23 +113,24 @@ class Runner:
         def stop() -> None:
             for executor in filter(None, (self.executor, self.forking)):
                 executor.interrupt()
+            if self.remote is not None:
+                self.remote.interrupt()
 
         return WorkerPool(count, stop)
 
-    def _record(
-        self, planned: PlannedCell, environment: Environment, order: AttemptRequest, executor: Executor
-    ) -> Record:
-        begun, record = time.monotonic(), None
+    def _told_if_stopped(self, environment: Environment, run: Callable[[], Result | None]) -> Result:
+        """Return what comes of a run; where it is interrupted, tell where it was."""
+        begun, result = time.monotonic(), None
         try:
-            record = run_attempt(planned, environment, order, executor, self.home, self.store)
+            result = run()
         finally:
-            if record is None:
-                name = f"{planned.name}  {environment.label}"
+            if result is None:
+                name = f"{self.planned.name}  {environment.label}"
                 self.cut_off = self.lookout.cut_off(name, begun)
                 self.tell(f"{name} was stopped: {self.cut_off}")
-        if record is None:
+        if result is None:
             raise KeyboardInterrupt
-        return record
+        return result
 
     def _in_scratch(self, planned: PlannedCell, variation: Variation, folder: Path, notes: Path) -> PlannedCell:
         """Return the cell with its script in a folder of its own, which is its home as well."""
@@ -128,10 +144,3 @@ class Runner:
             script.write_text(source.replace(NOTES, str(notes)), encoding="utf-8")
         scenario = planned.scenario.model_copy(update={"path": script})
         return replace(planned, scenario=scenario).configured({"HOME": str(folder)})
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

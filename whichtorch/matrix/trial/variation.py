@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping  # noqa: TC003  pydantic reads it
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
 
 from whichtorch.matrix.model import Model
 
@@ -20,6 +20,20 @@ HOOK_VARIABLES = {
 }
 
 
+def _as_json(text: str | None) -> str | None:
+    """Return a source file's text as JSON can hold it: a character for each byte, for some files are no UTF-8."""
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
+def _of_json(text: str | None, info: ValidationInfo) -> str | None:
+    if text is None or info.mode != "json":
+        return text
+    return text.encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+SourceFile = Annotated[str | None, PlainSerializer(_as_json, when_used="json"), BeforeValidator(_of_json)]
+
+
 class Variation(Model):
     """What is changed for a run. It is JSON, so that another machine can make the run."""
 
@@ -27,7 +41,7 @@ class Variation(Model):
     arguments: tuple[str, ...] = ()  # of the script
     in_scratch: bool = False  # in a folder and a home of its own, with copies of what the script reads
     is_alone: bool = False  # without these copies
-    files: Mapping[str, str | None] = Field(default_factory=dict)  # of site-packages, with other texts; None: gone
+    files: Mapping[str, SourceFile] = Field(default_factory=dict)  # of site-packages, with other texts; None: gone
     variables: Mapping[str, str] = Field(default_factory=dict)
     hooks: Mapping[str, Any] = Field(default_factory=dict)  # by name: what each is told
     goal: float | None = None  # seconds with a core, of a longer look at what was slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from whichtorch.matrix.bisect.axes.locks import PackageChange, Pins, combined, differences, pins_of, read_lock, together
 from whichtorch.matrix.bisect.axes.versions import common
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.bisect.bisection import Bisection, Probe
     from whichtorch.matrix.bisect.search_request import PackageSet, SearchRequest
     from whichtorch.matrix.environments.cache import EnvironmentCache
-    from whichtorch.matrix.environments.provider import Environments
+    from whichtorch.matrix.environments.provider import Environments, ResolvedEnvironments
     from whichtorch.matrix.events import Show
 
 
@@ -83,6 +83,7 @@ def locked_request(lock: tuple[str, ...], base: Request, *, problem: str | None 
         python=base.python,
         build=base.build,
         config=base.config,
+        hardware=base.hardware,
         patch=base.patch,
         lock=lock,
         problem=problem,
@@ -225,7 +226,7 @@ class Isolator:
         def is_active(requirement: Requirement) -> bool:
             return requirement.marker is None or requirement.marker.evaluate(markers)
 
-        required = self.cache.requirements_of
+        required = cast("ResolvedEnvironments", self.bench.cache).requirements_of
         return together(changes, required(first), required(last), is_active)
 
     def _turned_by(self, changed: Sequence[PackageChange], first: Request, last: Request) -> bool:

@@ -1,0 +1,56 @@
+"""A scheduler and two workers on this machine, as a user at a shell starts them."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from tests.cli.shell import PATIENCE, User, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WORKERS = ("one", "two")
+
+
+def _free_port() -> int:
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+@contextmanager
+def _party(user: User, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        party = subprocess.Popen(
+            user.command(*arguments), cwd=log.parent, env=user.environ, stdout=output, stderr=output
+        )
+    try:
+        yield party
+    finally:
+        party.send_signal(signal.SIGTERM)
+        party.wait(PATIENCE)
+
+
+@contextmanager
+def two_workers(user: User, folder: Path) -> Iterator[tuple[str, dict[str, subprocess.Popen[bytes]]]]:
+    """Give the address of a scheduler with two workers, each with a state folder below `folder`, and the workers."""
+    folder.mkdir()
+    port = _free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    with ExitStack() as held:
+        log = folder / "scheduler.log"
+        held.enter_context(_party(user, log, "scheduler", "--plain", "--port", str(port)))
+        workers = {}
+        for name in WORKERS:
+            options = ("--home", str(folder / name), "--slots", "1")
+            workers[name] = held.enter_context(_party(user, folder / f"{name}.log", "worker", address, *options))
+        wait_for(lambda: log.read_text().count("joined:") == len(WORKERS))
+        yield address, workers

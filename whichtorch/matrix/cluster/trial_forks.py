@@ -1,0 +1,63 @@
+"""The processes that a worker forks trials from, kept from one trial of a client's run to the next."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.script_reading import read_script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whichtorch.matrix.process.executor import Executor
+
+IDLE = 60.0  # seconds without a trial, after which what is kept ends: it holds memory
+
+
+class TrialForks:
+    """An executor that forks, and caches of compilers, for the run whose trials came last."""
+
+    def __init__(self, idle: float = IDLE) -> None:
+        self._idle = idle
+        self._guard = threading.Lock()  # of all below
+        self._users = 0
+        self._kept: dict[tuple[str, str], tuple[Executor, Path, ExitStack]] = {}  # by client's run and level of imports
+        self._timer: threading.Timer | None = None
+
+    @contextmanager
+    def lent(self, run: str, script: Path) -> Iterator[tuple[Executor, Path]]:
+        """Lend an executor and a folder for caches to a trial of a script."""
+        key = run, read_script(script).level
+        with self._guard:
+            self._users += 1
+            if key not in self._kept:
+                held = ExitStack()
+                executor = held.enter_context(ForkingExecutor(level=key[1]))
+                caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
+                self._kept[key] = executor, Path(caches), held
+            lent, folder, _ = self._kept[key]
+        try:
+            yield lent, folder
+        finally:
+            with self._guard:
+                self._users -= 1
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = threading.Timer(self._idle, self.close)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def close(self) -> None:
+        """End what is kept, unless a trial uses it."""
+        with self._guard:
+            if self._users:
+                return
+            kept = list(self._kept.values())
+            self._kept.clear()
+        for *_, held in kept:
+            held.close()

@@ -1,0 +1,64 @@
+"""Open a place where trials of one test are made: on this machine, or on the workers of a cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.environments.provider import acquired
+from whichtorch.matrix.process.executor import LocalExecutor
+from whichtorch.matrix.process.forking_executor import ForkingExecutor
+from whichtorch.matrix.process.script_reading import read_script
+from whichtorch.matrix.run.pipeline import opened_run
+from whichtorch.matrix.run.signals import Lookout
+from whichtorch.matrix.run.site import ThisMachine
+from whichtorch.matrix.trial.remote import overlays_below, remote_trials
+from whichtorch.matrix.trial.runner import Runner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from whichtorch.matrix.events import Show
+    from whichtorch.matrix.model import Environment, Request
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.run.work import Machines
+
+
+@contextmanager
+def opened_runner(
+    planned: PlannedCell, requests: Sequence[Request], machines: Machines, show: Show
+) -> Iterator[tuple[Runner, list[Environment]]]:
+    """Give a runner in the first of some environments, and all of them, made ready. What runs at the end is stopped.
+
+    An environment that cannot be made is given, too: its outcome says why.
+    """
+    home = machines.environments.home
+    with ExitStack() as held:
+        if isinstance(machines, ThisMachine):
+            environments = [held.enter_context(acquired(machines.environments, each, show)) for each in requests]
+            store, remote = held.enter_context(opened_run(home)), None
+        else:
+            machines.check(requests)
+            store = held.enter_context(opened_run(home))
+            remote = held.enter_context(remote_trials(machines, store))
+            environments = [remote.acquire(each, show) for each in requests]
+        executor = LocalExecutor()
+        forking = held.enter_context(ForkingExecutor(level=read_script(planned.scenario.path).level))
+        held.callback(executor.interrupt)
+        held.callback(forking.interrupt)
+        caches = held.enter_context(TemporaryDirectory(prefix="whichtorch-", ignore_cleanup_errors=True))
+        runner = Runner(
+            planned=planned,
+            environment=environments[0],
+            executor=executor,
+            forking=forking,
+            home=home,
+            store=store,
+            overlays=overlays_below(home),
+            caches=Path(caches),
+            lookout=held.enter_context(Lookout(lambda: (*executor.running, *forking.running))),
+            remote=remote,
+        )
+        yield runner, environments

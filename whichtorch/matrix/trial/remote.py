@@ -1,0 +1,177 @@
+"""Trials on the workers of a site: what is sent there, and the observation that comes back.
+
+A worker makes each with a `Runner` of its own; which worker, and what one that is lost costs, is for the scheduler.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from whichtorch.matrix.errors import GOES_ON, SIGNAL_CHECK, PreventedError
+from whichtorch.matrix.model import Environment, Model
+from whichtorch.matrix.records.known_records import Records
+from whichtorch.matrix.run.cell_scheduler import CellScheduler
+from whichtorch.matrix.run.work import CellEnd, EnvironmentWork
+from whichtorch.matrix.trial.observation import Observation, text_of
+from whichtorch.matrix.trial.overlays import Overlays
+from whichtorch.matrix.trial.runner import Runner
+from whichtorch.matrix.trial.variation import Variation  # noqa: TC001  pydantic reads it
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from whichtorch.matrix.events import Emit, Show
+    from whichtorch.matrix.model import Request
+    from whichtorch.matrix.plan.planning import PlannedCell
+    from whichtorch.matrix.records.store import RunStore
+    from whichtorch.matrix.run.site import LocalSite, ReadyCell
+    from whichtorch.matrix.run.work import Machines, Site
+
+
+class RemoteTrial(Model):
+    """A run in a variation, as it is sent to a worker."""
+
+    limit: float  # seconds
+    variation: Variation
+    forks: bool = False  # as in `Runner`
+
+    def made(self, cell: ReadyCell, site: LocalSite) -> CellEnd | None:
+        """Make the run on this machine; None where it was interrupted."""
+        home = site.environments.home
+        runner = Runner(
+            planned=cell.planned,
+            environment=cell.environment,
+            executor=site.executor,
+            forking=site.forking,
+            home=home,
+            store=site.store,
+            overlays=overlays_below(home),
+            beside=cell.planned.scenario.path.parent,
+            caches=site.caches,
+            forks=self.forks,
+            cancelled=cell.cancelled,
+        )
+        try:
+            seen = runner.run(self.limit, self.variation)
+        except KeyboardInterrupt:
+            return None
+        return CellEnd(position=cell.position, records=(seen.record,), notes=dict(seen.notes))
+
+
+@lru_cache
+def overlays_below(home: Path) -> Overlays:
+    """Return the overlays in a state folder, without those of processes that are gone; all threads share them."""
+    overlays = Overlays(home / "fix" / "in-use")
+    overlays.sweep()
+    return overlays
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What came of one piece of work."""
+
+    environment: Environment | None = None
+    end: CellEnd | None = None
+
+    def acquired(self, work: EnvironmentWork, environment: Environment) -> Mapping[int, PlannedCell]:
+        """Take the environment; what it is made for is run in it, if it can be used."""
+        self.environment = environment
+        return work.cells if environment.is_usable else {}
+
+    def ended(self, _environment: Environment, end: CellEnd) -> None:
+        """Take the end of the run."""
+        self.end = end
+
+
+@dataclass(slots=True)
+class RemoteTrials:
+    """Has trials made by the workers of a site. Its methods may be called from several threads."""
+
+    site: Site
+    _scheduler: CellScheduler = field(init=False)
+    _requests: dict[str, Request] = field(default_factory=dict)  # by the environment's id
+    _guard: threading.Lock = field(default_factory=threading.Lock)  # of the two below
+    _under_way: list[EnvironmentWork] = field(default_factory=list)
+    _is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self._scheduler = CellScheduler(self.site)
+
+    def acquire(self, request: Request, show: Show) -> Environment:
+        """Have a worker make an environment ready; show its stages. Where none can, its outcome says why."""
+        with show(None) as emit, _telling(self.site, emit):
+            environment = self._taken(EnvironmentWork(request=request, first=0, cells={})).environment
+        if environment is None:
+            raise KeyboardInterrupt
+        self._requests[environment.id] = request
+        return environment
+
+    def run(self, runner: Runner, limit: float, variation: Variation) -> Observation:
+        """Return what comes of a run; raises PreventedError where no worker can tell."""
+        trial = RemoteTrial(limit=limit, variation=variation, forks=runner.forks)
+        request = self._requests[runner.environment.id]
+        taken = self._taken(EnvironmentWork(request=request, first=0, cells={0: runner.planned}, trial=trial))
+        label, environment, end = runner.environment.label, taken.environment, taken.end
+        if environment is not None and not environment.is_usable:
+            raise PreventedError(f"{label} cannot be used: {environment.reason or environment.outcome}", hint=GOES_ON)
+        if end is None:
+            raise KeyboardInterrupt
+        if not end.records:
+            raise PreventedError(f"{runner.planned.name} in {label}: {end.problem}", hint=GOES_ON)
+        (record,) = end.records
+        return Observation(record=record, stderr=text_of(runner.home / record.attempt.stderr), notes=end.notes)
+
+    def interrupt(self) -> None:
+        """End all runs, and begin no other."""
+        with self._guard:
+            self._is_over = True
+            under_way = tuple(self._under_way)
+        for work in under_way:
+            self._scheduler.cancel(work)
+
+    def _taken(self, work: EnvironmentWork) -> _Taken:
+        """Have work done, and return what came of it."""
+        taken = _Taken()
+        with self._guard:
+            if self._is_over:
+                return taken
+            self._under_way.append(work)
+        over = self._scheduler.add(work, taken)
+        try:
+            while not wait([over], SIGNAL_CHECK).done:
+                pass
+            over.result()
+        except KeyboardInterrupt:
+            self._scheduler.cancel(work)
+            raise
+        finally:
+            with self._guard:
+                self._under_way = [each for each in self._under_way if each is not work]
+        return taken
+
+
+@contextmanager
+def remote_trials(machines: Machines, store: RunStore) -> Iterator[RemoteTrials]:
+    """Open machines as a place for trials, of which nothing runs at the end."""
+    with machines.site(Records(), store, lambda _: None) as site:
+        trials = RemoteTrials(site)
+        try:
+            yield trials
+        finally:
+            trials.interrupt()
+
+
+@contextmanager
+def _telling(site: Site, emit: Emit) -> Iterator[None]:
+    """Have a site tell what happens."""
+    before, site.emit = site.emit, emit
+    try:
+        yield
+    finally:
+        site.emit = before
