@@ -51,12 +51,7 @@ class Installation(BaseModel):
     packages: tuple[Package, ...]
     notes: tuple[str, ...] = ()
     watched: tuple[Stamp, ...]  # the local wheels: a wheel that was built again is another installation
-    requires: dict[str, tuple[str, ...]] = {}
     seconds: float | None = None  # that the install took
-
-    def to_json(self) -> str:
-        """Return what is kept: what packages require is in `requires`."""
-        return self.model_dump_json(exclude={"packages": {"__all__": {"requires"}}})
 
 
 class ProbedEnvironment(BaseModel):
@@ -68,7 +63,7 @@ class ProbedEnvironment(BaseModel):
 
 
 class InstallFolder:
-    """The files of one installation, in envs/<install key> of the state folder."""
+    """The files of one installation, in envs/<install key> of the state folder, and what they say."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -165,8 +160,7 @@ def _package(distribution: metadata.Distribution) -> Package:
     rows = sorted(_contents(distribution.read_text("RECORD") or ""))
     contents = hashlib.sha256("\n".join(f"{path} {digest}" for path, digest, _ in rows).encode()).hexdigest()
     # METADATA is a hard link into uv's cache; RECORD, which uv rewrites, is not
-    folder = Path(str(getattr(distribution, "_path", ""))).name
-    file = Path(str(distribution.locate_file(""))) / folder / "METADATA"
+    file = Path(str(getattr(distribution, "_path", ""))) / "METADATA"
     return Package(
         name=canonicalize_name(distribution.metadata["Name"]),
         version=distribution.version,
@@ -219,7 +213,7 @@ def install(
             # once more where another process has evicted a wheel that uv was about to link
             if is_last or "archive-v" not in error.reason:
                 raise
-            forget(commander.settings.home / "cache" / "uv")
+            forget(commander.home / "cache" / "uv")
     packages = installed_packages(folder.venv)
     _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), commander.logs / "install.log")
     # the interpreter need not be started to know its full version
@@ -232,10 +226,9 @@ def install(
         packages=tuple(packages),
         notes=notes,
         watched=stamps_of(wheels),
-        requires={package.name: package.requires for package in packages if package.requires},
         seconds=round(time.monotonic() - started, 1),
     )
-    write_atomic(folder.record, installation.to_json())
+    write_atomic(folder.record, installation.model_dump_json())
 
 
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:

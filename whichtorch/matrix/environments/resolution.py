@@ -200,7 +200,7 @@ def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | 
 
 def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander) -> str:
     """Return a lock that installs what may vanish from kept wheels; fetch missing ones. Raises InstallError."""
-    folder = kept_folder(commander.settings.home, build)
+    folder = kept_folder(commander.home, build)
     if folder is None:
         return lock
     pins = [(name, version, Version(version)) for name, version in index_pins(lock).items()]
@@ -211,9 +211,7 @@ def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander)
         from whichtorch.matrix.environments.index import pages  # here: it imports requests
 
         assert build.index_url is not None
-        fetch = pages.FetchRequest(
-            build.index_url, missing, python, str(folder), commander.settings.sources.certificates
-        )
+        fetch = pages.FetchRequest(build.index_url, missing, python, str(folder), commander.sources.certificates)
         commander.stage("downloading")
         log = commander.logs / "download.log"
         env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}

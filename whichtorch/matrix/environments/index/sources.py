@@ -19,7 +19,7 @@ import shutil
 import threading
 import tomllib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -57,9 +57,17 @@ class Sources:
     certificates: str | None = None  # pip's `cert`: a bundle that uv and requests would not know of
 
     @property
-    def index_urls(self) -> tuple[str, ...]:
-        """All indexes, in order of precedence."""
-        return (*self.extra_index_urls, *((self.index_url,) if self.index_url else ()))
+    def places(self) -> tuple[tuple[str, bool], ...]:
+        """All indexes in order of precedence, then folders and pages of links; each with whether it is an index."""
+        indexes = (*self.extra_index_urls, *filter(None, [self.index_url]))
+        return (*((url, True) for url in indexes), *((link, False) for link in self.find_links))
+
+    def of(self, build: Build) -> Sources:
+        """Return where torch comes from: what the build names, or all these sources where it names nothing."""
+        if build.index_url is None and build.find_links is None:
+            return self
+        links = tuple(filter(None, [build.find_links]))
+        return replace(self, index_url=build.index_url, extra_index_urls=(), find_links=links, strategy="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
