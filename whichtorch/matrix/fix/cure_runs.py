@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Files = Mapping[str, str | None]
 
 _INSIDE = Path(__file__).parents[1] / "environments" / "inside"
-SYMBOLS = _INSIDE / "symbol_dump.py"
+SYMBOLS = _INSIDE / "native_dump.py"
 EVERYDAY = _INSIDE / "everyday.py"
 COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
 INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers

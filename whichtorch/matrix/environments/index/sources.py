@@ -30,7 +30,7 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Build
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
 PYTORCH_INDEX_VARIABLE = "WHICHTORCH_PYTORCH_INDEX"  # names a mirror of it, or a test's server
@@ -81,7 +81,7 @@ class _ToolSettings(Sources):
 
 def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
     """Return what the user's settings name: uv's where they name something, else pip's, else the default."""
-    uv, pip = _uv_settings(environ), _pip_settings(environ)
+    uv, pip = (_tool_settings(tables, environ) for tables in (_uv_tables(environ), [_pip_table(environ)]))
     by_uv = bool(uv.index_url or uv.extra_index_urls)
     indexes = uv if by_uv else pip  # never mixed: uv itself would not know of pip's
     no_index = uv.no_index or (pip.no_index and not by_uv)
@@ -170,16 +170,9 @@ def local_folder(url: str) -> Path | None:
     return None if "://" in url else Path(url).expanduser()
 
 
-def _uv_settings(environ: Mapping[str, str]) -> _ToolSettings:
-    """Read uv's variables, then its user's and its system's uv.toml. For each setting, the first source wins."""
-    variables = {
-        "index-url": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL"),
-        "extra-index-url": environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split(),
-        "find-links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
-        "no-index": _is_on(environ.get("UV_NO_INDEX")),
-        "index-strategy": environ.get("UV_INDEX_STRATEGY"),
-    }
-    tables = [variables, *_uv_tables(environ)]
+def _tool_settings(tables: Iterable[dict[str, Any]], environ: Mapping[str, str]) -> _ToolSettings:
+    """Return what tables of settings name, which have uv's keys; the first one comes first."""
+    tables = list(tables)
     defaults: list[str] = []
     extra: list[str] = []
     for table in tables:
@@ -195,10 +188,19 @@ def _uv_settings(environ: Mapping[str, str]) -> _ToolSettings:
         find_links=tuple(dict.fromkeys(str(link) for table in tables for link in table.get("find-links", []))),
         no_index=any(table.get("no-index") for table in tables),
         strategy=next((table["index-strategy"] for table in tables if table.get("index-strategy")), ""),
+        certificates=next((table["cert"] for table in tables if table.get("cert")), None),
     )
 
 
 def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield what uv's variables say, then its user's and its system's uv.toml."""
+    yield {
+        "index-url": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL"),
+        "extra-index-url": environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split(),
+        "find-links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
+        "no-index": _is_on(environ.get("UV_NO_INDEX")),
+        "index-strategy": environ.get("UV_INDEX_STRATEGY"),
+    }
     if _is_on(environ.get("UV_NO_CONFIG")):
         return
     if named := environ.get("UV_CONFIG_FILE"):
@@ -229,8 +231,8 @@ def _with_secret(index: str, environ: Mapping[str, str]) -> str:
     return urlunsplit(parts._replace(netloc=f"{user or ''}:{password or ''}@{parts.netloc}"))
 
 
-def _pip_settings(environ: Mapping[str, str]) -> _ToolSettings:
-    """Read pip's files, later ones overriding earlier ones, then its variables, which override them all."""
+def _pip_table(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what pip's files say, later ones overriding earlier ones, and its variables, which override them all."""
     values: dict[str, str] = {}
     for file in _pip_files(environ):
         parser = configparser.RawConfigParser()
@@ -244,13 +246,9 @@ def _pip_settings(environ: Mapping[str, str]) -> _ToolSettings:
     for key in ("index-url", "extra-index-url", "find-links", "no-index", "cert"):
         if value := environ.get("PIP_" + key.upper().replace("-", "_")):
             values[key] = value
-    return _ToolSettings(
-        index_url=values.get("index-url", "").strip() or None,
-        extra_index_urls=tuple(values.get("extra-index-url", "").split()),
-        find_links=tuple(values.get("find-links", "").split()),
-        no_index=_is_on(values.get("no-index")),
-        certificates=values.get("cert", "").strip() or None,
-    )
+    values = {key: value.strip() for key, value in values.items()}
+    lists = {key: values.get(key, "").split() for key in ("extra-index-url", "find-links")}
+    return values | lists | {"no-index": _is_on(values.get("no-index"))}
 
 
 def _pip_files(environ: Mapping[str, str]) -> list[Path]:

@@ -33,25 +33,24 @@ _TORCH = ("torch.", "functorch.")  # modules of backends that torch brings
 
 def install(after_import: Callable[[str, Callable[[Any], object]], None]) -> None:
     """Wrap torch.compile, torch._dynamo.optimize and torch.export.export once they are there."""
-    after_import("torch", _wrap_compile)
-    after_import("torch._dynamo", lambda module: _replace(module, "optimize", _optimize))
-    after_import("torch.export", lambda module: _replace(module, "export", _export))
+    for module in ("torch", "torch._dynamo", "torch.export"):
+        after_import(module, _wrap)
     after_import("torch._dynamo.output_graph", lambda module: _watch_graphs(module.OutputGraph))
 
 
-def _wrap_compile(torch: Any) -> None:
-    _replace(torch, "compile", _compile)
-    for name, attribute, call in (("torch._dynamo", "optimize", _optimize), ("torch.export", "export", _export)):
-        if name in sys.modules:  # `import torch` brings it in some releases
-            _replace(sys.modules[name], attribute, call)
-
-
-def _replace(module: Any, name: str, call: Callable[..., Any]) -> None:
-    original = getattr(module, name, None)
-    if original is not None and not hasattr(original, "_whichtorch_original"):
-        wrapped = functools.wraps(original)(functools.partial(call, original))
-        wrapped._whichtorch_original = original  # type: ignore[attr-defined]
-        setattr(module, name, wrapped)
+def _wrap(_module: Any) -> None:
+    """Wrap what is there by now: `import torch` brings all of it in some releases."""
+    calls = (
+        ("torch", "compile", _compile),
+        ("torch._dynamo", "optimize", _optimize),
+        ("torch.export", "export", _export),
+    )
+    for module, name, call in calls:
+        original = getattr(sys.modules.get(module), name, None)
+        if original is not None and not hasattr(original, "_whichtorch_original"):
+            wrapped = functools.wraps(original)(functools.partial(call, original))
+            wrapped._whichtorch_original = original  # type: ignore[attr-defined]
+            setattr(sys.modules[module], name, wrapped)
 
 
 def _compile(original: Callable[..., Any], model: Any = None, **options: Any) -> Any:
@@ -60,7 +59,7 @@ def _compile(original: Callable[..., Any], model: Any = None, **options: Any) ->
         return lambda function: _compile(original, function, **options)
     backend = options.get("backend", "inductor")
     is_own = _is_own(backend)
-    _note_compiling("compile", backend, is_own, options.get("fullgraph", False), options)
+    _note_compiling("compile", backend, is_own, options.get("fullgraph"), options)
     return original(model, **_changed(options, is_own))
 
 
@@ -69,7 +68,7 @@ def _optimize(original: Callable[..., Any], backend: Any = "inductor", *rest: An
     if not isinstance(backend, str):
         return original(backend, *rest, **options)
     is_own = _is_own(backend)
-    _note_compiling("optimize", backend, is_own, options.get("nopython", False), options)
+    _note_compiling("optimize", backend, is_own, options.get("nopython"), options)
     changed = _changed(dict(options, backend=backend), is_own)
     return original(changed.pop("backend"), *rest, **changed)
 
@@ -187,10 +186,6 @@ def _is_own(backend: Any) -> bool:
     return not str(module).startswith(_TORCH)
 
 
-def _name(backend: Any) -> str:
-    return backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))
-
-
 def _rung() -> dict[str, Any]:
     """Return what is asked for; read at each call, because a forked process has other variables than at its imports."""
     asked: dict[str, Any] = json.loads(os.environ.get("WHICHTORCH_LADDER", "{}"))
@@ -198,8 +193,8 @@ def _rung() -> dict[str, Any]:
 
 
 def _note_compiling(call: str, backend: Any, is_own: bool, fullgraph: Any, options: dict[str, Any]) -> None:
-    dynamic = options.get("dynamic")
-    _note(call=call, backend=_name(backend), own=is_own, fullgraph=bool(fullgraph), dynamic=dynamic)
+    name = backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))
+    _note(call=call, backend=name, own=is_own, fullgraph=bool(fullgraph), dynamic=options.get("dynamic"))
 
 
 def _note(**fields: object) -> None:
