@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import re
@@ -20,11 +19,11 @@ from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.index.sources import local_folder
 from whichtorch.matrix.environments.resolution import is_same_version, locked_versions
-from whichtorch.matrix.environments.unpacked_wheels import forget
+from whichtorch.matrix.environments.unpacked_wheels import contents, forget
 from whichtorch.matrix.model import Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
@@ -157,27 +156,18 @@ def installed_packages(prefix: Path) -> list[Package]:
 
 
 def _package(distribution: metadata.Distribution) -> Package:
-    rows = sorted(_contents(distribution.read_text("RECORD") or ""))
-    contents = hashlib.sha256("\n".join(f"{path} {digest}" for path, digest, _ in rows).encode()).hexdigest()
+    rows = sorted(contents(distribution.read_text("RECORD") or ""))
+    digests = hashlib.sha256("\n".join(f"{path} {digest}" for path, digest, _ in rows).encode()).hexdigest()
     # METADATA is a hard link into uv's cache; RECORD, which uv rewrites, is not
     file = Path(str(getattr(distribution, "_path", ""))) / "METADATA"
     return Package(
         name=canonicalize_name(distribution.metadata["Name"]),
         version=distribution.version,
-        size=sum(int(size) for _, _, size in rows if size.isdigit()),
+        size=sum(size for _, _, size in rows),
         inode=file.stat().st_ino if file.exists() else 0,
-        digest=contents[:16],
+        digest=digests[:16],
         requires=tuple(distribution.requires or ()),
     )
-
-
-def _contents(record: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, digest and size of the files that a wheel brought, leaving out what the installer wrote."""
-    for row in csv.reader(record.splitlines()):
-        path = row[0]
-        written = path.startswith("..") or path.endswith((".pyc", "/INSTALLER", "/REQUESTED", "/RECORD"))
-        if not written and not path.endswith(("direct_url.json", "uv_cache.json")):
-            yield path, row[1], row[2]
 
 
 def install(
