@@ -187,7 +187,6 @@ class EnvironmentCache:
         *,
         constraints: Sequence[str] = (),
         before: str | None = None,
-        cancelled: threading.Event | None = None,
     ) -> tuple[str, ...]:
         """Return the pins of `compile_lock`. An answer is kept and given again, unless `before` is yet to come."""
         key = digest([list(requirements), list(constraints), build.model_dump(mode="json"), python, before], 16)
@@ -195,8 +194,7 @@ class EnvironmentCache:
         kept = folder / "lock.txt"
         is_settled = before is None or before <= datetime.now(UTC).isoformat()
         if not (is_settled and kept.exists()):
-            commander = replace(self._commander, logs=folder, cancelled=cancelled)
-            interpreter = self._interpreter(python)
+            interpreter, commander = self._interpreter(python), replace(self._commander, logs=folder)
             text = compile_lock(requirements, build, interpreter, commander, constraints=constraints, before=before)
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()

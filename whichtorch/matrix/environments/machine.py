@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import subprocess
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -70,10 +69,7 @@ def this_machine() -> Machine:
 
 def _gpus_and_drivers() -> list[tuple[str, str]]:
     """Return model and driver of each NVIDIA GPU; none where there is no driver that answers."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    command = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):

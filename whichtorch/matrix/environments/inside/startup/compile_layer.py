@@ -57,23 +57,23 @@ def _compile(original: Callable[..., Any], model: Any = None, **options: Any) ->
     """Stand for torch.compile: called without a model it gives a decorator, which calls it again."""
     if model is None:
         return lambda function: _compile(original, function, **options)
-    backend = options.get("backend", "inductor")
-    is_own = _is_own(backend)
-    _note_compiling("compile", backend, is_own, options.get("fullgraph"), options)
-    return original(model, **_changed(options, is_own))
+    return original(model, **_changed("compile", options, options.get("fullgraph")))
 
 
 def _optimize(original: Callable[..., Any], backend: Any = "inductor", *rest: Any, **options: Any) -> Any:
     """Stand for torch._dynamo.optimize; what torch.compile gives it was changed already."""
     if not isinstance(backend, str):
         return original(backend, *rest, **options)
-    is_own = _is_own(backend)
-    _note_compiling("optimize", backend, is_own, options.get("nopython"), options)
-    changed = _changed(dict(options, backend=backend), is_own)
+    changed = _changed("optimize", dict(options, backend=backend), options.get("nopython"))
     return original(changed.pop("backend"), *rest, **changed)
 
 
-def _changed(options: dict[str, Any], is_own: bool) -> dict[str, Any]:
+def _changed(call: str, options: dict[str, Any], fullgraph: Any) -> dict[str, Any]:
+    """Note a call that compiles; return the options that it is to have."""
+    backend = options.get("backend", "inductor")
+    is_own = _is_own(backend)
+    name = backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))
+    _note(call=call, backend=name, own=is_own, fullgraph=bool(fullgraph), dynamic=options.get("dynamic"))
     rung = _rung()
     layer = rung.get("layer")
     if layer == OFF:
@@ -190,11 +190,6 @@ def _rung() -> dict[str, Any]:
     """Return what is asked for; read at each call, because a forked process has other variables than at its imports."""
     asked: dict[str, Any] = json.loads(os.environ.get("WHICHTORCH_LADDER", "{}"))
     return asked
-
-
-def _note_compiling(call: str, backend: Any, is_own: bool, fullgraph: Any, options: dict[str, Any]) -> None:
-    name = backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))
-    _note(call=call, backend=name, own=is_own, fullgraph=bool(fullgraph), dynamic=options.get("dynamic"))
 
 
 def _note(**fields: object) -> None:
