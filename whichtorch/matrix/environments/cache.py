@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.atomic_files import remove_tree, write_atomic
@@ -71,7 +71,7 @@ class EnvironmentCache:
     ) -> None:
         self.home = home.absolute()
         self._timeout, self._sources = install_timeout, sources
-        self._interpreter = lru_cache(partial(find_interpreter, home=self.home))
+        self._interpreter = lru_cache(lambda python: find_interpreter(python, self._commander))
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
         self._guard = threading.Lock()  # of all below
         self._held: Counter[_Use] = Counter()
@@ -82,7 +82,7 @@ class EnvironmentCache:
     def _commander(self) -> Commander:
         """What runs installs; the user's settings are read where there is something to install."""
         sources = self._sources or configured_sources()
-        return Commander(home=self.home, logs=self.home, timeout=self._timeout, sources=sources)
+        return Commander(home=self.home, logs=self.home / "cache", timeout=self._timeout, sources=sources)
 
     def known(self, request: Request) -> Environment | None:
         """Return what an earlier install made, without network or process; None where files have changed since."""

@@ -101,9 +101,14 @@ class Commander:
             raise InstallError(f"{what} took longer than {limit:g} s", log)
         return ending
 
-    def uv(self, *arguments: str, log: Path, what: str, build: Build | None = None) -> None:
-        """Run uv with exactly the sources that a build means. Raises InstallError with uv's explanation in one line."""
-        env = uv_environ(self.sources, build, self.home, lock_timeout=self.timeout)
+    def uv(
+        self, *arguments: str, log: Path, what: str, build: Build | None = None, variables: Mapping[str, str] = {}
+    ) -> None:
+        """Run uv with exactly the sources that a build means. Raises InstallError with uv's explanation in one line.
+
+        `variables` are for uv, unless the user has set them.
+        """
+        env = {**variables, **uv_environ(self.sources, build, self.home, lock_timeout=self.timeout)}
         ending = self.run((uv_path(), *arguments), env=env, log=log, what=what)
         if ending.exit_code != 0:
             raise InstallError(f"{what} failed: {log_summary(log, ending)}", log)
@@ -142,7 +147,7 @@ def uv_environ(
         # parallel installs wait for each other instead of failing
         "UV_LOCK_TIMEOUT": str(int(lock_timeout)),
         "UV_PYTHON_INSTALL_DIR": str(home / "pythons"),
-        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_PYTHON_DOWNLOADS": "manual",  # only by `uv python install`
         "UV_NO_PROGRESS": "1",
         "NO_COLOR": "1",
         "UV_INDEX": " ".join([*own_index, *sources.extra_index_urls]),
