@@ -127,7 +127,7 @@ def undeclared_requirements(torch_version: str) -> list[Undeclared]:
 
 
 def requirement_name(requirement: str) -> str:
-    """Return the normalised name of the package that a requirement is about."""
+    """Return the normalized name of the package that a requirement is about."""
     return canonicalize_name(Requirement(requirement).name)
 
 

@@ -53,7 +53,7 @@ class Sources:
     index_url: str | None = DEFAULT_INDEX  # None where the user's settings say no-index
     extra_index_urls: tuple[str, ...] = ()  # before index_url where versions tie, as in uv
     find_links: tuple[str, ...] = ()  # folders, file: URLs, or pages of links
-    strategy: str = BEST_MATCH  # uv's --index-strategy: whose habits the user's settings follow
+    strategy: str = BEST_MATCH  # uv's --index-strategy, by the tool that the settings are of
     certificates: str | None = None  # pip's `cert`: a bundle that uv and requests would not know of
 
     @property
