@@ -135,14 +135,12 @@ class Disk:
         by_name: Counter[str] = Counter()
         present: set[tuple[str, str]] = set()
         for folder, installation in self.installations():
-            is_complete = folder.complete.exists()
-            for package in installation.packages:
-                pin = (package.name, package.version)
-                by_pin[pin] = package.size
-                if package.name != "torch" or installation.build == build:
-                    by_name[package.name] = max(package.size, by_name[package.name])
-                if is_complete:
-                    present.add(pin)
+            sizes = {(package.name, package.version): package.size for package in installation.packages}
+            by_pin |= sizes
+            present |= sizes.keys() if folder.complete.exists() else set()
+            for (name, _), size in sizes.items():
+                if name != "torch" or installation.build == build:
+                    by_name[name] = max(size, by_name[name])
         need = 0
         for name, version in locked_versions(lock).items() - present:
             if (name, version) in by_pin:

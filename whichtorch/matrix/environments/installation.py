@@ -8,6 +8,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,23 +190,20 @@ def install(
         log=commander.logs / "venv.log",
         what="creating the environment",
     )
-    for is_last in (False, True):
-        try:
-            commander.uv(
-                *("pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"),
-                *(("--torch-backend", request.build.backend) if request.build.backend else ()),
-                log=commander.logs / "install.log",
-                what="installing",
-                build=request.build,
-            )
-            break
-        except InstallError as error:
-            # once more where another process has evicted a wheel that uv was about to link
-            if is_last or "archive-v" not in error.reason:
-                raise
-            forget(commander.home / "cache" / "uv")
+    log = commander.logs / "install.log"
+    arguments = ["pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"]
+    arguments += ["--torch-backend", request.build.backend] if request.build.backend else []
+    sync = partial(commander.uv, *arguments, log=log, what="installing", build=request.build)
+    try:
+        sync()
+    except InstallError as error:
+        # once more where another process has evicted a wheel that uv was about to link
+        if "archive-v" not in error.reason:
+            raise
+        forget(commander.home / "cache" / "uv")
+        sync()
     packages = installed_packages(folder.venv)
-    _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), commander.logs / "install.log")
+    _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), log)
     # the interpreter need not be started to know its full version
     text = (folder.venv / "pyvenv.cfg").read_text(encoding="utf-8")
     version = re.search(r"^\s*version(?:_info)?\s*=\s*(\S+)", text, re.MULTILINE)
