@@ -112,7 +112,7 @@ def _pyenv_roots(environ: Mapping[str, str]) -> list[Path]:
     folders = map(Path, filter(None, environ.get("PATH", "").split(os.pathsep)))
     roots += [folder.parent for folder in folders if folder.name == "shims"]
     roots.append(Path(environ.get("HOME") or Path.home()) / ".pyenv")
-    return [root for root in dict.fromkeys(roots) if (root / "versions").is_dir()]
+    return [root for root in dict.fromkeys(roots) if (root / "versions").is_dir()] or roots[-1:]
 
 
 def _conda_roots(environ: Mapping[str, str]) -> list[Path]:
@@ -141,15 +141,13 @@ def _query(path: Path, python: str) -> tuple[Path, bool] | None:
 
 
 def _searched(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    user = Path(environ.get("HOME") or Path.home())
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
-    pyenv = [str(root / "versions") for root in _pyenv_roots(environ)] or [str(user / ".pyenv" / "versions")]
     conda = [str(root) for root in _conda_roots(environ)] or ["conda (not installed)"]
     return (
         sys.executable,
         str(home / "pythons"),
         *dict.fromkeys(f"{folder} (PATH)" for folder in folders),
-        *pyenv,
+        *(str(root / "versions") for root in _pyenv_roots(environ)),
         *conda,
         *(f"{kind} (by findpython)" for kind in ("asdf", "rye", "uv")),
     )

@@ -226,10 +226,13 @@ def module_of(value: Any) -> str:
     """Return the name of the module that a function, class or descriptor is of; what does not say it is torch's."""
     if isinstance(value, types.ModuleType):
         return value.__name__
+    module = getattr(value, "__module__", None)  # of a class always there: no metaclass is asked
+    if module:
+        return str(module)
     owner = getattr(value, "__self__", None)
     owner = getattr(value, "__objclass__", None) if owner is None else owner
-    if getattr(value, "__module__", None) or owner is None:
-        return str(getattr(value, "__module__", None) or "torch")
+    if owner is None:
+        return "torch"
     return module_of(owner if isinstance(owner, (type, types.ModuleType)) else type(owner))
 
 
