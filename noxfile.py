@@ -75,18 +75,13 @@ _COMMANDS = {
 }
 
 
-def _add_session(command: str, summary: str) -> None:
-    """Make a command a session."""
+for _command, _summary in _COMMANDS.items():
 
-    def call(session: nox.Session) -> None:
+    def _call(session: nox.Session, command: str = _command) -> None:
         whichtorch(session, command, *session.posargs)
 
-    call.__doc__ = summary
-    nox.session(name=command)(call)
-
-
-for _command, _summary in _COMMANDS.items():
-    _add_session(_command, _summary)
+    _call.__doc__ = _summary
+    nox.session(name=_command)(_call)
 
 
 def _environments() -> list[object]:

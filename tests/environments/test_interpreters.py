@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from whichtorch.matrix.environments import interpreters
+from whichtorch.matrix.environments.commander import Commander
 from whichtorch.matrix.environments.interpreters import DEFAULT_PYTHON, InterpreterNotFoundError, find_interpreter
+
+
+def commander(tmp_path: Path) -> Commander:
+    """Return what runs uv for a state folder."""
+    return Commander(home=tmp_path / "home", logs=tmp_path / "logs")
 
 
 def fake_python(path: Path, version: str, *, headers: bool = True, implementation: str = "CPython") -> Path:
@@ -40,7 +46,7 @@ def test_default_python() -> None:
 
 def test_the_running_one_is_nearest(tmp_path: Path) -> None:
     """An interpreter of the running version is found, and is no shim and no environment's."""
-    interpreter = find_interpreter(DEFAULT_PYTHON, tmp_path)
+    interpreter = find_interpreter(DEFAULT_PYTHON, commander(tmp_path))
     assert interpreter.exists()
     assert interpreter.parent.name != "shims"
     assert not (interpreter.parent.parent / "pyvenv.cfg").exists()
@@ -60,8 +66,8 @@ def test_the_running_one_is_nearest(tmp_path: Path) -> None:
 def test_where_interpreters_are_searched(tmp_path: Path, user: dict[str, str], path: str) -> None:
     """PATH, pyenv, conda, uv and what was downloaded earlier are all searched."""
     expected = fake_python(tmp_path / path, "3.99.1")
-    assert find_interpreter("3.99", tmp_path / "home", user) == expected
-    assert find_interpreter("3.99.1", tmp_path / "home", user) == expected
+    assert find_interpreter("3.99", commander(tmp_path), user) == expected
+    assert find_interpreter("3.99.1", commander(tmp_path), user) == expected
 
 
 def test_pyenv_known_by_its_shims(tmp_path: Path, user: dict[str, str]) -> None:
@@ -69,15 +75,15 @@ def test_pyenv_known_by_its_shims(tmp_path: Path, user: dict[str, str]) -> None:
     fake_python(tmp_path / "pyenv/shims/python3.99", "3.99.1")
     expected = fake_python(tmp_path / "pyenv/versions/3.99.1/bin/python3", "3.99.1")
     environ = user | {"PATH": str(tmp_path / "pyenv/shims")}
-    assert find_interpreter("3.99", tmp_path / "home", environ) == expected
+    assert find_interpreter("3.99", commander(tmp_path), environ) == expected
 
 
 def test_one_with_headers_is_better(tmp_path: Path, user: dict[str, str]) -> None:
     """Inductor compiles against Python.h, so an interpreter that has it is preferred."""
     bare = fake_python(tmp_path / "bin/python3.99", "3.99.1", headers=False)
-    assert find_interpreter("3.99", tmp_path / "home", user) == bare
+    assert find_interpreter("3.99", commander(tmp_path), user) == bare
     whole = fake_python(tmp_path / "user/miniconda3/bin/python3", "3.99.2")
-    assert find_interpreter("3.99", tmp_path / "home", user) == whole
+    assert find_interpreter("3.99", commander(tmp_path), user) == whole
 
 
 def test_others_are_left_alone(tmp_path: Path, user: dict[str, str]) -> None:
@@ -87,7 +93,7 @@ def test_others_are_left_alone(tmp_path: Path, user: dict[str, str]) -> None:
     broken = fake_python(tmp_path / "bin/python3.99", "3.99.1")
     broken.write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(InterpreterNotFoundError) as error:
-        find_interpreter("3.99", tmp_path / "home", user)
+        find_interpreter("3.99", commander(tmp_path), user)
     message = error.value.message
     for searched in ("bin (PATH)", "home/pythons", ".pyenv/versions", "conda", "asdf", "rye", "uv"):
         assert searched in message
@@ -103,4 +109,4 @@ def test_a_program_that_hangs_is_no_interpreter(
     hangs = fake_python(tmp_path / "bin/python3.99", "3.99.1")
     hangs.write_text(f"#!{os.path.realpath(sys.executable)}\nimport signal\nsignal.pause()\n")
     with pytest.raises(InterpreterNotFoundError):
-        find_interpreter("3.99", tmp_path / "home", user)
+        find_interpreter("3.99", commander(tmp_path), user)

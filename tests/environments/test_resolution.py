@@ -96,7 +96,7 @@ def test_uv_sees_only_the_sources(tmp_path: Path) -> None:
         "UV_LINK_MODE": "hardlink",
         "UV_LOCK_TIMEOUT": "9",
         "UV_PYTHON_INSTALL_DIR": f"{tmp_path}/pythons",
-        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_PYTHON_DOWNLOADS": "manual",
         "UV_NO_PROGRESS": "1",
         "NO_COLOR": "1",
         "UV_DEFAULT_INDEX": "http://main",

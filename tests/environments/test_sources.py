@@ -134,7 +134,7 @@ def test_no_index(tmp_path: Path) -> None:
     """no-index leaves the folders alone."""
     sources = of(tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS="/wheels", PIP_EXTRA_INDEX_URL="http://a")
     assert sources == Sources(index_url=None, find_links=("/wheels",))
-    assert sources.index_urls == ()
+    assert sources.places == (("/wheels", False),)
 
 
 @pytest.mark.parametrize(

@@ -240,9 +240,9 @@ threads = [1, 2]
         "2: summary: must be text, in quotes",
         "3: tag: unknown key; did you mean 'tags'?",
         "4: timeout: must be a number without quotes",
-        "7: expect.1.torch: '2.12 and later' is not a specifier such as '<2.12'",
         "7: expect.1.variant: there is no variant 'thread'; did you mean 'threads'?",
         "7: expect.1.outcome: 'hangs' is not an outcome; did you mean 'hang'?",
+        "7: expect.1.torch: '2.12 and later' is not a specifier such as '<2.12'",
     ]
 
 

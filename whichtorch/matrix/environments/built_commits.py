@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.canary import run_probe, side_packages
-from whichtorch.matrix.environments.commander import (
-    CancelledError,
-    Commander,
-    InstallError,
-    InstallSettings,
-    log_summary,
-)
+from whichtorch.matrix.environments.commander import CancelledError, Commander, InstallError, log_summary
 from whichtorch.matrix.environments.disk import Disk
 from whichtorch.matrix.environments.provider import Stage, silent
 from whichtorch.matrix.model import Build, Config, Environment, Outcome, Request, digest
@@ -86,9 +80,8 @@ class BuiltCommits:
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
         """Return a commit, built and probed; an unbuildable one is not built again, unless all is to be fresh."""
-        settings = InstallSettings(home=self.home, timeout=self._build.timeout)
-        logs = self._kept_file(request).parent
-        commander = Commander(settings=settings, logs=logs, cancelled=cancelled, stage=stage or silent)
+        logs, timeout = self._kept_file(request).parent, self._build.timeout
+        commander = Commander(home=self.home, logs=logs, timeout=timeout, cancelled=cancelled, stage=stage or silent)
         with self._building:
             environment = self._kept(request)
             if environment is None or (environment.is_usable and self._present != request.torch):

@@ -5,19 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from whichtorch.matrix.atomic_files import remove_tree, write_atomic
 from whichtorch.matrix.environments import INSTALL_TIMEOUT
 from whichtorch.matrix.environments.canary import probed_installation, probed_interpreter
-from whichtorch.matrix.environments.commander import (
-    CancelledError,
-    Commander,
-    InstallError,
-    InstallSettings,
-)
+from whichtorch.matrix.environments.commander import CancelledError, Commander, InstallError
 from whichtorch.matrix.environments.disk import MEGABYTE, UNKNOWN_SIZE_MB, Disk
 from whichtorch.matrix.environments.index.releases import unreadable_index
 from whichtorch.matrix.environments.index.sources import Sources, configured_sources
@@ -46,6 +42,21 @@ CPU_SIZE_MB = 800.0  # torch without CUDA, whose wheel of 184 MB unpacks to 600 
 UNMEASURED_INSTALL = 25.0  # seconds: torch 2.11.0 with its CUDA libraries over a fast line takes 16 to 60
 
 
+class _Use(NamedTuple):
+    """What a request uses. An installation that a patch is applied to stays: without it, the next patch needs it."""
+
+    install: str  # key
+    base: str  # key of what its patch is applied to, else the same
+    config: str
+    hardware: str
+
+    @classmethod
+    def of(cls, request: Request) -> _Use:
+        """Return what a request uses."""
+        config = config_key(request.config)
+        return cls(request.install_key, request.unpatched.install_key, config, request.hardware_name)
+
+
 class EnvironmentCache:
     """The environments of one state folder. Safe between threads, and between processes."""
 
@@ -60,19 +71,18 @@ class EnvironmentCache:
     ) -> None:
         self.home = home.absolute()
         self._timeout, self._sources = install_timeout, sources
-        self._interpreter = lru_cache(partial(find_interpreter, home=self.home))
+        self._interpreter = lru_cache(lambda python: find_interpreter(python, self._commander))
         self._disk = Disk(self.home, disk_budget_mb, unknown_size_mb)
-        self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()  # of all below
-        self._held: Counter[tuple[str, str]] = Counter()
+        self._held: Counter[_Use] = Counter()
         self._pins: dict[str, tuple[str, tuple[str, ...]]] = {}  # by install key: given locks, with notes
-        self._failed: dict[tuple[str, ...], Environment] = {}
+        self._failed: dict[_Use, Environment] = {}
 
     @cached_property
-    def _settings(self) -> InstallSettings:
-        """How installs are run; the user's settings are read where there is something to install."""
+    def _commander(self) -> Commander:
+        """What runs installs; the user's settings are read where there is something to install."""
         sources = self._sources or configured_sources()
-        return InstallSettings(home=self.home, timeout=self._timeout, sources=sources)
+        return Commander(home=self.home, logs=self.home / "cache", timeout=self._timeout, sources=sources)
 
     def known(self, request: Request) -> Environment | None:
         """Return what an earlier install made, without network or process; None where files have changed since."""
@@ -107,7 +117,8 @@ class EnvironmentCache:
     def requirements_of(self, request: Request) -> dict[str, tuple[str, ...]]:
         """Return by package what its metadata requires, for an installation that was made, evicted or not."""
         installation = self._folder(request).installation()
-        return installation.requires if installation else {}
+        packages = installation.packages if installation else ()
+        return {package.name: package.requires for package in packages}
 
     def lock_of(self, request: Request) -> tuple[str, tuple[str, ...]] | None:
         """Return the pins that a request was resolved to, and notes on them; None where that is not known."""
@@ -132,15 +143,13 @@ class EnvironmentCache:
         self, request: Request, cancelled: threading.Event | None = None, stage: Stage | None = None
     ) -> Environment:
         """Return the environment, installed and probed, once there is disk and nobody else is making the same one."""
-        failure = (request.install_key, config_key(request.config), request.hardware_name)
-        logs = self._folder(request).logs
-        commander = Commander(settings=self._settings, logs=logs, cancelled=cancelled, stage=stage or silent)
+        use, logs = _Use.of(request), self._folder(request).logs
+        commander = replace(self._commander, logs=logs, cancelled=cancelled, stage=stage or silent)
         try:
             if request.problem is not None:
                 raise InstallError(request.problem)  # noqa: TRY301
-            self.home.mkdir(parents=True, exist_ok=True)
-            with self._locks.setdefault(request.install_key, threading.Lock()):
-                environment = self._failed.get(failure) or self._acquire(request, commander)
+            with self._disk.locked(use.install, cancelled):
+                environment = self._failed.get(use) or self._acquire(request, use, commander)
         except CancelledError as error:
             return unbuildable(request, str(error))
         except InstallError as error:
@@ -150,22 +159,22 @@ class EnvironmentCache:
         except OSError as error:
             environment = unbuildable(request, f"{error.strerror}: {error.filename}")
         if not environment.is_usable:
-            self._failed[failure] = environment  # the next cell need not try again, the next run may
+            self._failed[use] = environment  # the next cell need not try again, the next run may
         commander.stage(str(environment.outcome or "ready"))
         return environment
 
     def unreachable_index(self, request: Request) -> str | None:
         """Return the unreachable index this request needs, if any."""
-        return unreadable_index(request.build, self._settings.sources)
+        return unreadable_index(request.build, self._commander.sources)
 
     def release(self, request: Request) -> None:
         """Let an environment be evicted again; does nothing for one that was not usable."""
-        holds = _holds(request)
+        use = _Use.of(request)
         with self._guard:
-            if not self._held[holds[0]]:
+            if not self._held[use]:
                 return
-            self._held.subtract(holds)
-        for key, _ in holds:
+            self._held[use] -= 1
+        for key in {use.install, use.base}:
             with suppress(OSError):
                 InstallFolder(self._disk.folder / key).used.touch()
             self._unmark_if_idle(key)
@@ -178,7 +187,6 @@ class EnvironmentCache:
         *,
         constraints: Sequence[str] = (),
         before: str | None = None,
-        cancelled: threading.Event | None = None,
     ) -> tuple[str, ...]:
         """Return the pins of `compile_lock`. An answer is kept and given again, unless `before` is yet to come."""
         key = digest([list(requirements), list(constraints), build.model_dump(mode="json"), python, before], 16)
@@ -186,8 +194,7 @@ class EnvironmentCache:
         kept = folder / "lock.txt"
         is_settled = before is None or before <= datetime.now(UTC).isoformat()
         if not (is_settled and kept.exists()):
-            commander = Commander(settings=self._settings, logs=folder, cancelled=cancelled)
-            interpreter = self._interpreter(python)
+            interpreter, commander = self._interpreter(python), replace(self._commander, logs=folder)
             text = compile_lock(requirements, build, interpreter, commander, constraints=constraints, before=before)
             write_atomic(kept, text)
         lines = kept.read_text(encoding="utf-8").splitlines()
@@ -195,28 +202,26 @@ class EnvironmentCache:
 
     # below: with the lock of the installation held
 
-    def _acquire(self, request: Request, commander: Commander) -> Environment:
-        key = request.install_key
-        with self._disk.locked(key, commander.cancelled):
-            if request.interpreter is not None:
-                return probed_interpreter(request, self._folder(request), self._disk, commander)
-            self._install(request, commander)
-            try:
-                environment = probed_installation(request, self._folder(request), self._disk, commander)
-                if environment.is_usable:
-                    self._folder(request).used.touch()
-                    holds = _holds(request)
-                    with self._guard:
-                        self._held.update(holds)
-                    for held, _ in holds:
-                        self._disk.mark(held)
-            finally:
-                self._unmark_if_idle(key)
-            return environment
+    def _acquire(self, request: Request, use: _Use, commander: Commander) -> Environment:
+        folder = self._folder(request)
+        if request.interpreter is not None:
+            return probed_interpreter(request, folder, self._disk, commander)
+        self._install(request, commander)
+        try:
+            environment = probed_installation(request, folder, self._disk, commander)
+            if environment.is_usable:
+                folder.used.touch()
+                with self._guard:
+                    self._held[use] += 1
+                for key in {use.install, use.base}:
+                    self._disk.mark(key)
+        finally:
+            self._unmark_if_idle(use.install)
+        return environment
 
     def _unmark_if_idle(self, key: str) -> None:
         with self._guard:
-            if not any(count for (held, _), count in self._held.items() if held == key):
+            if not any(key in {use.install, use.base} for use in +self._held):
                 self._disk.unmark(key)
 
     def _install(self, request: Request, commander: Commander) -> None:
@@ -272,8 +277,7 @@ class EnvironmentCache:
         """Install what the patch is for, and lay a patched overlay of it."""
         key, base = request.install_key, request.unpatched
         folder, original = self._folder(request), self._folder(base)
-        thread_lock = self._locks.setdefault(base.install_key, threading.Lock())
-        with thread_lock, self._disk.locked(base.install_key, commander.cancelled):
+        with self._disk.locked(base.install_key, commander.cancelled):
             try:
                 self._install(base, commander)
                 commander.stage("patching")
@@ -283,7 +287,7 @@ class EnvironmentCache:
                 self._disk.mark(key)  # not before: an install would wait for its own overlay to make room
                 make_overlay(original.venv, folder.venv, patched.files)
                 told = {"label": request.label, "notes": (*installation.notes, patched.note), "seconds": None}
-                write_atomic(folder.record, installation.model_copy(update=told).to_json())
+                write_atomic(folder.record, installation.model_copy(update=told).model_dump_json())
                 folder.complete.touch()
             except BaseException:
                 self._disk.unmark(key)
@@ -293,12 +297,3 @@ class EnvironmentCache:
 
     def _folder(self, request: Request) -> InstallFolder:
         return InstallFolder(self._disk.folder / request.install_key)
-
-
-def _holds(request: Request) -> list[tuple[str, str]]:
-    """Return which installations a request keeps from being evicted, its own first, each with who keeps it.
-
-    A patched one keeps what it was made of: evicting that would free nothing, and the next patch would need it again.
-    """
-    keys = dict.fromkeys((request.install_key, request.unpatched.install_key))
-    return [(key, f"{request.install_key} {config_key(request.config)}") for key in keys]

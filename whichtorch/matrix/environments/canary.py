@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whichtorch.matrix.atomic_files import remove_tree, write_atomic
+from pydantic import BaseModel
+
+from whichtorch.matrix.atomic_files import read_json, remove_tree, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.configs import cell_environ_of, side_packages_folder
 from whichtorch.matrix.environments.installation import (
@@ -33,17 +33,17 @@ PROBE_DIGEST = digest(PROBE.read_text(encoding="utf-8"))  # what a probe asks
 PROBE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
-    """The probe's answer. Where `problem` is set, the canary failed and much of the rest may be missing."""
+class ProbeAnswer(BaseModel):
+    """What the probe has written. Where `problem` is set, the canary failed and much of the rest may be missing."""
 
-    problem: str | None
-    log: Path
+    step: str = ""  # that was begun last
+    problem: str | None = None
     torch: str = ""
     python: str = ""
-    packages: dict[str, str] = field(default_factory=dict)
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    packages: dict[str, str] = {}
+    fingerprint: Fingerprint = Fingerprint()
     watched: tuple[Path, ...] = ()  # files that say whether an environment of the user's has changed
+    log: Path | None = None
 
     @property
     def verdict(self) -> dict[str, Any]:
@@ -51,11 +51,11 @@ class ProbeResult:
         return {"outcome": Outcome.BROKEN, "reason": self.problem, "log": self.log} if self.problem else {}
 
 
-def run_probe(request: Request, interpreter: Path, commander: Commander) -> ProbeResult:
+def run_probe(request: Request, interpreter: Path, commander: Commander) -> ProbeAnswer:
     """Probe an environment under the request's config. A canary that fails or hangs is no error but a finding."""
     commander.stage("probing")
     config, logs = request.config, commander.logs
-    beside = side_packages_folder(config, request.python or "existing", commander.settings.home)
+    beside = side_packages_folder(config, request.python or "existing", commander.home)
     env = cell_environ_of(config, interpreter, beside)
     safe = re.sub(r"[^\w-]", "_", config.name)
     log, answer_file = logs / f"probe-{safe}.log", logs / f"probe-{safe}.json"
@@ -71,23 +71,13 @@ def run_probe(request: Request, interpreter: Path, commander: Commander) -> Prob
         how = "" if ending.exit_code == 0 and not ending.signal else died
     except InstallError as error:
         how = error.reason
-    try:
-        answer = json.loads(answer_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return ProbeResult(problem=f"the canary did not start: {how or 'no answer'}", log=log)
-    problem = None
-    if answer.get("error") or answer["step"] != "done" or how:
-        problem = f"the canary fails at {answer['step']!r}: {answer.get('problem') or how or 'it ended early'}"
-    packages = answer.get("packages", {})
-    return ProbeResult(
-        problem=problem,
-        log=log,
-        torch=packages.get("torch", answer.get("torch", "")),
-        python=answer.get("python", ""),
-        packages=packages,
-        fingerprint=Fingerprint.model_validate(answer.get("fingerprint", {})),
-        watched=tuple(map(Path, answer.get("watched", ()))),
-    )
+    answer = read_json(answer_file, ProbeAnswer)
+    if answer is None:
+        return ProbeAnswer(problem=f"the canary did not start: {how or 'no answer'}", log=log)
+    answer.torch, answer.log = answer.packages.get("torch", answer.torch), log
+    if answer.problem or answer.step != "done" or how:
+        answer.problem = f"the canary fails at {answer.step!r}: {answer.problem or how or 'it ended early'}"
+    return answer
 
 
 def probed_installation(request: Request, folder: InstallFolder, disk: Disk, commander: Commander) -> Environment:
@@ -130,7 +120,7 @@ def probed_interpreter(request: Request, folder: InstallFolder, disk: Disk, comm
 
 
 def _kept_if_usable(
-    request: Request, fields: dict[str, Any], result: ProbeResult, folder: InstallFolder, watched: tuple[Stamp, ...]
+    request: Request, fields: dict[str, Any], result: ProbeAnswer, folder: InstallFolder, watched: tuple[Stamp, ...]
 ) -> Environment:
     """Keep a usable environment and return it; a broken one is returned only, and probed again by the next run."""
     if result.problem is not None:
@@ -144,7 +134,7 @@ def _kept_if_usable(
 
 def side_packages(config: Config, python: str, interpreter: Path, disk: Disk, commander: Commander) -> list[Package]:
     """Return a config's side packages, installing them into their own folder if they are not there."""
-    folder = side_packages_folder(config, python, commander.settings.home)
+    folder = side_packages_folder(config, python, commander.home)
     if folder is None:
         return []
     complete = folder / "complete"

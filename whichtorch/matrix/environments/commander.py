@@ -53,26 +53,19 @@ class CancelledError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSettings:
-    """How commands are run for the environments of one state folder."""
-
-    home: Path
-    timeout: float = INSTALL_TIMEOUT  # seconds, for one command
-    sources: Sources = field(default_factory=configured_sources)
-    redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # of the logs
-    executor: Executor = field(default_factory=LocalExecutor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Commander:
-    """Runs the commands that one request needs: knows where they log, who follows them and who may interrupt them."""
+    """Runs the commands that environments need: knows where they log, who follows them and who may interrupt them."""
 
-    settings: InstallSettings
+    home: Path  # the state folder
     logs: Path  # folder
+    timeout: float = INSTALL_TIMEOUT  # seconds, for one command
     cancelled: threading.Event | None = None
     stage: Stage = silent
     cwd: Path | None = None  # None: the state folder
     processes: int = 512  # that a command may have alive at once
+    sources: Sources = field(default_factory=configured_sources)
+    redactor: Redactor = field(default_factory=Redactor.of_this_machine)  # of the logs
+    executor: Executor = field(default_factory=LocalExecutor)
 
     def run(
         self, argv: tuple[str, ...], *, env: Mapping[str, str], log: Path, what: str, timeout: float | None = None
@@ -85,21 +78,21 @@ class Commander:
         if self.cancelled is not None and self.cancelled.is_set():
             raise CancelledError
         log.parent.mkdir(parents=True, exist_ok=True)
-        home, limit = self.settings.home, timeout or self.settings.timeout
+        limit = timeout or self.timeout
         task = Task(
             argv=argv,
-            cwd=str(self.cwd or home),
+            cwd=str(self.cwd or self.home),
             env=dict(env),
             stdout=str(log),
             stderr=str(log),
             timeout=limit,
             processes=self.processes,
-            mark=mark_for(home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
+            mark=mark_for(self.home, os.urandom(6).hex()),  # found by the next run, whatever `cwd` is
         )
         try:
-            ending = self.settings.executor.run(task, self.cancelled)
+            ending = self.executor.run(task, self.cancelled)
         finally:
-            self.settings.redactor.file(log)
+            self.redactor.file(log)
         if ending is None or ending.stopped_by == "interrupt":
             raise CancelledError
         if ending.problem:
@@ -108,10 +101,14 @@ class Commander:
             raise InstallError(f"{what} took longer than {limit:g} s", log)
         return ending
 
-    def uv(self, *arguments: str, log: Path, what: str, build: Build | None = None) -> None:
-        """Run uv with exactly the sources that a build means. Raises InstallError with uv's explanation in one line."""
-        settings = self.settings
-        env = uv_environ(settings.sources, build, settings.home, lock_timeout=settings.timeout)
+    def uv(
+        self, *arguments: str, log: Path, what: str, build: Build | None = None, variables: Mapping[str, str] = {}
+    ) -> None:
+        """Run uv with exactly the sources that a build means. Raises InstallError with uv's explanation in one line.
+
+        `variables` are for uv, unless the user has set them.
+        """
+        env = {**variables, **uv_environ(self.sources, build, self.home, lock_timeout=self.timeout)}
         ending = self.run((uv_path(), *arguments), env=env, log=log, what=what)
         if ending.exit_code != 0:
             raise InstallError(f"{what} failed: {log_summary(log, ending)}", log)
@@ -150,7 +147,7 @@ def uv_environ(
         # parallel installs wait for each other instead of failing
         "UV_LOCK_TIMEOUT": str(int(lock_timeout)),
         "UV_PYTHON_INSTALL_DIR": str(home / "pythons"),
-        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_PYTHON_DOWNLOADS": "manual",  # only by `uv python install`
         "UV_NO_PROGRESS": "1",
         "NO_COLOR": "1",
         "UV_INDEX": " ".join([*own_index, *sources.extra_index_urls]),

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from whichtorch.matrix.atomic_files import write_atomic
 from whichtorch.matrix.environments.commander import CancelledError, InstallError
-from whichtorch.matrix.environments.installation import Installation, InstallFolder
+from whichtorch.matrix.environments.installation import Installation, InstallFolder, stamps_of
 from whichtorch.matrix.environments.resolution import locked_versions
 from whichtorch.matrix.environments.unpacked_wheels import UnpackedWheel, forget, unpacked
 from whichtorch.matrix.process.marks import mark_for, owner_is_dead
@@ -119,7 +119,7 @@ class Disk:
             if folder.complete.exists():
                 for package in installation.packages:
                     sizes[package.inode or (folder.path, package.name)] = int(package.size * BYTECODE_SHARE)
-        wheels = sum(map(_size_of, self.kept_wheels()))
+        wheels = sum(size for _, size, _ in stamps_of(self.kept_wheels()))
         used = sum(sizes.values()) + sum(wheel.size for wheel in self._left_over()) + wheels
         free = shutil.disk_usage(self.folder).free
         budget = SHARE_OF_FREE * (free + used) if self._budget_mb is None else self._budget_mb * MEGABYTE
@@ -135,14 +135,12 @@ class Disk:
         by_name: Counter[str] = Counter()
         present: set[tuple[str, str]] = set()
         for folder, installation in self.installations():
-            is_complete = folder.complete.exists()
-            for package in installation.packages:
-                pin = (package.name, package.version)
-                by_pin[pin] = package.size
-                if package.name != "torch" or installation.build == build:
-                    by_name[package.name] = max(package.size, by_name[package.name])
-                if is_complete:
-                    present.add(pin)
+            sizes = {(package.name, package.version): package.size for package in installation.packages}
+            by_pin |= sizes
+            present |= sizes.keys() if folder.complete.exists() else set()
+            for (name, _), size in sizes.items():
+                if name != "torch" or installation.build == build:
+                    by_name[name] = max(size, by_name[name])
         need = 0
         for name, version in locked_versions(lock).items() - present:
             if (name, version) in by_pin:
@@ -195,7 +193,8 @@ class Disk:
                 if not is_announced:
                     stage("waiting for disk")
                     is_announced = True
-                _pause(RELEASE_CHECK, cancelled)
+                if (cancelled or threading.Event()).wait(RELEASE_CHECK):
+                    raise CancelledError
 
     def _figures(self, need: int, usage: DiskUsage) -> str:
         sizes = (need, usage.used, usage.budget, usage.free)
@@ -209,8 +208,8 @@ class Disk:
 
     def _least_recently_used(self, spared: set[str]) -> str | None:
         folders = [InstallFolder(path) for path in self.folder.glob("[!.]*") if path.name not in spared]
-        idle = {folder.path.name: _time_of(folder.used) for folder in folders if folder.venv.exists()}
-        return min(idle, key=lambda key: idle[key], default=None)
+        idle = [(_time_of(folder.used), folder.path.name) for folder in folders if folder.venv.exists()]
+        return min(idle)[1] if idle else None
 
     def discard(self, key: str) -> None:
         """Evict an environment whose wheel has changed. Call it with the environment's own lock held."""
@@ -274,19 +273,6 @@ class Disk:
             and (wheel.name, wheel.version) not in awaited
             and (is_certain or now - wheel.changed > ORPHAN_AGE)
         ]
-
-
-def _pause(seconds: float, cancelled: threading.Event | None) -> None:
-    """Wait; raise CancelledError as soon as the user interrupts."""
-    if (cancelled or threading.Event()).wait(seconds):
-        raise CancelledError
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _time_of(path: Path) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,11 @@ from whichtorch.matrix.atomic_files import read_json, write_atomic
 from whichtorch.matrix.environments.commander import Commander, InstallError
 from whichtorch.matrix.environments.index.sources import local_folder
 from whichtorch.matrix.environments.resolution import is_same_version, locked_versions
-from whichtorch.matrix.environments.unpacked_wheels import forget
+from whichtorch.matrix.environments.unpacked_wheels import contents, forget
 from whichtorch.matrix.model import Config, Environment, Outcome, Request, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 Stamp = tuple[str, int, int]  # path, size in bytes (0 for a folder) and time of change (ns) of a file
@@ -51,12 +51,7 @@ class Installation(BaseModel):
     packages: tuple[Package, ...]
     notes: tuple[str, ...] = ()
     watched: tuple[Stamp, ...]  # the local wheels: a wheel that was built again is another installation
-    requires: dict[str, tuple[str, ...]] = {}
     seconds: float | None = None  # that the install took
-
-    def to_json(self) -> str:
-        """Return what is kept: what packages require is in `requires`."""
-        return self.model_dump_json(exclude={"packages": {"__all__": {"requires"}}})
 
 
 class ProbedEnvironment(BaseModel):
@@ -68,7 +63,7 @@ class ProbedEnvironment(BaseModel):
 
 
 class InstallFolder:
-    """The files of one installation, in envs/<install key> of the state folder."""
+    """The files of one installation, in envs/<install key> of the state folder, and what they say."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -162,28 +157,18 @@ def installed_packages(prefix: Path) -> list[Package]:
 
 
 def _package(distribution: metadata.Distribution) -> Package:
-    rows = sorted(_contents(distribution.read_text("RECORD") or ""))
-    contents = hashlib.sha256("\n".join(f"{path} {digest}" for path, digest, _ in rows).encode()).hexdigest()
+    rows = sorted(contents(distribution.read_text("RECORD") or ""))
+    digests = hashlib.sha256("\n".join(f"{path} {digest}" for path, digest, _ in rows).encode()).hexdigest()
     # METADATA is a hard link into uv's cache; RECORD, which uv rewrites, is not
-    folder = Path(str(getattr(distribution, "_path", ""))).name
-    file = Path(str(distribution.locate_file(""))) / folder / "METADATA"
+    file = Path(str(getattr(distribution, "_path", ""))) / "METADATA"
     return Package(
         name=canonicalize_name(distribution.metadata["Name"]),
         version=distribution.version,
-        size=sum(int(size) for _, _, size in rows if size.isdigit()),
+        size=sum(size for _, _, size in rows),
         inode=file.stat().st_ino if file.exists() else 0,
-        digest=contents[:16],
+        digest=digests[:16],
         requires=tuple(distribution.requires or ()),
     )
-
-
-def _contents(record: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, digest and size of the files that a wheel brought, leaving out what the installer wrote."""
-    for row in csv.reader(record.splitlines()):
-        path = row[0]
-        written = path.startswith("..") or path.endswith((".pyc", "/INSTALLER", "/REQUESTED", "/RECORD"))
-        if not written and not path.endswith(("direct_url.json", "uv_cache.json")):
-            yield path, row[1], row[2]
 
 
 def install(
@@ -205,23 +190,20 @@ def install(
         log=commander.logs / "venv.log",
         what="creating the environment",
     )
-    for is_last in (False, True):
-        try:
-            commander.uv(
-                *("pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"),
-                *(("--torch-backend", request.build.backend) if request.build.backend else ()),
-                log=commander.logs / "install.log",
-                what="installing",
-                build=request.build,
-            )
-            break
-        except InstallError as error:
-            # once more where another process has evicted a wheel that uv was about to link
-            if is_last or "archive-v" not in error.reason:
-                raise
-            forget(commander.settings.home / "cache" / "uv")
+    log = commander.logs / "install.log"
+    arguments = ["pip", "sync", str(folder.installed), "--python", str(folder.python), "--quiet"]
+    arguments += ["--torch-backend", request.build.backend] if request.build.backend else []
+    sync = partial(commander.uv, *arguments, log=log, what="installing", build=request.build)
+    try:
+        sync()
+    except InstallError as error:
+        # once more where another process has evicted a wheel that uv was about to link
+        if "archive-v" not in error.reason:
+            raise
+        forget(commander.home / "cache" / "uv")
+        sync()
     packages = installed_packages(folder.venv)
-    _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), commander.logs / "install.log")
+    _check_installed(request, packages, folder.lock.read_text(encoding="utf-8"), log)
     # the interpreter need not be started to know its full version
     text = (folder.venv / "pyvenv.cfg").read_text(encoding="utf-8")
     version = re.search(r"^\s*version(?:_info)?\s*=\s*(\S+)", text, re.MULTILINE)
@@ -232,10 +214,9 @@ def install(
         packages=tuple(packages),
         notes=notes,
         watched=stamps_of(wheels),
-        requires={package.name: package.requires for package in packages if package.requires},
         seconds=round(time.monotonic() - started, 1),
     )
-    write_atomic(folder.record, installation.to_json())
+    write_atomic(folder.record, installation.model_dump_json())
 
 
 def _check_installed(request: Request, packages: list[Package], lock: str, log: Path) -> None:

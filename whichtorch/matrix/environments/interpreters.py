@@ -6,17 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from findpython import Finder
 
-from whichtorch.matrix.environments.commander import uv_environ, uv_path
-from whichtorch.matrix.environments.index.sources import configured_sources
+from whichtorch.matrix.environments.commander import InstallError
 from whichtorch.matrix.errors import PreventedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from whichtorch.matrix.environments.commander import Commander
 
 DEFAULT_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"  # that of the running interpreter
 QUERY_TIMEOUT = 10.0  # seconds for an interpreter to say what it is: a shim over a network drive is slow
@@ -34,12 +36,13 @@ class InterpreterNotFoundError(PreventedError):
     """No interpreter of the asked version was found, and none could be downloaded."""
 
 
-def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.environ) -> Path:
+def find_interpreter(python: str, commander: Commander, environ: Mapping[str, str] = os.environ) -> Path:
     """Return a real CPython binary of a version such as "3.11", "3.11.7" or "3.13t".
 
     Looks at the running interpreter, PATH, pyenv, conda, uv, asdf and rye, and prefers one that has Python.h. If
-    there is none, uv downloads one into `home`/pythons. Raises InterpreterNotFoundError with everything searched.
+    there is none, uv downloads one into the state folder. Raises InterpreterNotFoundError with everything searched.
     """
+    home = commander.home
     without_headers: Path | None = None
     for interpreter, has_headers in filter(None, (_query(path, python) for path in _candidates(python, home, environ))):
         if has_headers:
@@ -47,11 +50,19 @@ def find_interpreter(python: str, home: Path, environ: Mapping[str, str] = os.en
         without_headers = without_headers or interpreter
     if without_headers is not None:
         return without_headers
-    problem = _download(python, home, environ)
-    for path in _downloaded(home) if not problem else ():
+    problem = "it reports success, but the interpreter is not there"
+    try:
+        replace(commander, timeout=DOWNLOAD_TIMEOUT).uv(
+            *("python", "install", "--no-bin", python),
+            log=commander.logs / "python.log",
+            what="the download",
+            variables={"UV_HTTP_RETRIES": "1"},  # three retries with pauses would keep the matrix waiting
+        )
+    except InstallError as error:
+        problem = error.reason
+    for path in _downloaded(home):
         if answer := _query(path, python):
             return answer[0]
-    problem = problem or "it reports success, but the interpreter is not there"
     raise InterpreterNotFoundError(
         f"no Python {python} found; searched {', '.join(_searched(home, environ))}; "
         f"and uv cannot download one ({problem})",
@@ -101,7 +112,7 @@ def _pyenv_roots(environ: Mapping[str, str]) -> list[Path]:
     folders = map(Path, filter(None, environ.get("PATH", "").split(os.pathsep)))
     roots += [folder.parent for folder in folders if folder.name == "shims"]
     roots.append(Path(environ.get("HOME") or Path.home()) / ".pyenv")
-    return [root for root in dict.fromkeys(roots) if (root / "versions").is_dir()]
+    return [root for root in dict.fromkeys(roots) if (root / "versions").is_dir()] or roots[-1:]
 
 
 def _conda_roots(environ: Mapping[str, str]) -> list[Path]:
@@ -129,39 +140,14 @@ def _query(path: Path, python: str) -> tuple[Path, bool] | None:
     return (Path(real), has_headers) if implementation == "CPython" and bits == 64 and fits else None
 
 
-def _download(python: str, home: Path, environ: Mapping[str, str]) -> str:
-    """Let uv install an interpreter; return why it could not, "" where it could."""
-    env = uv_environ(configured_sources(environ), None, home, lock_timeout=DOWNLOAD_TIMEOUT, environ=environ)
-    env["UV_PYTHON_DOWNLOADS"] = "manual"
-    # three retries with pauses would keep the matrix waiting
-    env.setdefault("UV_HTTP_RETRIES", "1")
-    try:
-        answer = subprocess.run(
-            [uv_path(), "python", "install", "--no-bin", python],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=DOWNLOAD_TIMEOUT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"the download took longer than {DOWNLOAD_TIMEOUT:g} s"
-    if answer.returncode == 0:
-        return ""
-    lines = [line.strip() for line in answer.stderr.decode(errors="replace").splitlines() if line.strip()]
-    return (lines[-1] if lines else f"exit code {answer.returncode}").removeprefix("cause: ")
-
-
 def _searched(home: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    user = Path(environ.get("HOME") or Path.home())
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
-    pyenv = [str(root / "versions") for root in _pyenv_roots(environ)] or [str(user / ".pyenv" / "versions")]
     conda = [str(root) for root in _conda_roots(environ)] or ["conda (not installed)"]
     return (
         sys.executable,
         str(home / "pythons"),
         *dict.fromkeys(f"{folder} (PATH)" for folder in folders),
-        *pyenv,
+        *(str(root / "versions") for root in _pyenv_roots(environ)),
         *conda,
         *(f"{kind} (by findpython)" for kind in ("asdf", "rye", "uv")),
     )

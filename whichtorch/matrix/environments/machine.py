@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import subprocess
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whichtorch.matrix.environments.inside import probe
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.model import Model
 from whichtorch.matrix.process.executor import usable_cores
@@ -62,7 +61,7 @@ def this_machine() -> Machine:
         host=platform.node(),
         arch=platform.machine(),
         cores=usable_cores(),
-        cpu=_cpu(),
+        cpu=str(probe.cpu()["model"]),
         gpus=tuple(name for name, _ in gpus),
         driver=gpus[0][1] if gpus else "",
     )
@@ -70,22 +69,10 @@ def this_machine() -> Machine:
 
 def _gpus_and_drivers() -> list[tuple[str, str]]:
     """Return model and driver of each NVIDIA GPU; none where there is no driver that answers."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    command = [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     rows = (line.strip().partition(", ") for line in answer.stdout.splitlines() if line.strip())
     return [(name, driver) for name, _, driver in rows]
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, "") or platform.processor()

@@ -99,10 +99,11 @@ def parts_of(text: str) -> PatchParts:
     created = re.findall(r"^ create (?:mode \d+ )?(.+)$", read.stdout, re.MULTILINE)
     if outside := [name for name in names if name.startswith("/") or ".." in PurePosixPath(name).parts]:
         raise ValueError(f"it names files outside: {_listed(outside)}")
-    sorts: dict[str, list[str]] = {"carried": [], "compiled": [], "left_out": []}
-    for name in dict.fromkeys(names):
-        sorts[_sort(name)].append(name)
-    return PatchParts(strip=strip, created=frozenset(created), **{sort: tuple(each) for sort, each in sorts.items()})
+    sorts = {
+        sort: tuple(name for name in dict.fromkeys(names) if _sort(name) == sort)
+        for sort in ("carried", "compiled", "left_out")
+    }
+    return PatchParts(strip=strip, created=frozenset(created), **sorts)
 
 
 def _sort(name: str) -> str:
@@ -161,10 +162,8 @@ def _rejected_hunks(scratch: Path, errors: str) -> Iterator[str]:
     for file in sorted(scratch.rglob("*.rej")):
         hunks = re.findall(r"^@@ .*$", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
         yield from (f"{file.relative_to(scratch).with_suffix('')} at {hunk.strip()}" for hunk in hunks)
-    yield from (f"there is no {name}" for name in re.findall(r"^error: (.+): No such file", errors, re.MULTILINE))
-    yield from (
-        f"{name} is there already" for name in re.findall(r"^error: (.+): already exists", errors, re.MULTILINE)
-    )
+    for words, cause in (("there is no {}", "No such file"), ("{} is there already", "already exists")):
+        yield from map(words.format, re.findall(rf"^error: (.+): {cause}", errors, re.MULTILINE))
 
 
 def _git_apply(folder: Path, text: str, strip: int, *options: str) -> subprocess.CompletedProcess[str]:

@@ -127,7 +127,7 @@ def undeclared_requirements(torch_version: str) -> list[Undeclared]:
 
 
 def requirement_name(requirement: str) -> str:
-    """Return the normalised name of the package that a requirement is about."""
+    """Return the normalized name of the package that a requirement is about."""
     return canonicalize_name(Requirement(requirement).name)
 
 
@@ -200,20 +200,18 @@ def kept_wheel(folder: Path, project: str, version: str, python: str) -> Path | 
 
 def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander) -> str:
     """Return a lock that installs what may vanish from kept wheels; fetch missing ones. Raises InstallError."""
-    folder = kept_folder(commander.settings.home, build)
+    folder = kept_folder(commander.home, build)
     if folder is None:
         return lock
-    pins = [(name, version, Version(version)) for name, version in index_pins(lock).items()]
     # nightlies, and what was built with one: 3.6.0+git1234567 of triton
-    fleeting = {name: version for name, version, parsed in pins if parsed.is_devrelease or parsed.local}
+    pins = index_pins(lock).items()
+    fleeting = {name: pin for name, pin in pins if Version(pin).is_devrelease or Version(pin).local}
     missing = {name: version for name, version in fleeting.items() if not kept_wheel(folder, name, version, python)}
     if missing:
         from whichtorch.matrix.environments.index import pages  # here: it imports requests
 
         assert build.index_url is not None
-        fetch = pages.FetchRequest(
-            build.index_url, missing, python, str(folder), commander.settings.sources.certificates
-        )
+        fetch = pages.FetchRequest(build.index_url, missing, python, str(folder), commander.sources.certificates)
         commander.stage("downloading")
         log = commander.logs / "download.log"
         env = os.environ | {pages.REQUEST: json.dumps(fetch._asdict())}
@@ -224,8 +222,6 @@ def with_kept_wheels(lock: str, build: Build, python: str, commander: Commander)
     wheels = {name: kept_wheel(folder, name, version, python) for name, version in fleeting.items()}
     for used in filter(None, wheels.values()):  # `runs prune --wheels` removes what was not used for long
         os.utime(used, (time.time(), used.stat().st_mtime))  # uv knows a wheel by its mtime
-    lines = []
-    for line in lock.splitlines():
-        name = next(iter(index_pins(line)), "")
-        lines.append(f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line)
+    named = ((line, next(iter(index_pins(line)), "")) for line in lock.splitlines())
+    lines = (f"{name} @ {wheel.as_uri()}" if (wheel := wheels.get(name)) else line for line, name in named)
     return "\n".join(lines) + "\n"

@@ -33,11 +33,16 @@ class UnpackedWheel(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes, as its RECORD says."""
-        record = next(self.path.glob("*.dist-info/RECORD"), None)
-        if record is None:
-            return 0
-        with record.open(newline="", encoding="utf-8") as file:
-            return sum(int(row[2]) for row in csv.reader(file) if len(row) > 2 and row[2].isdigit())
+        records = self.path.glob("*.dist-info/RECORD")
+        return sum(size for record in records for _, _, size in contents(record.read_text(encoding="utf-8")))
+
+
+def contents(record: str) -> Iterator[tuple[str, str, int]]:
+    """Yield path, digest and size of the files that a wheel brought, leaving out what the installer wrote."""
+    for path, digest, size in filter(None, csv.reader(record.splitlines())):
+        written = path.startswith("..") or path.endswith((".pyc", "/INSTALLER", "/REQUESTED", "/RECORD"))
+        if not written and not path.endswith(("direct_url.json", "uv_cache.json")):
+            yield path, digest, int(size or 0)
 
 
 def unpacked(cache: Path) -> Iterator[UnpackedWheel]:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     Files = Mapping[str, str | None]
 
 _INSIDE = Path(__file__).parents[1] / "environments" / "inside"
-SYMBOLS = _INSIDE / "symbol_dump.py"
+SYMBOLS = _INSIDE / "native_dump.py"
 TREE = _INSIDE / "tree_dump.py"
-EVERYDAY = _INSIDE / "everyday.py"
+EVERYDAY = _INSIDE / "common_calls.py"
 COMPILERS = {"dynamo": "torch/_dynamo/", "inductor": "torch/_inductor/", "export": "torch/export/"}  # steps of EVERYDAY
 INSIDE_TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute, and so do compilers
 STARVED = 1.25  # times the processor time of a pass: with less, a trial may not have come to its end

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from whichtorch.matrix.plan.matrix_file import MatrixFile
     from whichtorch.matrix.process.executor import Executor
 
-SCRIPT = Path(__file__).parents[1] / "environments" / "inside" / "table_dump.py"
+SCRIPT = Path(__file__).parents[1] / "environments" / "inside" / "native_dump.py"
 TIMEOUT = 300.0  # seconds: `import torch` from a cold disk takes up to a minute
 
 

@@ -30,7 +30,7 @@ def _checked_specifier(value: str) -> str:
     try:
         SpecifierSet(value)
     except InvalidSpecifier:
-        raise ValueError(f"{value!r} is not a specifier such as <2.3") from None
+        raise ValueError(f"{value!r} is not a specifier such as '<2.12'") from None
     return value
 
 

@@ -10,14 +10,15 @@ from pydantic import Field
 
 from whichtorch.matrix.model.base import Model
 from whichtorch.matrix.model.outcome import Outcome
+from whichtorch.matrix.model.request import Specifier
 
 
 class Expectation(Model):
     """One line of a scenario's `expect`: where all that it names applies, this outcome is expected."""
 
     outcome: Outcome
-    torch: str = ""  # a specifier; pre-releases count
-    python: str = ""  # a specifier
+    torch: Specifier = ""  # pre-releases count
+    python: Specifier = ""
     build: str = ""  # a glob, as are the next
     config: str = ""
     variant: dict[str, str] = {}
@@ -55,7 +56,7 @@ class Scenario(Model):
     source_hash: str
     summary: str = ""
     tags: tuple[str, ...] = ()
-    timeout: float = Field(default=60, gt=0)  # seconds, wall clock
+    timeout: float = Field(default=60, gt=0, allow_inf_nan=False)  # seconds, wall clock
     has_timeout: bool = False  # its header names one, which is not looked beyond
     memory_mb: int = Field(default=4096, gt=0)  # resident, whole tree
     links: tuple[str, ...] = ()

@@ -16,14 +16,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import ValidationError
 
 from whichtorch.matrix.errors import UsageError
@@ -54,6 +52,7 @@ _TAKEN_VARIANTS = {
 _REMEDIES = {  # by pydantic's type of the mistake
     "missing": "is missing",
     "greater_than": "must be more than 0",
+    "finite_number": "must be finite; a hang is a hang after minutes",
     "tuple_type": "must be a list, in [brackets]",
     "dict_type": "must be a table of names and values",
     "model_type": "must be a table, in {braces}",
@@ -158,13 +157,12 @@ def read_scenario(path: Path, name: str | None = None) -> Scenario:
     source += b"".join(_native_sources(header))
     source_hash = hashlib.sha256(source).hexdigest()[:12]
     given = {"name": name, "path": str(path.absolute()), "source_hash": source_hash, "in_suite": in_suite}
-    scenario = None
     try:
         scenario = Scenario.model_validate_json(json.dumps(header.table | given, default=str), strict=True)
     except ValidationError as error:
         for detail in error.errors():
             header.note(_message(detail), *detail["loc"])
-    if header.mistakes or scenario is None:
+    if header.mistakes:
         raise ScenarioError(header.mistakes)
     return scenario
 
@@ -172,22 +170,17 @@ def read_scenario(path: Path, name: str | None = None) -> Scenario:
 def _check(header: _Header) -> None:
     """Note mistakes that types do not show, and leave in the table what pydantic is to check."""
     table = header.table
-    for key in [key for key in table if key not in _KEYS]:
+    for key in table.keys() - _KEYS:
         header.note(f"unknown key; {_nearest(key, _KEYS)}", key)
         del table[key]
-    _numbers_to_text(table.get("variants"))
-    variants = table["variants"] if isinstance(table.get("variants"), dict) else {}
+    variants = _numbers_as_text(table, "variants")
     for name, values in variants.items():
         _check_variant(header, name, values)
     for key in ("expect", "conditions"):
         for index, row in enumerate(_list_at(table, key)):
             if isinstance(row, dict):
                 _check_row(header, row, variants, (key, index))
-    timeout = table.get("timeout")
-    table["has_timeout"] = timeout is not None
-    if isinstance(timeout, float) and not math.isfinite(timeout):
-        header.note("must be finite; a hang is a hang after minutes", "timeout")
-        del table["timeout"]
+    table["has_timeout"] = "timeout" in table
     for link in _list_at(table, "links"):
         if isinstance(link, str) and not link.startswith(("https://", "http://")):
             header.note(f"{link!r} is not a URL; write it out from https:// on", "links")
@@ -200,22 +193,13 @@ def _check_variant(header: _Header, name: str, values: Any) -> None:
         header.note(f"taken, as are {', '.join(sorted(_TAKEN_VARIANTS))}; choose another", "variants", name)
     if values == []:
         header.note("has no values; list some or leave it out", "variants", name)
-    elif isinstance(values, list) and len({str(value) for value in values}) < len(values):
+    elif isinstance(values, list) and len(set(map(str, values))) < len(values):
         header.note("has a value twice; leave one out", "variants", name)
 
 
 def _check_row(header: _Header, row: dict[str, Any], variants: dict[str, Any], keys: tuple[str, int]) -> None:
-    """Note what can never apply in a row of `expect` or `conditions`: no specifier, or a variant that is never run."""
-    for key, example in {"torch": "<2.12", "python": ">=3.12"}.items() if keys[0] == "expect" else ():
-        value = row.get(key, "")
-        if isinstance(value, str):
-            try:
-                SpecifierSet(value)
-            except InvalidSpecifier:
-                header.note(f"{value!r} is not a specifier such as {example!r}", *keys, key)
-    variant = row.get("variant")
-    _numbers_to_text(variant)
-    for name, value in variant.items() if isinstance(variant, dict) else ():
+    """Note what can never apply in a row of `expect` or `conditions`: a variant that is never run."""
+    for name, value in _numbers_as_text(row, "variant").items():
         if name not in variants:
             header.note(f"there is no variant {name!r}; {_nearest(name, list(variants))}", *keys, "variant")
         elif isinstance(variants[name], list) and value not in variants[name]:
@@ -239,15 +223,19 @@ def _list_at(table: dict[str, Any], key: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _numbers_to_text(table: Any) -> None:
-    """Turn the whole numbers in a table of variants into text: `threads = [1, 2]` is natural in TOML."""
+def _numbers_as_text(table: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return a table of variants, its whole numbers turned into text: `threads = [1, 2]` is natural in TOML."""
 
     def text(value: Any) -> Any:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if isinstance(value, list):
+            return [text(each) for each in value]
+        return str(value) if type(value) is int else value
 
-    if isinstance(table, dict):
-        for name, value in table.items():
-            table[name] = [text(each) for each in value] if isinstance(value, list) else text(value)
+    variants = table.get(key)
+    if not isinstance(variants, dict):
+        return {}
+    variants.update({name: text(value) for name, value in variants.items()})
+    return variants
 
 
 def _message(detail: ErrorDetails) -> str:
@@ -259,7 +247,7 @@ def _message(detail: ErrorDetails) -> str:
         return f"must be {detail['ctx']['expected']}"
     if detail["type"] == "enum":
         return f"{detail['input']!r} is not an outcome; {_nearest(str(detail['input']), list(Outcome))}"
-    return _REMEDIES.get(detail["type"], detail["msg"])
+    return _REMEDIES.get(detail["type"], detail["msg"].removeprefix("Value error, "))
 
 
 def _nearest(word: str, known: list[str]) -> str:

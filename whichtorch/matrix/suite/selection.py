@@ -112,17 +112,17 @@ def _distinct(scenario: Scenario, narrowed: list[Scenario]) -> list[Scenario]:
 def _match(glob: str, scenario: Scenario) -> tuple[bool, bool]:
     """Return whether `glob` matches a scenario, and whether it may select that: not every glob selects one on request.
 
-    Such a scenario is selected by its path, or where its family is spelt out, without a wildcard.
+    Such a scenario is selected by its path, or where its family is spelled out, without a wildcard.
     """
     family = _family(scenario.name)
     if glob.startswith(_TAG):
         tag = glob.removeprefix(_TAG)
-        matches, is_spelt_out = any(fnmatchcase(each, tag) for each in scenario.tags), tag == family
+        matches, is_spelled_out = any(fnmatchcase(each, tag) for each in scenario.tags), tag == family
     else:
         is_path = glob.endswith(".py") and Path(glob).resolve() == scenario.path.resolve()
         matches = is_path or fnmatchcase(scenario.name, _as_name(glob))
-        is_spelt_out = is_path or _family(_as_name(glob)) == family
-    return matches, matches and (is_spelt_out or not scenario.on_request)
+        is_spelled_out = is_path or _family(_as_name(glob)) == family
+    return matches, matches and (is_spelled_out or not scenario.on_request)
 
 
 def _as_name(glob: str) -> str:

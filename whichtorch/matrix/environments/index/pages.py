@@ -75,43 +75,43 @@ def read_folder(folder: Path, *, is_index: bool) -> list[pypi_simple.Distributio
     return packages
 
 
-def _session_of(certificates: str | None) -> requests.Session:
-    session = requests.Session()
-    if certificates and Path(certificates).exists():
-        session.verify = certificates
-    return session
+@contextmanager
+def _session(certificates: str | None) -> Iterator[requests.Session]:
+    """Give a session for the network. Raises PageError for what goes wrong in it."""
+    try:
+        with requests.Session() as session:
+            if certificates and Path(certificates).exists():
+                session.verify = certificates
+            yield session
+    except requests.RequestException as error:
+        raise _page_error(error) from error
+    except pypi_simple.DigestMismatchError as error:
+        raise PageError("its digest is not the one that the index names", may_pass=False) from error
+    except (pypi_simple.UnsupportedContentTypeError, pypi_simple.UnsupportedRepoVersionError, ValueError) as error:
+        raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
 
 
 def fetch(
     url: str, *, is_index: bool, certificates: str | None = None, project: str = PROJECT
 ) -> list[pypi_simple.DistributionPackage]:
     """Return what a page over the network links to. Raises PageError."""
-    try:
-        with _session_of(certificates) as session:
-            if not is_index:
-                answer = session.get(url, timeout=INDEX_TIMEOUT)
-                answer.raise_for_status()
-                return _parse(answer.content, url)
-            with pypi_simple.PyPISimple(url, session=session, accept=pypi_simple.ACCEPT_ANY) as client:
+    with _session(certificates) as session:
+        if is_index:
+            client = pypi_simple.PyPISimple(url, session=session, accept=pypi_simple.ACCEPT_ANY)
+            with suppress(pypi_simple.NoSuchProjectError):
                 return client.get_project_page(project, timeout=INDEX_TIMEOUT).packages
-    except pypi_simple.NoSuchProjectError:
-        return []
-    except requests.RequestException as error:
-        raise _page_error(error) from error
-    except (pypi_simple.UnsupportedContentTypeError, pypi_simple.UnsupportedRepoVersionError, ValueError) as error:
-        raise PageError(f"it is not a package index ({type(error).__name__})", may_pass=False) from error
+            return []
+        answer = session.get(url, timeout=INDEX_TIMEOUT)
+        answer.raise_for_status()
+        return _parse(answer.content, url)
 
 
 def download(package: pypi_simple.DistributionPackage, path: Path, index: str, certificates: str | None) -> None:
     """Download a wheel, and check its length and its digest. Raises PageError."""
-    try:
-        with _session_of(certificates) as session, pypi_simple.PyPISimple(index, session=session) as client:
-            # an index need not publish digests; the length is checked in any case
-            client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
-    except requests.RequestException as error:
-        raise _page_error(error) from error
-    except pypi_simple.DigestMismatchError as error:
-        raise PageError("its digest is not the one that the index names", may_pass=False) from error
+    with _session(certificates) as session:
+        # an index need not publish digests; the length is checked in any case
+        client = pypi_simple.PyPISimple(index, session=session)
+        client.download_package(package, path, verify=bool(package.digests), timeout=INDEX_TIMEOUT)
 
 
 def retried(action: Callable[[], Result]) -> Result:

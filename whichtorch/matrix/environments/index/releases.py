@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,6 +22,7 @@ from whichtorch.matrix.environments.index.sources import (
     without_credentials,
 )
 from whichtorch.matrix.errors import PreventedError
+from whichtorch.matrix.model import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,34 +85,25 @@ def list_releases(build: Build, python: str, cache: Path | None, *, sources: Sou
     state folder; wheels that are kept beside it count as available. Raises IndexUnreachableError for an index that
     does not answer in three tries.
     """
-    sources = sources or configured_sources()
-    is_own = build.index_url is not None or build.find_links is not None
-    if is_own:
-        own_links = (build.find_links,) if build.find_links else ()
-        sources = replace(sources, index_url=build.index_url, extra_index_urls=(), find_links=own_links, strategy="")
-    indexes, links, strategy = sources.index_urls, sources.find_links, sources.strategy
-    shown = [without_credentials(url) for url in (*indexes, "", *links)]
+    users = sources or configured_sources()
+    sources = users.of(build)
+    shown = [(without_credentials(url), is_index) for url, is_index in sources.places]
     machine = next(iter(tags.platform_tags()), "")  # machines that share a home folder may differ
-    key = json.dumps([SCHEMA, python, machine, is_own, strategy, shown])
+    key = digest([SCHEMA, python, machine, sources is users, sources.strategy, shown], 16)
     # a folder is read in no time, and may have changed a second ago
-    is_remote = any(local_folder(url) is None for url in (*indexes, *links))
-    name = hashlib.sha256(key.encode()).hexdigest()[:16]
-    file = cache / "listings" / f"{name}.json" if cache is not None and is_remote else None
+    is_remote = any(local_folder(url) is None for url, _ in sources.places)
+    file = cache / "listings" / f"{key}.json" if cache is not None and is_remote else None
     kept_wheels = kept_folder(cache.parent, build) if cache is not None else None
     if file is not None and (kept := read_json(file, Listing, LISTING_AGE)) is not None:
         return _with_wheels_of(kept_wheels, kept)
     rows: list[_Row] = []
-    for url in indexes:
-        packages = _packages(url, sources, is_index=True)
-        rows += [(url, False, package) for package in packages]
-        if packages and strategy == FIRST_INDEX:
-            break
-    for url in links:
-        rows += [(url, not is_own, package) for package in _packages(url, sources, is_index=False)]
-    read_from = tuple(map(without_credentials, (*indexes, *links)))
-    listing = _sorted_listing(rows, python, read_from)
+    for url, is_index in sources.places:
+        if not (is_index and rows and sources.strategy == FIRST_INDEX):
+            is_users_link = not is_index and sources is users
+            rows += [(url, is_users_link, package) for package in _packages(url, sources, is_index=is_index)]
+    listing = _sorted_listing(rows, python, tuple(url for url, _ in shown))
     if file is not None:
-        write_atomic(file, TypeAdapter(Listing).dump_json(listing).decode())
+        write_atomic(file, TypeAdapter(Listing).dump_json(listing))
     return _with_wheels_of(kept_wheels, listing)
 
 
@@ -142,15 +132,12 @@ def unreadable_index(build: Build, sources: Sources) -> str | None:
     """Return which index or page of a build cannot be read now, and why; None where all can. Each is asked once."""
     from whichtorch.matrix.environments.index import pages  # here: it imports requests
 
-    own = ((build.index_url, True), (build.find_links, False))
-    shared = [*((url, True) for url in sources.index_urls), *((link, False) for link in sources.find_links)]
-    for url, is_index in (*own, *shared):
-        if url is None or local_folder(url) is not None:
-            continue
-        try:
-            pages.fetch(url, is_index=is_index, certificates=sources.certificates)
-        except pages.PageError as error:
-            return IndexUnreachableError(url, error.problem).message
+    for url, is_index in dict.fromkeys((*sources.of(build).places, *sources.places)):
+        if local_folder(url) is None:
+            try:
+                pages.fetch(url, is_index=is_index, certificates=sources.certificates)
+            except pages.PageError as error:
+                return IndexUnreachableError(url, error.problem).message
     return None
 
 

@@ -19,7 +19,7 @@ import shutil
 import threading
 import tomllib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -30,7 +30,7 @@ from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.model import Build
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
 PYTORCH_INDEX_VARIABLE = "WHICHTORCH_PYTORCH_INDEX"  # names a mirror of it, or a test's server
@@ -53,13 +53,21 @@ class Sources:
     index_url: str | None = DEFAULT_INDEX  # None where the user's settings say no-index
     extra_index_urls: tuple[str, ...] = ()  # before index_url where versions tie, as in uv
     find_links: tuple[str, ...] = ()  # folders, file: URLs, or pages of links
-    strategy: str = BEST_MATCH  # uv's --index-strategy: whose habits the user's settings follow
+    strategy: str = BEST_MATCH  # uv's --index-strategy, by the tool that the settings are of
     certificates: str | None = None  # pip's `cert`: a bundle that uv and requests would not know of
 
     @property
-    def index_urls(self) -> tuple[str, ...]:
-        """All indexes, in order of precedence."""
-        return (*self.extra_index_urls, *((self.index_url,) if self.index_url else ()))
+    def places(self) -> tuple[tuple[str, bool], ...]:
+        """All indexes in order of precedence, then folders and pages of links; each with whether it is an index."""
+        indexes = (*self.extra_index_urls, *filter(None, [self.index_url]))
+        return (*((url, True) for url in indexes), *((link, False) for link in self.find_links))
+
+    def of(self, build: Build) -> Sources:
+        """Return where torch comes from: what the build names, or all these sources where it names nothing."""
+        if build.index_url is None and build.find_links is None:
+            return self
+        links = tuple(filter(None, [build.find_links]))
+        return replace(self, index_url=build.index_url, extra_index_urls=(), find_links=links, strategy="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,7 @@ class _ToolSettings(Sources):
 
 def configured_sources(environ: Mapping[str, str] = os.environ) -> Sources:
     """Return what the user's settings name: uv's where they name something, else pip's, else the default."""
-    uv, pip = _uv_settings(environ), _pip_settings(environ)
+    uv, pip = (_tool_settings(tables, environ) for tables in (_uv_tables(environ), [_pip_table(environ)]))
     by_uv = bool(uv.index_url or uv.extra_index_urls)
     indexes = uv if by_uv else pip  # never mixed: uv itself would not know of pip's
     no_index = uv.no_index or (pip.no_index and not by_uv)
@@ -162,16 +170,9 @@ def local_folder(url: str) -> Path | None:
     return None if "://" in url else Path(url).expanduser()
 
 
-def _uv_settings(environ: Mapping[str, str]) -> _ToolSettings:
-    """Read uv's variables, then its user's and its system's uv.toml. For each setting, the first source wins."""
-    variables = {
-        "index-url": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL"),
-        "extra-index-url": environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split(),
-        "find-links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
-        "no-index": _is_on(environ.get("UV_NO_INDEX")),
-        "index-strategy": environ.get("UV_INDEX_STRATEGY"),
-    }
-    tables = [variables, *_uv_tables(environ)]
+def _tool_settings(tables: Iterable[dict[str, Any]], environ: Mapping[str, str]) -> _ToolSettings:
+    """Return what tables of settings name, which have uv's keys; the first one comes first."""
+    tables = list(tables)
     defaults: list[str] = []
     extra: list[str] = []
     for table in tables:
@@ -187,10 +188,19 @@ def _uv_settings(environ: Mapping[str, str]) -> _ToolSettings:
         find_links=tuple(dict.fromkeys(str(link) for table in tables for link in table.get("find-links", []))),
         no_index=any(table.get("no-index") for table in tables),
         strategy=next((table["index-strategy"] for table in tables if table.get("index-strategy")), ""),
+        certificates=next((table["cert"] for table in tables if table.get("cert")), None),
     )
 
 
 def _uv_tables(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield what uv's variables say, then its user's and its system's uv.toml."""
+    yield {
+        "index-url": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL"),
+        "extra-index-url": environ.get("UV_INDEX", "").split() + environ.get("UV_EXTRA_INDEX_URL", "").split(),
+        "find-links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split(),
+        "no-index": _is_on(environ.get("UV_NO_INDEX")),
+        "index-strategy": environ.get("UV_INDEX_STRATEGY"),
+    }
     if _is_on(environ.get("UV_NO_CONFIG")):
         return
     if named := environ.get("UV_CONFIG_FILE"):
@@ -221,8 +231,8 @@ def _with_secret(index: str, environ: Mapping[str, str]) -> str:
     return urlunsplit(parts._replace(netloc=f"{user or ''}:{password or ''}@{parts.netloc}"))
 
 
-def _pip_settings(environ: Mapping[str, str]) -> _ToolSettings:
-    """Read pip's files, later ones overriding earlier ones, then its variables, which override them all."""
+def _pip_table(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what pip's files say, later ones overriding earlier ones, and its variables, which override them all."""
     values: dict[str, str] = {}
     for file in _pip_files(environ):
         parser = configparser.RawConfigParser()
@@ -236,13 +246,9 @@ def _pip_settings(environ: Mapping[str, str]) -> _ToolSettings:
     for key in ("index-url", "extra-index-url", "find-links", "no-index", "cert"):
         if value := environ.get("PIP_" + key.upper().replace("-", "_")):
             values[key] = value
-    return _ToolSettings(
-        index_url=values.get("index-url", "").strip() or None,
-        extra_index_urls=tuple(values.get("extra-index-url", "").split()),
-        find_links=tuple(values.get("find-links", "").split()),
-        no_index=_is_on(values.get("no-index")),
-        certificates=values.get("cert", "").strip() or None,
-    )
+    values = {key: value.strip() for key, value in values.items()}
+    lists = {key: values.get(key, "").split() for key in ("extra-index-url", "find-links")}
+    return values | lists | {"no-index": _is_on(values.get("no-index"))}
 
 
 def _pip_files(environ: Mapping[str, str]) -> list[Path]:

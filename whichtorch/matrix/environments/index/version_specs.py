@@ -91,7 +91,7 @@ def select(spec: str, listing: Listing) -> list[Release]:
     else:
         specifier = SpecifierSet(spec)
         pool = list(listing.releases) if specifier.prereleases else pool
-        chosen = [release for release in pool if _contains(specifier, release)]
+        chosen = [release for release in pool if specifier.contains(release.version, prereleases=True)]
     if not chosen:
         raise _unknown(spec, listing)
     return chosen
@@ -104,7 +104,8 @@ def yanked_among(spec: str, listing: Listing) -> list[tuple[str, str]]:
     known = {release.version for release in listing.releases}
     yanked = [release for release in listing.yanked if release.version not in known]
     if _CLAUSE.match(spec):
-        yanked = [release for release in yanked if _contains(SpecifierSet(spec), release)]
+        specifier = SpecifierSet(spec)
+        yanked = [release for release in yanked if specifier.contains(release.version, prereleases=True)]
     else:
         oldest = Version(select(spec, listing)[0].version)
         yanked = [release for release in yanked if Version(release.version) > oldest]
@@ -147,10 +148,6 @@ def _unknown(spec: str, listing: Listing) -> UnknownVersionError:
         f"no torch release is {spec} for Python {listing.python} in {where}",
         hint=f"the nearest are {', '.join(near)}{also}",
     )
-
-
-def _contains(specifier: SpecifierSet, release: Release) -> bool:
-    return specifier.contains(Version(release.version), prereleases=True)
 
 
 def is_exact_version(spec: str) -> bool:

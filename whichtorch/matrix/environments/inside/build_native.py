@@ -42,7 +42,7 @@ def home():  # type: () -> str
 
 
 def flags(target):  # type: (str) -> list[str]
-    """Return the compiler's flags: what the headers need, and no optimisation, which would take longer."""
+    """Return the compiler's flags: what the headers need, and no optimization, which would take longer."""
     import torch
 
     name = os.path.splitext(os.path.basename(target))[0]

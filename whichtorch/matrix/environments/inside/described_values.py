@@ -6,10 +6,17 @@
     {"tensor": [2, 3], "dtype": ..., ...}     a tensor by its shape, and by its values where these are wanted
     {"unknown": "Counter"}                    what no line can make
 
+A Recorder writes down what some names of a script stand for, at some of its places. The script calls `record` there
+itself: its source was changed for that.
+
 Runs in the environments under test, under any Python that has torch wheels, with the standard library only.
 """
+# ruff: noqa: PTH123
 
 from __future__ import annotations
+
+import json
+import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +24,8 @@ if TYPE_CHECKING:
 
 LONGEST = 200  # elements of a list, characters of a text: what is longer is not to be written in a line
 _PLAIN = (int, float, complex, str)
+_MOST_VALUES = 64  # elements of a tensor whose values a Recorder writes
+_MISSING = object()
 
 
 def described(torch: Any, value: Any, most_values: int = 0) -> Any:
@@ -80,3 +89,46 @@ def described_module(torch: Any, module: Any) -> Any:
     except Exception:  # noqa: BLE001
         return {"unknown": kind.__name__}
     return {"literal": "torch.nn." + text} if type(made) is kind else {"unknown": kind.__name__}
+
+
+class Recorder:
+    """What is known of the places so far.
+
+    Its file holds a JSON object for all places, as they were when they were reached last:
+    {place: {path: what `described` says}}. A path is a name, or a name with attributes: "self.weight".
+    """
+
+    def __init__(self, file: str, paths: dict[str, list[str]]) -> None:
+        self.file, self.paths = file, paths
+        self.places = {}  # type: dict[str, dict[str, Any]]
+        self.owner = os.getpid()
+
+    def record(self, place: str, names: dict[str, Any]) -> None:
+        """Write down the values of a place's paths."""
+        if os.getpid() != self.owner:
+            return
+        import torch
+
+        with torch._C.DisableTorchFunction():
+            self.places[place] = {
+                path: described(torch, value, _MOST_VALUES)
+                for path in self.paths[place]
+                for value in [reached(names, path)]
+                if value is not _MISSING
+            }
+        whole = self.file + ".new"
+        with open(whole, "w", encoding="utf-8") as file:
+            json.dump(self.places, file)
+        os.replace(whole, self.file)  # noqa: PTH105
+
+
+def reached(names: dict[str, Any], path: str) -> Any:
+    """Return what a path leads to, _MISSING where it leads nowhere."""
+    first, *attributes = path.split(".")
+    value = names.get(first, _MISSING)
+    try:
+        for attribute in attributes:
+            value = getattr(value, attribute)
+    except Exception:  # noqa: BLE001  # whatever an attribute does when it is asked for
+        return _MISSING
+    return value

@@ -12,11 +12,6 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False  # the script is to see what it would see without us
-if TYPE_CHECKING:
-    import types
-    from typing import Any
-
 # What a level imports beside those before it; a release that lacks a module has no need of it.
 TORCH = (  # what eager code imports when it compares, fakes or traces
     "sympy",
@@ -37,20 +32,12 @@ DYNAMO = (
     "torch.export",
     "torch.optim",
 )
-INDUCTOR = (
-    "torch._inductor.compile_fx",
-    "torch._inductor.codecache",
-    "torch._inductor.async_compile",
-    "torch._inductor.graph",
-    "torch._inductor.scheduler",
-    "torch._inductor.codegen.cpp",
-    "torch._inductor.codegen.cpp_wrapper_cpu",
-    "torch._inductor.codegen.wrapper",
-    "torch._inductor.fx_passes.joint_graph",
-    "torch._inductor.fx_passes.post_grad",
-    "torch._inductor.fx_passes.fuse_attention",
-    "torch._inductor.fx_passes.serialized_patterns",
+INDUCTOR_PARTS = (
+    *("compile_fx", "codecache", "async_compile", "graph", "scheduler"),
+    *("codegen.cpp", "codegen.cpp_wrapper_cpu", "codegen.wrapper"),
+    *("fx_passes.joint_graph", "fx_passes.post_grad", "fx_passes.fuse_attention", "fx_passes.serialized_patterns"),
 )
+INDUCTOR = tuple("torch._inductor." + part for part in INDUCTOR_PARTS)
 # What is worked out once per process, without an operator: module, function.
 DYNAMO_TABLES = (("torch._dynamo", "list_backends"), ("torch._dynamo.trace_rules", "get_torch_obj_rule_map"))
 INDUCTOR_TABLES = (
@@ -85,9 +72,8 @@ def import_level(level: str) -> None:
         package, _, name = module.rpartition(".")
         if forgotten is not None:
             vars(sys.modules[package]).pop(name, None)
-    if before is None:
-        del os.environ[COMPILE_THREADS]
-    else:
+    del os.environ[COMPILE_THREADS]
+    if before is not None:
         os.environ[COMPILE_THREADS] = before
     freeze_objects()
 
@@ -105,14 +91,8 @@ def freeze_objects() -> None:
 
 def binds_with_nanobind() -> bool:
     """Return whether a module is bound to C++ by nanobind."""
-    return any(
-        type(value).__name__ == "nb_func" for module in list(sys.modules.values()) for value in values_of(module)
-    )
-
-
-def values_of(module: types.ModuleType) -> list[Any]:
-    """Return what a module holds; another object may stand for one."""
-    return list(getattr(module, "__dict__", {}).values())
+    held = (getattr(module, "__dict__", {}) for module in list(sys.modules.values()))  # not all are modules
+    return any(type(value).__name__ == "nb_func" for values in held for value in list(values.values()))
 
 
 def try_import(module: str, function: str = "") -> None:

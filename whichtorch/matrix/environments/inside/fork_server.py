@@ -103,9 +103,7 @@ class Server:
         try:
             self.channel.close()
             order["env"].update(self.environ)
-            is_brief = bool(order["env"].pop(BRIEF_EXIT, ""))
-            script = Script(order, is_brief)
-            script.take_over_process(self.said)
+            script = Script(order, self.said)
             reset_process_state(self.folder)
             message = {"pid": os.getpid()}  # type: dict[str, Any]
         except BaseException as error:  # noqa: BLE001  # it is told, and another start is tried
@@ -119,15 +117,37 @@ class Server:
 
 
 class Script:
-    """What is to run in a forked process."""
+    """What is to run in a forked process, which becomes its own: session, folder, environment, files, arguments."""
 
-    def __init__(self, order: dict[str, Any], is_brief: bool) -> None:
-        self.order = order
-        self.is_brief = is_brief
-        self.argv = order["argv"][1:]
-        self.path = self.argv[0]
-        self.source = b""
-        self.names = {}  # type: dict[str, Any]
+    def __init__(self, order: dict[str, Any], said: tuple[bytes, bytes]) -> None:
+        os.setsid()
+        os.chdir(order["cwd"])
+        self.is_brief = bool(order["env"].pop(BRIEF_EXIT, ""))
+        for name in set(os.environ) - set(order["env"]):
+            del os.environ[name]
+        os.environ.update(order["env"])
+        for descriptor, path in ((1, order["stdout"]), (2, order["stderr"])):
+            file = os.open(path, os.O_WRONLY | os.O_APPEND)
+            os.dup2(file, descriptor)
+            os.close(file)
+            os.write(descriptor, said[descriptor - 1])
+        sys.argv[:] = order["argv"][1:]
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[:] = order["argv"]
+        self.path = sys.argv[0]
+        with open(self.path, "rb") as script:
+            self.source = script.read()
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, os.path.dirname(os.path.realpath(self.path)))
+        main = types.ModuleType("__main__")
+        main.__file__, main.__loader__ = self.path, SourceFileLoader("__main__", self.path)
+        self.names = main.__dict__
+        self.names["__builtins__"], self.names["__cached__"] = builtins, None
+        if sys.version_info < (3, 14):
+            self.names["__annotations__"] = {}
+        sys.modules["__main__"] = main
+        if "WHICHTORCH_STACKS" in os.environ:
+            load_module(os.path.join("startup", "sitecustomize.py")).register_stacks(os.environ["WHICHTORCH_STACKS"])
 
     def run(self) -> None:
         """Run it as the interpreter would."""
@@ -163,36 +183,6 @@ class Script:
                 stream.flush()
         os._exit(code)
 
-    def take_over_process(self, said: tuple[bytes, bytes]) -> None:
-        """Take on all that a start gives a process: session, folder, environment, files and arguments."""
-        os.setsid()
-        os.chdir(self.order["cwd"])
-        environ = self.order["env"]
-        for name in set(os.environ) - set(environ):
-            del os.environ[name]
-        os.environ.update(environ)
-        for descriptor, path in ((1, self.order["stdout"]), (2, self.order["stderr"])):
-            file = os.open(path, os.O_WRONLY | os.O_APPEND)
-            os.dup2(file, descriptor)
-            os.close(file)
-            os.write(descriptor, said[descriptor - 1])
-        with open(self.path, "rb") as script:
-            self.source = script.read()
-        sys.argv[:] = self.argv
-        if hasattr(sys, "orig_argv"):
-            sys.orig_argv[:] = self.order["argv"]
-        if not getattr(sys.flags, "safe_path", False):
-            sys.path.insert(0, os.path.dirname(os.path.realpath(self.path)))
-        main = types.ModuleType("__main__")
-        main.__file__, main.__loader__ = self.path, SourceFileLoader("__main__", self.path)
-        self.names = main.__dict__
-        self.names["__builtins__"], self.names["__cached__"] = builtins, None
-        if sys.version_info < (3, 14):
-            self.names["__annotations__"] = {}
-        sys.modules["__main__"] = main
-        if environ.get("WHICHTORCH_STACKS"):
-            load_module(os.path.join("startup", "sitecustomize.py")).register_stacks(environ["WHICHTORCH_STACKS"])
-
 
 def reset_process_state(folder: str) -> None:
     """Reset what belongs to the server's own folders, and seed the random generators again."""
@@ -205,16 +195,13 @@ def reset_process_state(folder: str) -> None:
         modules["multiprocessing.process"].ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     debugging = os.path.join(folder, "torch_compile_debug")
     dynamo, inductor = modules.get("torch._dynamo.config"), modules.get("torch._inductor.config")
-    if dynamo is not None and getattr(dynamo, "debug_dir_root", "") == debugging:
-        dynamo.debug_dir_root = os.path.join(os.getcwd(), "torch_compile_debug")  # type: ignore[attr-defined]
+    if getattr(dynamo, "debug_dir_root", "") == debugging:
+        dynamo.debug_dir_root = os.path.join(os.getcwd(), "torch_compile_debug")  # type: ignore[union-attr]
     if hasattr(inductor, "decide_compile_threads"):
         inductor.compile_threads = inductor.decide_compile_threads()  # type: ignore[union-attr]
-    for name in list(modules):
-        if name.startswith("torch._inductor."):
-            for function in FOLDER_CACHES:
-                clear = getattr(getattr(modules[name], function, None), "cache_clear", None)
-                if clear:
-                    clear()
+    for module in [modules[name] for name in list(modules) if name.startswith("torch._inductor.")]:
+        for function in FOLDER_CACHES:
+            getattr(getattr(module, function, None), "cache_clear", bool)()
 
 
 def load_module(name: str) -> types.ModuleType:

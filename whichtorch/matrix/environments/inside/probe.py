@@ -91,16 +91,12 @@ def fingerprint(torch):  # type: (object) -> dict[str, object]
     version = getattr(torch, "version", None)
     found = {
         "torch": str(torch.__version__),  # type: ignore[attr-defined]
-        "git_version": getattr(version, "git_version", None),
-        "debug": getattr(version, "debug", None),
-        "cuda": getattr(version, "cuda", None),
-        "hip": getattr(version, "hip", None),
-        "xpu": getattr(version, "xpu", None),
         "python": sys.version.replace("\n", " "),
         "machine": platform.machine(),
         "system": platform.system() + " " + platform.release(),
         "glibc": " ".join(platform.libc_ver()).strip(),
     }  # type: dict[str, object]
+    found.update((name, getattr(version, name, None)) for name in ("git_version", "debug", "cuda", "hip", "xpu"))
     questions = {
         "numpy": lambda: __import__("numpy").__version__,
         "config": lambda: config(torch),
@@ -140,14 +136,13 @@ def config(torch):  # type: (object) -> dict[str, object]
 
 def parallel(torch):  # type: (object) -> dict[str, str]
     """Return thread counts and OpenMP as torch.__config__.parallel_info() tells them."""
-    text = torch.__config__.parallel_info()  # type: ignore[attr-defined]
     found = {}  # type: dict[str, str]
-    for line in text.splitlines():
-        name, colon, value = line.strip().partition(" : ")
+    for line in map(str.strip, torch.__config__.parallel_info().splitlines()):  # type: ignore[attr-defined]
+        name, colon, value = line.partition(" : ")
         if colon:
             found[name.strip()] = value.strip()
-        elif re.match(r"(OpenMP|Intel|OpenBLAS|MKL)", line.strip()):
-            found.setdefault(line.strip().split(" ")[0], line.strip())
+        elif re.match(r"(OpenMP|Intel|OpenBLAS|MKL)", line):
+            found.setdefault(line.split(" ")[0], line)
     return found
 
 
@@ -162,9 +157,7 @@ def loaded(pattern):  # type: (str) -> list[str]
 def gpus(torch):  # type: (object) -> list[str]
     """Return the names of the GPUs that this torch can use."""
     cuda = torch.cuda  # type: ignore[attr-defined]
-    if not cuda.is_available():
-        return []
-    return [cuda.get_device_name(index) for index in range(cuda.device_count())]
+    return [cuda.get_device_name(index) for index in range(cuda.device_count())] if cuda.is_available() else []
 
 
 def cpu():  # type: () -> dict[str, object]
@@ -181,16 +174,14 @@ def cpu():  # type: () -> dict[str, object]
 def meta_mm(torch):  # type: (object) -> dict[str, object]
     """Return where the Meta kernel of aten::mm is registered; one in Python takes the GIL."""
     table = torch._C._dispatch_dump_table("aten::mm")  # type: ignore[attr-defined]
-    for line in table.splitlines():
-        row = re.match(r"Meta: (?:registered at )?(.*?):(\d+) \[(.*)\]$", line.strip())
-        if row:
-            path = row.group(1)
-            # torch 2.0 does not say where a kernel registered from Python comes from
-            unnamed = path == "/dev/null"
-            place = (path if unnamed else os.path.basename(path)) + ":" + row.group(2)
-            python = unnamed or path.endswith(".py")
-            return {"registered": place, "kind": row.group(3), "python": python}
-    return {"registered": None, "kind": None, "python": None}
+    row = re.search(r"^\s*Meta: (?:registered at )?(.*?):(\d+) \[(.*)\]\s*$", table, re.MULTILINE)
+    if row is None:
+        return {"registered": None, "kind": None, "python": None}
+    path, line, kind = row.groups()
+    # torch 2.0 does not say where a kernel registered from Python comes from
+    unnamed = path == "/dev/null"
+    place = (path if unnamed else os.path.basename(path)) + ":" + line
+    return {"registered": place, "kind": kind, "python": unnamed or path.endswith(".py")}
 
 
 def dispatch(torch):  # type: (object) -> dict[str, str]

@@ -79,7 +79,7 @@ class ScriptPlaces:
             index = next(index for index, statement in enumerate(block) if statement is twins[place.before])
             block.insert(index, call)
         paths = {place.key: place.paths(self.defined) for place in self.places}
-        prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "recorded_values.py"), file=file, paths=paths)
+        prelude = _PRELUDE.format(name=_NAME, recorder=str(INSIDE / "described_values.py"), file=file, paths=paths)
         return with_prelude(tree, prelude)
 
     def _found(self, lines: Sequence[tuple[int, bool]]) -> Iterator[ScriptPlace]:

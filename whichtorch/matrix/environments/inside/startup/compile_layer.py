@@ -33,48 +33,47 @@ _TORCH = ("torch.", "functorch.")  # modules of backends that torch brings
 
 def install(after_import: Callable[[str, Callable[[Any], object]], None]) -> None:
     """Wrap torch.compile, torch._dynamo.optimize and torch.export.export once they are there."""
-    after_import("torch", _wrap_compile)
-    after_import("torch._dynamo", lambda module: _replace(module, "optimize", _optimize))
-    after_import("torch.export", lambda module: _replace(module, "export", _export))
+    for module in ("torch", "torch._dynamo", "torch.export"):
+        after_import(module, _wrap)
     after_import("torch._dynamo.output_graph", lambda module: _watch_graphs(module.OutputGraph))
 
 
-def _wrap_compile(torch: Any) -> None:
-    _replace(torch, "compile", _compile)
-    for name, attribute, call in (("torch._dynamo", "optimize", _optimize), ("torch.export", "export", _export)):
-        if name in sys.modules:  # `import torch` brings it in some releases
-            _replace(sys.modules[name], attribute, call)
-
-
-def _replace(module: Any, name: str, call: Callable[..., Any]) -> None:
-    original = getattr(module, name, None)
-    if original is not None and not hasattr(original, "_whichtorch_original"):
-        wrapped = functools.wraps(original)(functools.partial(call, original))
-        wrapped._whichtorch_original = original  # type: ignore[attr-defined]
-        setattr(module, name, wrapped)
+def _wrap(_module: Any) -> None:
+    """Wrap what is there by now: `import torch` brings all of it in some releases."""
+    calls = (
+        ("torch", "compile", _compile),
+        ("torch._dynamo", "optimize", _optimize),
+        ("torch.export", "export", _export),
+    )
+    for module, name, call in calls:
+        original = getattr(sys.modules.get(module), name, None)
+        if original is not None and not hasattr(original, "_whichtorch_original"):
+            wrapped = functools.wraps(original)(functools.partial(call, original))
+            wrapped._whichtorch_original = original  # type: ignore[attr-defined]
+            setattr(sys.modules[module], name, wrapped)
 
 
 def _compile(original: Callable[..., Any], model: Any = None, **options: Any) -> Any:
     """Stand for torch.compile: called without a model it gives a decorator, which calls it again."""
     if model is None:
         return lambda function: _compile(original, function, **options)
-    backend = options.get("backend", "inductor")
-    is_own = _is_own(backend)
-    _note_compiling("compile", backend, is_own, options.get("fullgraph", False), options)
-    return original(model, **_changed(options, is_own))
+    return original(model, **_changed("compile", options, options.get("fullgraph")))
 
 
 def _optimize(original: Callable[..., Any], backend: Any = "inductor", *rest: Any, **options: Any) -> Any:
     """Stand for torch._dynamo.optimize; what torch.compile gives it was changed already."""
     if not isinstance(backend, str):
         return original(backend, *rest, **options)
-    is_own = _is_own(backend)
-    _note_compiling("optimize", backend, is_own, options.get("nopython", False), options)
-    changed = _changed(dict(options, backend=backend), is_own)
+    changed = _changed("optimize", dict(options, backend=backend), options.get("nopython"))
     return original(changed.pop("backend"), *rest, **changed)
 
 
-def _changed(options: dict[str, Any], is_own: bool) -> dict[str, Any]:
+def _changed(call: str, options: dict[str, Any], fullgraph: Any) -> dict[str, Any]:
+    """Note a call that compiles; return the options that it is to have."""
+    backend = options.get("backend", "inductor")
+    is_own = _is_own(backend)
+    name = backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))
+    _note(call=call, backend=name, own=is_own, fullgraph=bool(fullgraph), dynamic=options.get("dynamic"))
     rung = _rung()
     layer = rung.get("layer")
     if layer == OFF:
@@ -187,19 +186,10 @@ def _is_own(backend: Any) -> bool:
     return not str(module).startswith(_TORCH)
 
 
-def _name(backend: Any) -> str:
-    return backend if isinstance(backend, str) else str(getattr(backend, "__qualname__", type(backend).__qualname__))
-
-
 def _rung() -> dict[str, Any]:
     """Return what is asked for; read at each call, because a forked process has other variables than at its imports."""
     asked: dict[str, Any] = json.loads(os.environ.get("WHICHTORCH_LADDER", "{}"))
     return asked
-
-
-def _note_compiling(call: str, backend: Any, is_own: bool, fullgraph: Any, options: dict[str, Any]) -> None:
-    dynamic = options.get("dynamic")
-    _note(call=call, backend=_name(backend), own=is_own, fullgraph=bool(fullgraph), dynamic=dynamic)
 
 
 def _note(**fields: object) -> None:

@@ -63,35 +63,25 @@ class _Writer:
     def begin(self, name: str, args: Any, kwargs: Any) -> None:
         if os.getpid() != self.owner:
             return
+        torch = self.torch
         self.number += 1
         most = MOST_VALUES if ASKED.get("values_at") == self.number else 0
-        with self.torch._C.DisableTorchFunction():
+        # what a script would have to switch on, too
+        modes = {"no_grad": not torch.is_grad_enabled(), "inference_mode": torch.is_inference_mode_enabled()}
+        with torch._C.DisableTorchFunction():
             call = {
                 "name": name,
                 "number": self.number,
-                "args": [self.described(self.torch, value, most) for value in args],
-                "kwargs": {key: self.described(self.torch, value, most) for key, value in kwargs.items()},
-                "modes": _modes(self.torch),
+                "args": [self.described(torch, value, most) for value in args],
+                "kwargs": {key: self.described(torch, value, most) for key, value in kwargs.items()},
+                "modes": [mode for mode, is_on in modes.items() if is_on],
             }
         self.calls.append(call)
-        self.write()
-
-    def end(self) -> None:
-        if os.getpid() == self.owner:
-            self.calls.pop()
-
-    def write(self) -> None:
         self.file.seek(0)
         self.file.truncate()
         json.dump(self.calls[-8:], self.file)
         self.file.flush()
 
-
-def _modes(torch: Any) -> list[str]:
-    """Return which modes of torch are on that a script would have to switch on, too."""
-    found = []
-    if not torch.is_grad_enabled():
-        found.append("no_grad")
-    if torch.is_inference_mode_enabled():
-        found.append("inference_mode")
-    return found
+    def end(self) -> None:
+        if os.getpid() == self.owner:
+            self.calls.pop()

@@ -38,7 +38,6 @@ class FunctionRecorder:
 
     def __init__(self, folder: str, torch: ModuleType) -> None:
         self.folder = folder
-        self.torch = torch
         site_packages = os.path.dirname(os.path.dirname(os.path.abspath(str(torch.__file__))))
         self.root = site_packages + os.sep
         self.inside = tuple(self.root + package + os.sep for package in PACKAGES)

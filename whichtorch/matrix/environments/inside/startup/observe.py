@@ -33,52 +33,46 @@ _BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "xpu": "XPU", "mps": 
 
 def install(after_import: Callable[[str, Callable[[ModuleType], object]], object]) -> None:
     """Start to observe as soon as torch has been imported."""
-    file = os.environ.pop(FILE, None)
+    file, pid = os.environ.pop(FILE, None), os.getpid()
     if file:
-        observer = Observer(file)
-        after_import("torch", lambda _: observer.start())
+        after_import("torch", lambda torch: observe(torch, file, pid))
 
 
-class Observer:
-    """Watches this process from `start` to its end."""
+def observe(torch: Any, file: str, pid: int) -> None:
+    """Start the profiler and the mode, and write what they see when this process ends; a forked child writes nothing.
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.pid = os.getpid()
-        self.calls: list[dict[str, Any]] = []
+    The script must not notice an error: it is written.
+    """
+    calls: list[dict[str, Any]] = []
 
-    def start(self) -> None:
-        """Start the profiler and the mode, and plan to write what they see."""
-        try:
-            import torch
-
-            self.profiler, self.all_threads = started_profiler(torch)
-            thread = _MAIN if threading.current_thread() is threading.main_thread() else "other"
-            with torch._C._profiler._RecordFunctionFast(_MARK + thread):
-                pass  # shows which number the profiler gives this thread
-            self.mode = recording_mode(torch, self.calls)
-            self.mode.__enter__()
-            atexit.register(self.finish)
-        except Exception as error:  # noqa: BLE001  # the script must not notice
-            self.write({"problem": error_line(error)})
-
-    def finish(self) -> None:
-        """Stop, and write what was seen; a forked child has nothing to write."""
-        if os.getpid() != self.pid:
+    def finish() -> None:
+        if os.getpid() != pid:
             return
         try:
-            self.mode.__exit__(None, None, None)
-            self.profiler.__exit__(None, None, None)
-            roots = self.profiler.profiler.kineto_results.experimental_event_tree()
-            self.write({"operators": operators(roots, self.calls), "all_threads": self.all_threads})
+            mode.__exit__(None, None, None)
+            profiler.__exit__(None, None, None)
+            roots = profiler.profiler.kineto_results.experimental_event_tree()
+            write(file, {"operators": operators(roots, calls), "all_threads": all_threads})
         except Exception as error:  # noqa: BLE001
-            self.write({"problem": error_line(error)})
+            write(file, {"problem": error_line(error)})
 
-    def write(self, seen: dict[str, Any]) -> None:
-        """Write the file whole or not at all."""
-        with open(self.file + ".part", "w", encoding="utf-8") as file:
-            json.dump(seen, file)
-        os.replace(self.file + ".part", self.file)  # noqa: PTH105
+    try:
+        profiler, all_threads = started_profiler(torch)
+        thread = _MAIN if threading.current_thread() is threading.main_thread() else "other"
+        with torch._C._profiler._RecordFunctionFast(_MARK + thread):
+            pass  # shows which number the profiler gives this thread
+        mode = recording_mode(torch, calls)
+        mode.__enter__()
+        atexit.register(finish)
+    except Exception as error:  # noqa: BLE001
+        write(file, {"problem": error_line(error)})
+
+
+def write(path: str, seen: dict[str, Any]) -> None:
+    """Write the file whole or not at all."""
+    with open(path + ".part", "w", encoding="utf-8") as file:
+        json.dump(seen, file)
+    os.replace(path + ".part", path)  # noqa: PTH105
 
 
 def error_line(error: BaseException) -> str:

@@ -138,7 +138,7 @@ def register_loop(here: str, folder: str) -> None:
                     with open(path, encoding="utf-8") as file:
                         exec(compile(file.read(), path, "exec"), module)  # noqa: S102
                 module["report"](frame, answers, _signal)
-            except Exception:  # noqa: BLE001  # amid the import of what is needed for that
+            except Exception:  # noqa: BLE001  # the import of what it needs may be under way
                 write_unknown(answers)
 
         module: dict[str, Any] = {"__name__": "whichtorch_loop_state"}
@@ -153,11 +153,8 @@ def register_loop(here: str, folder: str) -> None:
 def write_unknown(path: str) -> None:
     """Answer LOOP_SIGNAL that nothing could be seen, so that the process is asked again."""
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            os.write(file, b'{"frames": [], "place": 0, "state": null, "hidden": "the process could not answer"}\n')
-        finally:
-            os.close(file)
+        with open(path, "ab", buffering=0) as file:
+            file.write(b'{"frames": [], "place": 0, "state": null, "hidden": "the process could not answer"}\n')
     except OSError:
         pass
 
