@@ -17,7 +17,7 @@ from whichtorch.matrix.errors import PreventedError, why_stopped
 from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.candidates import at_import, each_once
 from whichtorch.matrix.fix.closure import Closure
-from whichtorch.matrix.fix.cure_kind import AppliedUnit, brings_functions, cure_kinds
+from whichtorch.matrix.fix.cure_kind import brings_functions, cure_kinds
 from whichtorch.matrix.fix.cure_search import CureSearch
 from whichtorch.matrix.fix.fix_setup import NOTED_SLOWDOWN, candidate_tiers, setup_of
 from whichtorch.matrix.fix.minimum import smallest
@@ -215,9 +215,7 @@ def _patched(cure: Proposal, setup: FixSetup) -> Fix:
 
 
 def _manner(cure: Proposal, setup: FixSetup) -> tuple[str, ...]:
-    ordered = in_order(cure.units)
-    applied = [AppliedUnit(unit=unit, draft=cure.drafts.get(unit)) for unit in ordered]
-    return cure_kinds(applied, setup.good_run() if any(map(brings_functions, ordered)) else None)
+    return cure_kinds(cure, setup.good_run() if any(map(brings_functions, cure.units)) else None)
 
 
 def _passes(seen: Sequence[Observation]) -> tuple[int, int]:

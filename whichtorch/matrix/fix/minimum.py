@@ -12,6 +12,7 @@ from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.patch import lines_of
 from whichtorch.matrix.fix.pieces import without_pieces
+from whichtorch.matrix.fix.tree_change import reached
 from whichtorch.matrix.fix.trial import Effect, Trial
 from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
 from whichtorch.matrix.search.delta import fewest
@@ -99,19 +100,19 @@ def _polished(proposal: Proposal) -> Minimising:
 
 def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
     """Return the proposal with the fewest hunks of one changed unit that still cure."""
-    if unit.kind is not Kind.CHANGED or unit.bad is None or unit.good is None or unit.name.startswith("import "):
+    if unit.kind is not Kind.CHANGED or unit.name.startswith("import "):
         return proposal
-    bad, good = unit.bad.whole.splitlines(keepends=True), unit.good.whole.splitlines(keepends=True)
+    bad, good = unit.before.splitlines(keepends=True), unit.after.splitlines(keepends=True)
     blocks = difflib.SequenceMatcher(None, bad, good, autojunk=False).get_opcodes()
     kept = [number for number, block in enumerate(blocks) if block[0] != "equal"]
     if len(kept) < 2:
         return proposal
 
     def text_with(numbers: Collection[int]) -> str:
-        return "".join(
-            "".join(good[block[3] : block[4]] if number in numbers or block[0] == "equal" else bad[block[1] : block[2]])
-            for number, block in enumerate(blocks)
-        )
+        sides = [
+            good[block[3] : block[4]] if n in numbers else bad[block[1] : block[2]] for n, block in enumerate(blocks)
+        ]
+        return "".join(line for lines in sides for line in lines)
 
     best = yield from _tried(fewest(kept), lambda numbers: _draft(proposal, unit, text_with(numbers)))
     return _draft(proposal, unit, text_with(best)) or proposal if len(best) < len(kept) else proposal
@@ -135,15 +136,13 @@ def _without_unused(proposal: Proposal) -> Minimising:
 
 def _used(proposal: Proposal) -> set[Unit]:
     """Return the units that change what is there, and the new ones that these mention, and so on."""
-    words = {unit: words_of(_text(proposal, unit)) for unit in proposal.units}
-    used = {unit for unit in proposal.units if unit.kind is not Kind.ADDED}
-    waiting = list(used)
-    while waiting:
-        mentioned = words[waiting.pop()]
-        more = {unit for unit in words if unit not in used and mentioned & {unit.own_name, *bound(unit.nodes)}}
-        used |= more
-        waiting += more
-    return used
+    names = {unit: {unit.own_name, *bound(unit.nodes)} for unit in proposal.units}
+
+    def mentioned(by: Unit) -> list[Unit]:
+        words = words_of(proposal.text(by))
+        return [unit for unit in names if words & names[unit]]
+
+    return reached((unit for unit in proposal.units if unit.kind is not Kind.ADDED), mentioned)
 
 
 def _fewest_pieces(proposal: Proposal) -> Minimising:
@@ -154,8 +153,7 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
     tried = set[tuple[Unit, str]]()
     while _size(proposal) > SMALL:
         for unit in in_order(proposal.units):
-            bad, text = unit.bad.whole if unit.bad else "", _text(proposal, unit)
-            fewer = (each for each in _shorter(bad, text) if (unit, each) not in tried)
+            fewer = (each for each in _shorter(unit.before, proposal.text(unit)) if (unit, each) not in tried)
             smaller = next(filter(None, (_draft(proposal, unit, each) for each in fewer)), None)
             if smaller is not None:
                 break
@@ -169,8 +167,8 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
 
 def _size(proposal: Proposal) -> int:
     """Return how many lines a proposal adds or removes."""
-    sides = [(unit.bad.whole if unit.bad else "", _text(proposal, unit)) for unit in proposal.units]
-    diffs = (difflib.unified_diff(bad.splitlines(), text.splitlines(), lineterm="", n=0) for bad, text in sides)
+    sides = ((unit.before.splitlines(), proposal.text(unit).splitlines()) for unit in proposal.units)
+    diffs = (difflib.unified_diff(*side, lineterm="", n=0) for side in sides)
     return lines_of("\n".join(line for diff in diffs for line in diff))
 
 
@@ -179,10 +177,6 @@ def _shorter(bad: str, text: str) -> Iterator[str]:
         yield from without_pieces(bad, text)
     except SyntaxError:  # the head of a class
         return
-
-
-def _text(proposal: Proposal, unit: Unit) -> str:
-    return proposal.drafts.get(unit, unit.good.whole if unit.good else "")
 
 
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:

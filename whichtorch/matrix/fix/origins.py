@@ -21,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 from whichtorch.matrix.bisect.axes.git import GitError
 from whichtorch.matrix.errors import PreventedError, UsageError
 from whichtorch.matrix.fix.patch import changed_lines, patched
+from whichtorch.matrix.source.names import import_statements
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -264,17 +265,8 @@ def _import_place(line: str, good: str) -> int:
     if not re.match(r"\s*(import|from)\s", line):
         return 0
     try:
-        wanted, nodes = _imports(line.strip()), _imports(good)
+        wanted, there = (list(import_statements(ast.walk(ast.parse(text)))) for text in (line.strip(), good))
     except (SyntaxError, ValueError):
         return 0
-    return next((nodes[name] for name in wanted if name in nodes), 0)
-
-
-def _imports(text: str) -> dict[str, int]:
-    """Return what a text imports, in words of ours, and on which lines."""
-    lines: dict[str, int] = {}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            source = f"{'.' * node.level}{node.module or ''}" if isinstance(node, ast.ImportFrom) else "import"
-            lines |= {f"{source} {alias.name} {alias.asname}": alias.lineno for alias in node.names}
-    return lines
+    lines = {statement: alias.lineno for statement, alias in there}
+    return next((lines[statement] for statement, _ in wanted if statement in lines), 0)

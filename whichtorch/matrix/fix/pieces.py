@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.parts import statements_of
+from whichtorch.matrix.source.syntax import is_docstring
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -30,7 +31,7 @@ def _pieces(
 ) -> Iterator[tuple[int, int]]:
     """Yield first and end, as indices of lines, of what can be left out of a body: not its only statement."""
     for node in body:
-        if is_chosen and len(body) > 1 and not _is_docstring(node) and _is_new([node], old):
+        if is_chosen and len(body) > 1 and not is_docstring(node) and _is_new([node], old):
             yield _begin(node, lines), _end(node)
         for name in _BODIES:
             inner = getattr(node, name, None)
@@ -84,7 +85,3 @@ def _begin(node: _Node, lines: Sequence[str]) -> int:
 def _end(node: _Node) -> int:
     assert node.end_lineno is not None
     return node.end_lineno
-
-
-def _is_docstring(node: _Node) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

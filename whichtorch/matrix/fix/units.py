@@ -11,10 +11,11 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whichtorch.matrix.fix.parts import Part, parts_of
-from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, imported
+from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, import_statements, imported
+from whichtorch.matrix.source.syntax import Definition, Function
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _UNMEANT = {"annotation", "returns", "type_comment", "kind", "type_params"}  # fields that no run looks at, as a rule
 _TYPE_MAKERS = {"TypeVar", "ParamSpec", "NewType"}
-_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Kind(StrEnum):
@@ -51,6 +51,16 @@ class Unit:
         return f"{self.path}: {self.name} ({self.kind})"
 
     @property
+    def before(self) -> str:
+        """The text that it replaces."""
+        return self.bad.whole if self.bad else ""
+
+    @property
+    def after(self) -> str:
+        """The text that it brings."""
+        return self.good.whole if self.good else ""
+
+    @property
     def nodes(self) -> tuple[ast.stmt, ...]:
         """What it brings into the bad release."""
         return self.good.nodes if self.good else ()
@@ -58,10 +68,7 @@ class Unit:
     @cached_property
     def cosmetic(self) -> bool:
         """True for comments, docstrings, annotations or formatting only: as a rule, no run can tell the difference."""
-        parts = [part for part in (self.bad, self.good) if part]
-        if all(
-            not part.nodes or part.name in {"docstring", "if TYPE_CHECKING"} or _is_for_checkers(part) for part in parts
-        ):
+        if all(_is_for_readers(part) for part in (self.bad, self.good) if part):
             return True
         return self.bad is not None and self.good is not None and means_the_same(self.bad.nodes, self.good.nodes)
 
@@ -73,7 +80,7 @@ class Unit:
     @property
     def is_function(self) -> bool:
         """True where it brings one function."""
-        return [type(node) for node in self.nodes] in ([ast.FunctionDef], [ast.AsyncFunctionDef])
+        return len(self.nodes) == 1 and isinstance(self.nodes[0], Function)
 
 
 def in_order(units: Iterable[Unit]) -> list[Unit]:
@@ -87,6 +94,10 @@ class Proposal:
 
     units: frozenset[Unit]
     drafts: Mapping[Unit, str] = field(default_factory=dict)  # in place of what the good release has
+
+    def text(self, unit: Unit) -> str:
+        """Return what a unit brings."""
+        return self.drafts.get(unit, unit.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,16 +214,11 @@ def _joined(owner: str, name: str) -> str:
 
 def _imports(parts: Iterable[Part]) -> dict[str, str]:
     """Return what imports bind, and a statement for each: {"nn": "from torch import nn"}; "import a.b" binds "a.b"."""
-    found = {}
-    for part in parts:
-        for node in part.nodes if part.is_import else ():
-            assert isinstance(node, (ast.Import, ast.ImportFrom))
-            source = f"from {'.' * node.level}{node.module or ''} " if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                key = f"{source}*" if alias.name == "*" else alias.asname or alias.name
-                renamed = f" as {alias.asname}" if alias.asname else ""
-                found[key] = f"{source}import {alias.name}{renamed}\n"
-    return found
+    nodes = [node for part in parts if part.is_import for node in part.nodes]
+    return {
+        text.replace("import *", "*") if alias.name == "*" else alias.asname or alias.name: f"{text}\n"
+        for text, alias in import_statements(nodes)
+    }
 
 
 def _in_order(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
@@ -248,23 +254,19 @@ def means_the_same(first: object, second: object) -> bool:
 
 
 def _field(node: object, name: str) -> object:
-    value: object = getattr(node, name, None)
-    if name == "body" and isinstance(value, list) and isinstance(node, _DOCUMENTED) and _is_docstring(value[:1]):
-        return value[1:]
-    return value
+    value: Any = getattr(node, name, None)
+    is_documented = name == "body" and isinstance(node, Definition) and ast.get_docstring(node) is not None
+    return value[1:] if is_documented else value
 
 
-def _is_for_checkers(part: Part) -> bool:
-    """Return whether a part is there for type checkers only: what annotations use, or a signature of several."""
-    return bool(part.nodes) and all(map(_is_hint, part.nodes))
+def _is_for_readers(part: Part) -> bool:
+    """Return whether a part is there for readers and type checkers only."""
+    return part.name in {"docstring", "if TYPE_CHECKING"} or all(map(_is_hint, part.nodes))
 
 
 def _is_hint(node: ast.stmt) -> bool:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+    """Return whether annotations use what a statement defines, or it is one of several signatures."""
+    if isinstance(node, Function):
         return any(dotted(decorator).rpartition(".")[2] == "overload" for decorator in node.decorator_list)
     value = getattr(node, "value", None)
     return isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] in _TYPE_MAKERS
-
-
-def _is_docstring(nodes: Sequence[ast.AST]) -> bool:
-    return any(isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str) for node in nodes)
