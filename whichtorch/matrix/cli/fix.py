@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from whichtorch.matrix.bisect.search_request import Budget, SearchRequest
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import test_argument
+from whichtorch.matrix.cli.command import Exit, test_argument
 from whichtorch.matrix.errors import INTERRUPTED, why_stopped
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import Strings, group, option, output_file, output_path
+from whichtorch.matrix.plan.option import Strings, filled, group, option, output_file, output_path
 from whichtorch.matrix.plan.run_options import RunOptions, running_option
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class FixOptions:
     torch: Strings = environment_option(default=(), metavar="SPEC[,SPEC]", help="The versions that are bisected.")
     axes: SearchAxes = group(SearchAxes, "path", "python", "build", "config")
     storage: Storage = group(Storage, "disk_budget_mb")
-    run: RunOptions = group(RunOptions, "timeout", "look_longer")
+    run_options: RunOptions = group(RunOptions, "timeout", "look_longer")
     jobs: int = running_option(default=1, metavar="N", least=1, help="Trials at once, and candidates of the bisection.")
     budget: Budget = group(Budget, "seconds", panel="How it runs")
     max_trials: int | None = running_option(
@@ -70,7 +69,7 @@ def fix(options: FixOptions) -> Exit:
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     cache = options.storage.cache(home)
     with command.resumable(search.budget.seconds):
-        order = FixRequest(search=search, max_trials=options.max_trials, checkout=options.checkout, tell=say)
+        order = filled(FixRequest, options, search=search, tell=say)
         answer = fix_of(order, cache, command.progress_on(console))
         is_cured = _write_patch(answer, options.patch_file)
         if options.check_suite and is_cured and not answer.interrupted:
@@ -93,18 +92,8 @@ def _search_request(options: FixOptions, home: Path) -> SearchRequest:
 
     file = options.axes.file(options.torch or [EVERY_RELEASE])
     scenario, variant = command.one_test(options.test)
-    return SearchRequest(
-        home=home,
-        file=file,
-        scenario=scenario,
-        variant=variant,
-        good=options.good,
-        bad=options.bad,
-        failure=command.failure_words(options.failure, (scenario, variant), home),
-        run_options=options.run,
-        jobs=options.jobs,
-        budget=options.budget,
-    )
+    failure = command.failure_words(options.failure, (scenario, variant), home)
+    return filled(SearchRequest, options, home=home, file=file, scenario=scenario, variant=variant, failure=failure)
 
 
 def _write_patch(answer: "FixAnswer", patch_file: Path) -> bool:

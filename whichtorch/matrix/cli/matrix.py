@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import ClusterAddress
-from whichtorch.matrix.plan.matrix_request import MatrixRequest
+from whichtorch.matrix.cli.command import ClusterAddress, Exit
+from whichtorch.matrix.plan.environment_options import MatrixRequest
 from whichtorch.matrix.plan.option import group, option, output_file
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whichtorch.matrix.cli import command
-from whichtorch.matrix.cli.command import Exit
-from whichtorch.matrix.cli.groups import test_argument
+from whichtorch.matrix.cli.command import Exit, test_argument
 from whichtorch.matrix.errors import UsageError
 from whichtorch.matrix.plan.environment_options import SearchAxes, Storage, environment_option
-from whichtorch.matrix.plan.option import Strings, argument, group, max_time, option, output_file
+from whichtorch.matrix.plan.option import Strings, argument, filled, group, max_time, option, output_file
 from whichtorch.matrix.plan.run_options import RunOptions, running_option
 from whichtorch.matrix.triage.step import Step, step_named
 
@@ -80,13 +79,12 @@ def triage(options: TriageOptions) -> Exit:
     scenario, variant = command.one_test(options.test)
     console = command.new_console()
     folder = options.case_folder or CASES / scenario.path.stem
-    order = TriageRequest(
+    order = filled(
+        TriageRequest,
+        options,
         place=place,
         test=CaseTest(scenario=scenario, variant=variant, options=options.run),
         folder=folder,
-        steps=options.steps,
-        fresh=options.fresh,
-        max_seconds=options.max_seconds,
         tell=partial(console.print, markup=False, highlight=False, soft_wrap=True),
         shown=partial(_keep, folder),
     )
@@ -139,7 +137,7 @@ def replay(options: ReplayOptions) -> Exit:
     case = packed_case(options.archive)
     release = case.environment.torch.partition("+")[0] if case.environment is not None else "latest"
     place = options.environment.place(options.torch or (release,), command.state_folder())
-    order = ReplayRequest(archive=options.archive, whole=options.whole, place=place)
+    order = filled(ReplayRequest, options, place=place)
     with command.resumable():
         replayed = run_case(order, options.environment.storage.cache(place.home), command.progress_on())
     verdict = {True: "reproduces", False: "does not reproduce", None: "cannot be told"}[replayed.reproduces]

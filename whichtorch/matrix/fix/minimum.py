@@ -109,10 +109,11 @@ def _fewest_hunks(proposal: Proposal, unit: Unit) -> Minimising:
         return proposal
 
     def text_with(numbers: Collection[int]) -> str:
-        sides = [
-            good[block[3] : block[4]] if n in numbers else bad[block[1] : block[2]] for n, block in enumerate(blocks)
-        ]
-        return "".join(line for lines in sides for line in lines)
+        chosen = (
+            good[first:end] if number in numbers else bad[start:stop]
+            for number, (_, start, stop, first, end) in enumerate(blocks)
+        )
+        return "".join(line for lines in chosen for line in lines)
 
     best = yield from _tried(fewest(kept), lambda numbers: _draft(proposal, unit, text_with(numbers)))
     return _draft(proposal, unit, text_with(best)) or proposal if len(best) < len(kept) else proposal

@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from whichtorch.matrix.model.base import SCHEMA, Model, digest
 from whichtorch.matrix.model.environment import Environment
-from whichtorch.matrix.model.evidence import AttemptEvidence, Diagnosis
-from whichtorch.matrix.model.outcome import Outcome, StoppedBy
+from whichtorch.matrix.model.outcome import AttemptEvidence, Diagnosis, Outcome, StoppedBy
 from whichtorch.matrix.model.scenario import ConditionResult, Limits, Scenario, variant_suffix
 
 UNOBSERVED = "conditions could not be observed"  # begins the reason of a pass that may be vacuous

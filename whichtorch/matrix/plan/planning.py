@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from whichtorch.matrix.plan.matrix_request import MatrixRequest
+    from whichtorch.matrix.plan.environment_options import MatrixRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
