@@ -9,14 +9,13 @@ import pytest
 
 from tests.fix.packages import tree_change, unit
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
-from whichtorch.matrix.fix.beyond_python import SearchEvidence, known_so_far, reasons
+from whichtorch.matrix.fix.fixing import SearchEvidence, known_so_far, reasons
 from whichtorch.matrix.fix.functions_run import FunctionsRun
 from whichtorch.matrix.fix.hints import asked_for, refused
 from whichtorch.matrix.fix.package_trees import differing, package_tree
 from whichtorch.matrix.fix.parts import parts_of
 from whichtorch.matrix.fix.patch import lines_of, unified_diff
-from whichtorch.matrix.fix.trial import Effect, Trial
-from whichtorch.matrix.fix.trials import content_key
+from whichtorch.matrix.fix.trials import Effect, Trial, content_key
 from whichtorch.matrix.search.journal import Journal
 
 STDERR = """Traceback (most recent call last):

@@ -14,7 +14,7 @@ from whichtorch.matrix.diagnosis.patience import BOTH_LOOKS
 from whichtorch.matrix.diagnosis.tracebacks import CodeFrame, read_frames
 from whichtorch.matrix.errors import PreventedError
 from whichtorch.matrix.fix.functions_run import FunctionsRun
-from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import Effect, Trial
 from whichtorch.matrix.model import Environment, Outcome, digest
 from whichtorch.matrix.trial.variation import NOTES, Variation
 

@@ -5,21 +5,22 @@ Generators, as the search for the first cure is. Free filters come first: what n
 
 from __future__ import annotations
 
+import ast
 import difflib
 from typing import TYPE_CHECKING, TypeVar
 
 from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.patch import lines_of
-from whichtorch.matrix.fix.pieces import without_pieces
 from whichtorch.matrix.fix.tree_change import reached
-from whichtorch.matrix.fix.trial import Effect, Trial
+from whichtorch.matrix.fix.trials import Effect, Trial
 from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
 from whichtorch.matrix.search.delta import fewest
 from whichtorch.matrix.source.names import bound, uses
+from whichtorch.matrix.source.syntax import is_docstring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
     from whichtorch.matrix.fix.closure import Closure
     from whichtorch.matrix.search.delta import SetSearch
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 Thing = TypeVar("Thing")
 
 SMALL = 30  # lines of a patch that is read at a glance
+SMALLEST = 2  # lines: a shorter piece is not worth a run
+_BODIES = ("body", "orelse", "finalbody", "handlers")
+_Node = ast.stmt | ast.excepthandler
 POLISH_TRIALS = 16  # runs that leaving out hunks and pieces may take: more would hardly be seen
 
 
@@ -154,7 +158,7 @@ def _fewest_pieces(proposal: Proposal) -> Minimising:
     tried = set[tuple[Unit, str]]()
     while _size(proposal) > SMALL:
         for unit in in_order(proposal.units):
-            fewer = (each for each in _shorter(unit.before, proposal.text(unit)) if (unit, each) not in tried)
+            fewer = (each for each in without_pieces(unit.before, proposal.text(unit)) if (unit, each) not in tried)
             smaller = next(filter(None, (_draft(proposal, unit, each) for each in fewer)), None)
             if smaller is not None:
                 break
@@ -173,13 +177,6 @@ def _size(proposal: Proposal) -> int:
     return lines_of("\n".join(line for diff in diffs for line in diff))
 
 
-def _shorter(bad: str, text: str) -> Iterator[str]:
-    try:
-        yield from without_pieces(bad, text)
-    except SyntaxError:  # the head of a class
-        return
-
-
 def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     """Return the proposal with another text of a unit; None where it does not parse, or uses what nothing binds."""
     try:
@@ -190,3 +187,78 @@ def _draft(proposal: Proposal, unit: Unit, text: str) -> Proposal | None:
     if not names <= set().union(*known):
         return None
     return Proposal(units=proposal.units, drafts={**proposal.drafts, unit: text})
+
+
+def without_pieces(bad: str, text: str) -> Iterator[str]:
+    """Yield the text without a statement or branch that is all new, the longest first; nothing of a class's head."""
+    try:
+        before, after = statements_of(bad), statements_of(text)
+    except SyntaxError:
+        return
+    lines = text.splitlines(keepends=True)
+    old = {ast.dump(node) for top in before for node in ast.walk(top) if isinstance(node, ast.stmt)}
+    found = _pieces(after, lines, old, is_chosen=False)
+    pieces = {(first, end) for first, end in found if end - first >= SMALLEST}
+    for first, end in sorted(pieces, key=lambda piece: (piece[0] - piece[1], piece)):
+        yield "".join(lines[:first] + lines[end:])
+
+
+def _pieces(
+    body: Sequence[_Node], lines: Sequence[str], old: Collection[str], *, is_chosen: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield first and end, as indices of lines, of what can be left out of a body: not its only statement."""
+    for node in body:
+        if is_chosen and len(body) > 1 and not is_docstring(node) and _is_new([node], old):
+            yield _begin(node, lines), _end(node)
+        for name in _BODIES:
+            inner = getattr(node, name, None)
+            if isinstance(inner, list) and inner:
+                if name == "orelse" and _is_new(inner[0].body if _is_elif(inner[0], lines) else inner, old):
+                    yield _branch(inner, lines)
+                yield from _pieces(inner, lines, old, is_chosen=True)
+
+
+def _is_new(nodes: Sequence[_Node], old: Collection[str]) -> bool:
+    """Return whether no statement in these is one of the bad release, but for those that stand everywhere."""
+    inner = [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.stmt)]
+    return not any(ast.dump(each) in old and not _is_common(each) for each in inner)
+
+
+def _is_common(node: ast.stmt) -> bool:
+    """Return whether a statement says nothing of where it came from: `pass`, `return None`."""
+    is_plain_return = isinstance(node, ast.Return) and isinstance(node.value, (ast.Constant, type(None)))
+    return is_plain_return or isinstance(node, (ast.Pass, ast.Break, ast.Continue))
+
+
+def _is_elif(node: _Node, lines: Sequence[str]) -> bool:
+    return isinstance(node, ast.If) and lines[node.lineno - 1].lstrip().startswith("elif")
+
+
+def _branch(inner: Sequence[_Node], lines: Sequence[str]) -> tuple[int, int]:
+    """Return the piece that is a whole `else` branch, or one `elif` branch of several."""
+    first = inner[0]
+    if isinstance(first, ast.If) and _is_elif(first, lines):
+        return _begin(first, lines), _keyword_line(first.orelse[0], lines) if first.orelse else _end(first)
+    return _keyword_line(first, lines), _end(inner[-1])
+
+
+def _keyword_line(first: _Node, lines: Sequence[str]) -> int:
+    """Return the index of the line with the `else` or `elif` that a branch begins with."""
+    begin = first.lineno - 1
+    while begin and not lines[begin].lstrip().startswith(("else", "elif")):
+        begin -= 1
+    return begin
+
+
+def _begin(node: _Node, lines: Sequence[str]) -> int:
+    """Return the index of a statement's first line, that of its decorators and of the comments above it."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    begin = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
+    while begin and lines[begin - 1].lstrip().startswith("#"):
+        begin -= 1
+    return begin
+
+
+def _end(node: _Node) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -136,8 +136,7 @@ class Cell(Model):
     @property
     def diagnosis(self) -> Diagnosis | None:
         """What the stacks of the last attempt with this outcome show."""
-        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome == self.outcome)
-        return next((attempt.diagnosis for attempt in attempts if attempt.diagnosis), None)
+        return next((attempt.diagnosis for attempt in self._alike if attempt.diagnosis), None)
 
     @property
     def what(self) -> str | None:
@@ -148,8 +147,12 @@ class Cell(Model):
     @property
     def message(self) -> str:
         """What the exception says of the attempt that speaks for it."""
-        attempts = (attempt for attempt in reversed(self.attempts) if attempt.outcome is self.outcome)
-        return next((attempt.message for attempt in attempts), "")
+        return next((attempt.message for attempt in self._alike), "")
+
+    @property
+    def _alike(self) -> Iterator[Attempt]:
+        """Its attempts that ended as it did, the last one first."""
+        return (attempt for attempt in reversed(self.attempts) if attempt.outcome is self.outcome)
 
     @property
     def is_doubted(self) -> bool:
