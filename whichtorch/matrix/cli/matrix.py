@@ -102,9 +102,7 @@ def _report_lines(stored: "StoredRun", console: "Console", called: "CommandPrefi
     yield ""
     yield from table.matrix_lines(result, width)
     yield from table.legend_lines(result, stored.left_out)
-    red = list(table.red_lines(stored, called("matrix")))
-    if red:
-        yield ""
-        yield from red
+    if red := list(table.red_lines(stored, called("matrix"))):
+        yield from ("", *red)
     yield ""
     yield from table.summary_lines(result, called, stored.left_out)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from whichtorch.matrix.fix.tree_change import base_names, defined_words, new_parameters, reached
-from whichtorch.matrix.fix.units import Kind, Unit
+from whichtorch.matrix.fix.tree_change import base_names, defined_words, new_parameters
+from whichtorch.matrix.fix.units import Kind, Unit, reached
 from whichtorch.matrix.source.names import GIVEN, Uses, absolute, imported, uses
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ _READING = {"environ.get", "getenv", "justknobs_check", "Config", "bool", "int",
 COMPILER = "torch/_dynamo/"  # folder of what reads the functions that it compiles
 
 
-class _Manner(StrEnum):
+class _CureKind(StrEnum):
     """What one unit does, as the begin of a sentence."""
 
     SETTING = "it changes a setting: "
@@ -48,12 +48,12 @@ def cure_kinds(cure: Proposal, good_run: FunctionsRun | None = None) -> tuple[st
     `good_run` is the good release's passing run, with the functions that it ran; None where nobody noted them.
     """
     telling = [unit for unit in in_order(cure.units) if not unit.name.startswith("import ") and not unit.cosmetic]
-    found = [_manner(unit, cure) for unit in telling]
+    found = [_kind_of(unit, cure) for unit in telling]
     known = [each for each in found if each is not None]
     sentences: list[str] = []
     if len(known) == len(found):  # else there is code beside it that may be what mends
-        said = {manner: [words for which, words in known if which is manner] for manner in _Manner}
-        sentences = [manner + _listed(words) for manner, words in said.items() if words]
+        said = {kind: [words for which, words in known if which is kind] for kind in _CureKind}
+        sentences = [kind + _listed(words) for kind, words in said.items() if words]
     if good_run is not None and _is_beside(telling, good_run):
         sentences.append(
             "none of its functions runs in the good release's passing run once torch is imported, "
@@ -80,18 +80,18 @@ def _listed(words: Sequence[str]) -> str:
     return "; ".join(words[:NAMED]) + more
 
 
-def _manner(unit: Unit, cure: Proposal) -> tuple[_Manner, str] | None:
+def _kind_of(unit: Unit, cure: Proposal) -> tuple[_CureKind, str] | None:
     """Return what a unit of a cure does, and the words for it; None for code like any other."""
     text, old = cure.text(unit), unit.bad.nodes if unit.bad else ()
     new = statements_of(text) if unit in cure.drafts else unit.nodes
     before, after = (nodes[0] if len(nodes) == 1 else None for nodes in (old, new))
     if words := _setting(unit, before, after):
-        return _Manner.SETTING, words
+        return _CureKind.SETTING, words
     if unit.kind is Kind.REMOVED or (unit.kind is Kind.CHANGED and _only_removes(unit.before, text)):
-        return _Manner.REMOVAL, f"`{unit.name}`"
+        return _CureKind.REMOVAL, f"`{unit.name}`"
     are_functions = isinstance(before, Function) and isinstance(after, Function)
     if are_functions and (words := _early_exit(unit, text)):
-        return _Manner.EXIT, words
+        return _CureKind.EXIT, words
     return None
 
 

@@ -213,7 +213,7 @@ def _confirmed(answer: Fix, cure: Proposal, request: CureRequest, runs: CureRuns
         answer,
         with_patch=_passes(patched),
         without_patch=_passes(plain),
-        manner=_manner(cure, setup),
+        manner=cure_kinds(cure, setup.good_run() if any(map(brings_functions, cure.units)) else None),
         reverted=turned.result(),
     )
 
@@ -223,10 +223,6 @@ def _patched(cure: Proposal, setup: FixSetup) -> Fix:
     files = setup.change.texts(cure)
     patch = unified_diff({path: setup.pairs[path].bad for path in files}, files)
     return Fix(patch=patch, units=tuple(map(str, in_order(cure.units))))
-
-
-def _manner(cure: Proposal, setup: FixSetup) -> tuple[str, ...]:
-    return cure_kinds(cure, setup.good_run() if any(map(brings_functions, cure.units)) else None)
 
 
 def _passes(seen: Sequence[Observation]) -> tuple[int, int]:

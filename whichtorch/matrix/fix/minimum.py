@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 from whichtorch.matrix.fix.functions_run import words_of
 from whichtorch.matrix.fix.parts import statements_of
 from whichtorch.matrix.fix.patch import lines_of
-from whichtorch.matrix.fix.tree_change import reached
 from whichtorch.matrix.fix.trials import Effect, Trial
-from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order
+from whichtorch.matrix.fix.units import Kind, Proposal, Unit, in_order, reached
 from whichtorch.matrix.search.delta import fewest
 from whichtorch.matrix.source.names import bound, uses
 from whichtorch.matrix.source.syntax import is_docstring

@@ -6,10 +6,10 @@ import ast
 import re
 from collections import defaultdict
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from whichtorch.matrix.fix.functions_run import words_of
-from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit
+from whichtorch.matrix.fix.units import ChangedFile, Kind, Proposal, Unit, reached
 from whichtorch.matrix.source.names import bound, dotted, parameters, uses
 from whichtorch.matrix.source.syntax import Function
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from whichtorch.matrix.fix.package_trees import FilePair
 
 _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w* *(?::[^=\n]*)?=[^=].*$", re.MULTILINE)
-Thing = TypeVar("Thing")
 
 
 class TreeChange:
@@ -146,17 +145,6 @@ class TreeChange:
     def units_where(self, may_have: Callable[[FilePair], bool]) -> Iterator[Unit]:
         """Yield the units of the files that may have what is looked for, by their texts: the others are not parsed."""
         return self.units(path for path, pair in self._pairs.items() if may_have(pair))
-
-
-def reached(start: Iterable[Thing], further: Callable[[Thing], Iterable[Thing]]) -> set[Thing]:
-    """Return some things and all that leads on from them."""
-    found, waiting = set[Thing](), list(start)
-    while waiting:
-        thing = waiting.pop()
-        if thing not in found:
-            found.add(thing)
-            waiting += further(thing)
-    return found
 
 
 def _mentions(text: str | None, word: str) -> bool:

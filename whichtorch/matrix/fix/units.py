@@ -11,19 +11,21 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whichtorch.matrix.fix.parts import Part, parts_of
 from whichtorch.matrix.source.names import absolute, aliases, bound, dotted, import_statements, imported
 from whichtorch.matrix.source.syntax import Definition, Function
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from whichtorch.matrix.fix.package_trees import FilePair
 
 _UNMEANT = {"annotation", "returns", "type_comment", "kind", "type_params"}  # fields that no run looks at, as a rule
 _TYPE_MAKERS = {"TypeVar", "ParamSpec", "NewType"}
+
+Thing = TypeVar("Thing")
 
 
 class Kind(StrEnum):
@@ -146,7 +148,7 @@ class ChangedFile:
     def _merged(self, bad: Sequence[Part], good: Sequence[Part], owner: str) -> Iterator[TextSlot]:
         """Yield the slots of a body: all of the good one's order, and what only the bad one has in between."""
         before, after = {part.name: part for part in bad}, {part.name: part for part in good}
-        kept = _in_order([part.name for part in bad], [part.name for part in good])
+        kept = _longest_common([part.name for part in bad], [part.name for part in good])
         moved = {
             name: self._unit(owner, Kind.MOVED, part, after[name])
             for name, part in before.items()
@@ -221,23 +223,27 @@ def _imports(parts: Iterable[Part]) -> dict[str, str]:
     }
 
 
-def _in_order(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
+def _longest_common(bad: Sequence[str], good: Sequence[str]) -> frozenset[str]:
     """Return the longest list of names that both have in the same order; names are unique in each."""
     place = {name: index for index, name in enumerate(good)}
-    tails: list[int] = []  # the least place that ends an increasing run of each length
-    ends: list[str] = []  # its name
-    before: dict[str, str | None] = {}
-    for name in bad:
-        if name not in place:
-            continue
-        length = bisect_left(tails, place[name])
-        tails[length:], ends[length:] = [place[name], *tails[length + 1 :]], [name, *ends[length + 1 :]]
-        before[name] = ends[length - 1] if length else None
-    kept, last = set(), ends[-1] if ends else None
-    while last is not None:
-        kept.add(last)
-        last = before[last]
-    return frozenset(kept)
+    ends: list[str] = []  # the name with the least place that ends an increasing run of each length
+    before: dict[str, str] = {}
+    for name in filter(place.__contains__, bad):
+        length = bisect_left(ends, place[name], key=place.__getitem__)
+        ends[length : length + 1] = [name]
+        before |= {name: ends[length - 1]} if length else {}
+    return frozenset(reached(ends[-1:], lambda name: filter(None, [before.get(name)])))
+
+
+def reached(start: Iterable[Thing], further: Callable[[Thing], Iterable[Thing]]) -> set[Thing]:
+    """Return some things and all that leads on from them."""
+    found, waiting = set[Thing](), list(start)
+    while waiting:
+        thing = waiting.pop()
+        if thing not in found:
+            found.add(thing)
+            waiting += further(thing)
+    return found
 
 
 def means_the_same(first: object, second: object) -> bool:

@@ -40,10 +40,10 @@ class _OwnTables(NamedTuple):
     folder: Path  # that the file is in
 
 
-def _named(check: Callable[[str, _OwnTables], object]) -> AfterValidator:
-    """Return a validator of names: what `check` raises is one of the mistakes of the file."""
+def _named(check: Callable[[Any, _OwnTables], object]) -> AfterValidator:
+    """Return a validator of names and paths: what `check` raises is one of the mistakes of the file."""
 
-    def validate(name: str, info: ValidationInfo[_OwnTables]) -> str:
+    def validate(name: Any, info: ValidationInfo[_OwnTables]) -> Any:
         try:
             check(name, info.context)
         except UsageError as error:
@@ -124,18 +124,15 @@ class Include(_Table):
     hardware: Annotated[str, _named(lambda name, own: not name or _kind_named(name, own))] = ""
 
 
-def _patch_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
-    try:
-        patches.read_patch(info.context.folder / file)
-    except UsageError as error:
-        raise ValueError(f"{error.message}; {error.hint}".rstrip("; ")) from None
-    return info.context.folder / file
+@AfterValidator
+def _beside_file(file: Path, info: ValidationInfo[_OwnTables]) -> Path:
+    return info.context.folder / file  # in a matrix file, a path begins where the file is
 
 
 class PatchTable(_Table):
     """A [patch.NAME] table."""
 
-    file: Annotated[Path, AfterValidator(_patch_file)]  # in the file, its path begins where the file is
+    file: Annotated[Path, _beside_file, _named(lambda file, _own: patches.read_patch(file))]
 
 
 @BeforeValidator
