@@ -77,7 +77,7 @@ class SearchEvidence:
     reached: int  # changed units that a run of the script reaches in either release
     tried: int  # units that were tried
     breaking: tuple[str, ...] = ()  # units with which alone the script fails in another way: of these nothing is known
-    closing: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
+    last_effect: str = ""  # effect of the last test, with all that was reached and could be applied; "" for none
     lacking: tuple[str, ...] = ()  # symbols of C++ that reached units use and the bad binary does not have
     is_native: bool = False  # the failure is a signal, or a stack that ends in native code
 
@@ -194,7 +194,7 @@ def _evidence(setup: FixSetup, search: CureSearch, seen: _Seen) -> SearchEvidenc
         reached=len(setup.seeds),
         tried=len(search.harmless),
         breaking=tuple(unit.name for unit in search.breaking),
-        closing=str(seen.last.effect) if seen.last else "",
+        last_effect=str(seen.last.effect) if seen.last else "",
         lacking=tuple(sorted(lacking.union(search.refused.values()))),
         is_native=setup.test.failure.outcome is Outcome.CRASH,
     )
@@ -249,20 +249,20 @@ def reasons(evidence: SearchEvidence) -> Iterator[str]:
     """Yield what speaks against a fix in Python alone."""
     if evidence.reached == 0:
         yield "no function of torch's Python that the script runs differs between the two releases"
-    elif evidence.closing == "same":
+    elif evidence.last_effect == "same":
         yield f"with all {evidence.tried} changed units that the script reaches, it fails as before"
     else:
         yield f"none of {evidence.tried} changed units that the script reaches cures it"
-    yield from _untold(evidence)
+    yield from _unknown(evidence)
 
 
 def known_so_far(evidence: SearchEvidence) -> Iterator[str]:
     """Yield what a search knows that was cut short before it saw a cure."""
     yield f"no cure so far: {evidence.tried} of {evidence.reached} changed units that the script reaches had no effect"
-    yield from _untold(evidence)
+    yield from _unknown(evidence)
 
 
-def _untold(evidence: SearchEvidence) -> Iterator[str]:
+def _unknown(evidence: SearchEvidence) -> Iterator[str]:
     if evidence.breaking:
         yield f"not known of {_some(evidence.breaking)}: with each of these alone, it fails in another way"
     if evidence.lacking:

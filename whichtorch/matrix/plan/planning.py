@@ -90,7 +90,7 @@ class PlannedCell:
         return line is not None and line.outcome is Outcome.HANG
 
     def counting(self, records: Sequence[Record], environment: Environment) -> Sequence[Record]:
-        """Return those of its records that count. Seen afresh or not, it dispatches what it was seen to."""
+        """Return those of its records that count: with --fresh, only observations are reused."""
         if self.options.fresh:
             return [each for each in records if each.attempt.role is Role.OBSERVE]
         return [each for each in records if self.counts(each, environment)]
